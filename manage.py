@@ -15,7 +15,7 @@ from dashboard.system import origin
 def main(arguments: Sequence[str]) -> None:
     """Run a command; the audit log has its name for what it changes."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
-    with origin.command(" ".join(arguments[1:2])):
+    with origin.command_origin(" ".join(arguments[1:2])):
         execute_from_command_line(list(arguments))
 
 

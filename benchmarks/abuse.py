@@ -74,7 +74,7 @@ class _Attack:
         for thread in self._threads:
             thread.start()
 
-    def end(self) -> dict[str, int]:
+    def finish_attack(self) -> dict[str, int]:
         """Go on for the rest of ATTACK_S, stop, and return how often each answer came."""
         self._over.wait(max(0.0, ATTACK_S - (time.monotonic() - self._began)))
         self._over.set()
@@ -152,4 +152,4 @@ if __name__ == "__main__":
     # A process of its own: what measures would else wait for the attackers' threads.
     attack = _Attack(*sys.argv[1:])
     print("begun", flush=True)
-    print(json.dumps(attack.end()), flush=True)
+    print(json.dumps(attack.finish_attack()), flush=True)

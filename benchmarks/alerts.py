@@ -76,14 +76,14 @@ def main() -> None:
     call_command("migrate", verbosity=0)
     collector_store.sync_clusters(["prod"])
     # There is no Redis here: nobody is told that pages should look.
-    notify.ring = lambda *_, **__: None
+    notify.notify_change = lambda *_, **__: None
     judging = leases.acquire("prod", evaluate_rules.NAME, holder="bench", now_ms=NOW_MS)
     alerting = leases.acquire("prod", evaluate_alerts.NAME, holder="bench", now_ms=NOW_MS)
     assert judging is not None
     assert alerting is not None
     for name, kind in (("pager", "webhook"), ("chat", "apprise"), ("alertmanager", "alertmanager")):
         Channel.objects.create(name=name, kind=kind, url="https://x", created_by="bench")
-    evaluate_alerts.tick(alerting, now_ms=NOW_MS)
+    evaluate_alerts.evaluate_alerts(alerting, now_ms=NOW_MS)
     took, queries, memory = [], [], []
     for second, found in enumerate(_seconds()):
         now_ms = NOW_MS + second * 1_000
@@ -91,12 +91,12 @@ def main() -> None:
             Finding(rule, "prod", subject, Severity.WARNING, now_ms, "s", "e" * 200, "n")
             for rule, subject in found
         ]
-        evaluate_rules.save(judging, findings, sees=lambda row: True, now_ms=now_ms)
+        evaluate_rules.save_findings(judging, findings, sees=lambda row: True, now_ms=now_ms)
         # Its log is bounded: a full one would count nothing.
         reset_queries()
         began = time.monotonic()
         with CaptureQueriesContext(connection) as caught:
-            evaluate_alerts.tick(alerting, now_ms=now_ms)
+            evaluate_alerts.evaluate_alerts(alerting, now_ms=now_ms)
         took.append(time.monotonic() - began)
         queries.append(len(caught))
         Delivery.objects.filter(state="pending").update(state="delivered")

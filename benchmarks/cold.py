@@ -23,8 +23,8 @@ FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
 
 def run() -> dict[str, object]:
     """Measure on a broker of our own."""
-    with tempfile.TemporaryDirectory() as folder, seeding.broker(Path(folder) / "kafka") as broker:
-        seeding.seed(broker.bootstrap, RECORDS, IDS)
+    with tempfile.TemporaryDirectory() as folder, seeding.run_broker(Path(folder) / "kafka") as broker:
+        seeding.seed_records(broker.bootstrap, RECORDS, IDS)
         prints, ones, twos = [], [], []
         for pair in range(PAIRS):
             prints.append(_formatter(broker))
@@ -45,7 +45,7 @@ def run() -> dict[str, object]:
 
 def _formatter(broker: Broker) -> float:
     """Return the seconds that the console consumer takes to print everything."""
-    command = broker.tool(
+    command = broker.tool_command(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap,
         "--topic", seeding.TOPIC, "--from-beginning", "--formatter", FORMATTER,
         "--max-messages", str(RECORDS), heap="512m",

@@ -35,7 +35,7 @@ _VALUE = Struct(">hqiBqB")
 def run() -> dict[str, object]:
     """Measure on a broker of our own."""
     with tempfile.TemporaryDirectory() as folder, _broker(Path(folder) / "kafka") as broker:
-        seed(broker.bootstrap, COMMITS, GROUPS, OF_GROUP)
+        seed_commits(broker.bootstrap, COMMITS, GROUPS, OF_GROUP)
         bare, ours = [], []
         for pair in range(PAIRS):
             bare.append(_newest_value_per_key(broker.bootstrap))
@@ -61,7 +61,7 @@ def _broker(folder: Path) -> Iterator[Broker]:
         yield running
 
 
-def seed(bootstrap: str, records: int, groups: int, of_group: int) -> None:
+def seed_commits(bootstrap: str, records: int, groups: int, of_group: int) -> None:
     """Write so many commits, of keys in random order, the newest of them now."""
     dice, producer = random.Random(7), make_producer(bootstrap)
     names = [f"group-{number}" for number in range(groups)]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from benchmarks.reader import NAME, environment, run_redis
+from benchmarks.reader import NAME, reader_environment, run_redis
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests.brokers import create_topics
@@ -31,7 +31,7 @@ def run() -> dict[str, object]:
             create_topics(broker.bootstrap, f"t{number}", partitions=PARTITIONS)
         _commit(broker.bootstrap, range(GROUPS), 0)
         with run_redis(Path(folder)) as url:
-            variables = environment(Path(folder) / "ours", broker.bootstrap, url)
+            variables = reader_environment(Path(folder) / "ours", broker.bootstrap, url)
             command = [sys.executable, "-m", "benchmarks.groups", broker.bootstrap]
             told = subprocess.run(
                 command, cwd=ROOT, env=variables, text=True, check=True, capture_output=True
@@ -76,9 +76,9 @@ def main(bootstrap: str) -> None:
     for number in range(LOOKS):
         began = time.monotonic()
         rows = group_store.GroupRows(lease, loop.now_ms())
-        found = collector.look(loop.now_ms(), rows, every_s=0)
+        found = collector.poll(loop.now_ms(), rows, every_s=0)
         asked = time.monotonic()
-        group_store.save(lease, found, rows, now_ms=loop.now_ms())
+        group_store.save_groups(lease, found, rows, now_ms=loop.now_ms())
         assert len(found.groups) == GROUPS
         print(asked - began, time.monotonic() - asked, found.requests, flush=True)
         _commit(bootstrap, range(100), number + 1)

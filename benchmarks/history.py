@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import seeding
 from fenceline.reports import TRANSITIONS, folder_of
-from sandbox.java import find_java, jars
+from sandbox.java import fetch_jars, find_java
 from sandbox.options import ROOT
 from tests.kafka.observe import RawRecord
 from tests.spark.replayed import replay
@@ -38,13 +38,13 @@ _COLUMNS = (
 
 def run() -> dict[str, object]:
     """Measure on a broker of our own."""
-    with tempfile.TemporaryDirectory() as name, seeding.broker(Path(name) / "kafka") as broker:
+    with tempfile.TemporaryDirectory() as name, seeding.run_broker(Path(name) / "kafka") as broker:
         began = time.monotonic()
-        seeding.seed(broker.bootstrap, RECORDS, IDS)
+        seeding.seed_records(broker.bootstrap, RECORDS, IDS)
         seeded = time.monotonic() - began
-        one = submit(Path(name) / "one", broker.bootstrap, "local[1]")
-        two = submit(Path(name) / "two", broker.bootstrap, "local[2]")
-        compared = [compare(Path(name) / each, broker.bootstrap) for each in ("one", "two")]
+        one = submit_job(Path(name) / "one", broker.bootstrap, "local[1]")
+        two = submit_job(Path(name) / "two", broker.bootstrap, "local[2]")
+        compared = [compare_output(Path(name) / each, broker.bootstrap) for each in ("one", "two")]
     return {
         "records": RECORDS,
         "seeding, s": round(seeded),
@@ -57,13 +57,13 @@ def run() -> dict[str, object]:
     }
 
 
-def submit(folder: Path, bootstrap: str, master: str) -> float:
+def submit_job(folder: Path, bootstrap: str, master: str) -> float:
     """Run the job to the end of the topic; return its own seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     spark = {
         "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "3g",
         "spark.driver.host": "127.0.0.1", "spark.local.dir": str(folder / "tmp"),
-        "spark.jars": ",".join(str(path) for path in jars("spark-connector", lambda line: None)),
+        "spark.jars": ",".join(str(path) for path in fetch_jars("spark-connector", lambda line: None)),
         "spark.driver.extraJavaOptions":
             f"-Dlog4j2.configurationFile={(ROOT / 'sandbox' / 'log4j2.properties').as_uri()}",
     }  # fmt: skip
@@ -83,7 +83,7 @@ def submit(folder: Path, bootstrap: str, master: str) -> float:
     return float(said[2])
 
 
-def compare(folder: Path, bootstrap: str) -> int:
+def compare_output(folder: Path, bootstrap: str) -> int:
     """Hold the output to the replay, partition by partition; return how many transitions were alike."""
     parts = folder / "output" / folder_of("bench") / "parts"
     files = [str(path) for path in parts.glob(f"*/table={TRANSITIONS}/day=*/*.parquet")]

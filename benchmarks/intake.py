@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import seeding
-from benchmarks.processes import Usage, usage
+from benchmarks.processes import Usage, process_usage
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests.stack import Stack
@@ -35,10 +35,10 @@ def run() -> dict[str, object]:
     """Measure with one tail worker and with two."""
     figures: dict[str, object] = {}
     for shards in (1, 2):
-        with tempfile.TemporaryDirectory() as folder, seeding.broker(Path(folder) / "kafka") as broker:
-            seeding.seed(broker.bootstrap, IDS * seeding.RECORDS, IDS)
+        with tempfile.TemporaryDirectory() as folder, seeding.run_broker(Path(folder) / "kafka") as broker:
+            seeding.seed_records(broker.bootstrap, IDS * seeding.RECORDS, IDS)
             with stack_for(Path(folder), broker, shards) as stack:
-                wait_for(lambda: behind(stack, broker) == 0, "the start is read", 300)
+                wait_for(lambda: records_behind(stack, broker) == 0, "the start is read", 300)
                 figures |= {f"SHARDS={shards}: {what}": found for what, found in _measure(stack, broker)}
     return figures
 
@@ -84,22 +84,22 @@ def _hold(stack: Stack, broker: Broker, rate: float, seconds: float) -> tuple[fl
     assert broker.process is not None
     pids = {"seeder": seeder.pid, "broker": broker.process.pid}
     pids |= {part: pid for part, pid in stack.pids().items() if part.startswith("worker-tail")}
-    before, began = {name: usage(pid) for name, pid in pids.items()}, time.monotonic()
+    before, began = {name: process_usage(pid) for name, pid in pids.items()}, time.monotonic()
     lag, last, elapsed = 0.0, dict[str, Usage](), 0.0
     while seeder.poll() is None:
-        lag = max(lag, behind(stack, broker) / rate)
+        lag = max(lag, records_behind(stack, broker) / rate)
         try:
-            last, elapsed = {name: usage(pid) for name, pid in pids.items()}, time.monotonic() - began
+            last, elapsed = {name: process_usage(pid) for name, pid in pids.items()}, time.monotonic() - began
         except OSError:
             break
         time.sleep(0.25)
     assert seeder.stdout is not None
     held = float(seeder.stdout.read())
-    wait_for(lambda: behind(stack, broker) == 0, "the rest is read", 300)
+    wait_for(lambda: records_behind(stack, broker) == 0, "the rest is read", 300)
     return held, lag, {name: last[name].since(before[name], elapsed) for name in last}
 
 
-def behind(stack: Stack, broker: Broker) -> int:
+def records_behind(stack: Stack, broker: Broker) -> int:
     """Return how many records lie between the saved positions and the ends of the log."""
     ends = _ends(broker.bootstrap)
     return ends - _positions(stack.data / "fenceline.db")

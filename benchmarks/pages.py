@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from benchmarks import intake, seeding
-from benchmarks.processes import usage
+from benchmarks.processes import process_usage
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests.stack import PASSWORD, Stack
@@ -79,11 +79,11 @@ def run() -> dict[str, Any]:
 
 def _measure(ids: int, records: int, rate: float) -> dict[str, Any]:
     figures: dict[str, object] = {}
-    with tempfile.TemporaryDirectory() as folder, seeding.broker(Path(folder) / "kafka") as broker:
-        seeding.seed(broker.bootstrap, records, ids)
+    with tempfile.TemporaryDirectory() as folder, seeding.run_broker(Path(folder) / "kafka") as broker:
+        seeding.seed_records(broker.bootstrap, records, ids)
         with intake.stack_for(Path(folder), broker, shards=1) as stack:
             began = time.monotonic()
-            wait_for(lambda: intake.behind(stack, broker) == 0, "all is read", 900)
+            wait_for(lambda: intake.records_behind(stack, broker) == 0, "all is read", 900)
             figures["read by the stack after, s"] = round(time.monotonic() - began, 1)
             load = _Load(broker, stack, ids, rate) if rate else None
             session = Session(stack)
@@ -95,7 +95,7 @@ def _measure(ids: int, records: int, rate: float) -> dict[str, Any]:
                 scrape_ms = median(session.time_ms("/metrics") for _ in range(ROUNDS))
             finally:
                 if load is not None:
-                    figures |= load.ended()
+                    figures |= load.stop_load()
             figures["database, MB"] = round((stack.data / "fenceline.db").stat().st_size / 1e6)
     return {_SCRAPE: scrape_ms, **{f"{ids:,} ids, {what}": found for what, found in figures.items()}}
 
@@ -123,15 +123,15 @@ class _Load:
 
     def _look(self) -> None:
         while not self._stop.wait(0.5):
-            self._lag = max(self._lag, intake.behind(self._stack, self._broker) / self._rate)
+            self._lag = max(self._lag, intake.records_behind(self._stack, self._broker) / self._rate)
 
-    def ended(self) -> dict[str, object]:
+    def stop_load(self) -> dict[str, object]:
         """Stop, and return what was seen."""
         self._stop.set()
         self._watch.join()
         self._seeder.terminate()
         self._seeder.wait()
-        worker = usage(self._stack.pid("worker-tail-0"))
+        worker = process_usage(self._stack.pid("worker-tail-0"))
         return {
             f"tail under {self._rate:,.0f}/s, furthest behind, s": round(self._lag, 2),
             "tail, MB resident": round(worker.rss_mb),

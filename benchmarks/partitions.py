@@ -3,9 +3,9 @@
 
 2,000 partitions of which transactions hold 50, then 20,000; on three brokers, since one process may not have
 as many files open. Between two looks nothing happens, or every partition gets a record: then each is news.
-As a process, in one of `reader.environment`'s: `python -m benchmarks.partitions BOOTSTRAP`; it looks once for
-each line that it reads, and prints seconds of asking, seconds of saving, requests, partitions, and how many
-of them are held.
+As a process, in one of `reader.reader_environment`'s: `python -m benchmarks.partitions BOOTSTRAP`; it looks
+once for each line that it reads, and prints seconds of asking, seconds of saving, requests, partitions, and
+how many of them are held.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicParti
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.reader import NAME, environment, run_redis
+from benchmarks.reader import NAME, reader_environment, run_redis
 from sandbox.cluster import KafkaCluster
 from sandbox.options import ROOT
 from tests.waiting import wait_for
@@ -50,8 +50,8 @@ def run() -> dict[str, object]:
         with cluster:
             where = cluster.bootstrap
             make_topics(where, 0, FEW)
-            held = hold(where)
-            variables = environment(Path(folder) / "ours", where, url)
+            held = hold_partitions(where)
+            variables = reader_environment(Path(folder) / "ours", where, url)
             with _watcher(variables, where) as look:
                 figures = _measure(look, where, FEW, "2,000 partitions, 50 held", 1.0)
                 make_topics(where, FEW, MANY)
@@ -76,13 +76,13 @@ class Looked(NamedTuple):
 
 
 def _measure(look: _Look, bootstrap: str, number: int, name: str, limit_s: float) -> dict[str, object]:
-    first = look.until(number)
+    first = look.poll_until(number)
     idle, busy, floor = [], [], []
     for _ in range(LOOKS):
         floor.append(list_offsets(bootstrap, number))
-        idle.append(look.once())
+        idle.append(look.poll_once())
         write_everywhere(bootstrap, number)
-        busy.append(look.once())
+        busy.append(look.poll_once())
     assert busy[-1].held >= PINNED
     ours, theirs = median(each.all_s for each in idle), median(floor)
     return {
@@ -104,14 +104,14 @@ def make_topics(bootstrap: str, first: int, last: int) -> None:
     wait_for(lambda: list_offsets(bootstrap, last), "all partitions have leaders", 300)
 
 
-def partitions(number: int) -> list[TopicPartition]:
+def first_partitions(number: int) -> list[TopicPartition]:
     """Return the first so many partitions."""
     return [TopicPartition(f"t{n // PER_TOPIC}", n % PER_TOPIC) for n in range(number)]
 
 
-def hold(bootstrap: str) -> list[Producer]:
+def hold_partitions(bootstrap: str) -> list[Producer]:
     """Open transactions that hold partitions, spread over all topics, for as long as their producers live."""
-    spread = partitions(FEW)[:: FEW // PINNED]
+    spread = first_partitions(FEW)[:: FEW // PINNED]
     producers = []
     for number in range(0, PINNED, OF_PRODUCER):
         settings = {"transactional.id": f"holds-{number}", "transaction.timeout.ms": 3_600_000}
@@ -128,7 +128,7 @@ def hold(bootstrap: str) -> list[Producer]:
 def write_everywhere(bootstrap: str, number: int) -> None:
     """Write a record to every partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "log_level": 0})
-    for each in partitions(number):
+    for each in first_partitions(number):
         producer.produce(each.topic, b"x", partition=each.partition)
         producer.poll(0)
     assert producer.flush(120) == 0
@@ -138,7 +138,7 @@ def list_offsets(bootstrap: str, number: int) -> float:
     """Return the seconds that confluent-kafka takes for the ends of partitions; 0 where one is not told."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     client.list_topics(timeout=60)
-    latest = {each: OffsetSpec.latest() for each in partitions(number)}
+    latest = {each: OffsetSpec.latest() for each in first_partitions(number)}
     began = time.monotonic()
     try:
         for level in IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED:
@@ -155,7 +155,7 @@ class _Look:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def once(self) -> Looked:
+    def poll_once(self) -> Looked:
         """Let it look at everything once."""
         assert self._process.stdin
         assert self._process.stdout
@@ -163,11 +163,13 @@ class _Look:
         self._process.stdin.flush()
         return Looked(*map(float, self._process.stdout.readline().split()))
 
-    def until(self, number: int) -> Looked:
+    def poll_until(self, number: int) -> Looked:
         """Return the first look; go on until what is held is known, and everything is seen."""
-        first = self.once()
+        first = self.poll_once()
         wait_for(
-            lambda: (seen := self.once()).partitions >= number and seen.held >= PINNED, "all is seen", 120
+            lambda: (seen := self.poll_once()).partitions >= number and seen.held >= PINNED,
+            "all is seen",
+            120,
         )
         return first
 
@@ -204,9 +206,9 @@ def main(arguments: Sequence[str]) -> None:
     watcher = Watcher(reads, admin, ours, every_s=0.0, grace_s=15.0)
     for _ in sys.stdin:
         watcher._full_at = began = time.monotonic()
-        seen = watcher.look(loop.now_ms(), ours)
+        seen = watcher.poll(loop.now_ms(), ours)
         asked = time.monotonic()
-        partition_store.save(lease, seen, now_ms=loop.now_ms())
+        partition_store.save_partitions(lease, seen, now_ms=loop.now_ms())
         saved = time.monotonic()
         held = sum(seen.verdicts.values()) - seen.verdicts.get(PartitionVerdict.CLEAR, 0)
         told = asked - began, saved - asked, seen.requests, sum(seen.verdicts.values()), held

@@ -25,7 +25,7 @@ class Usage:
         return f"{cpu:.0%} of a core, {written:.0f} MB/s written, {self.rss_mb:.0f} MB resident"
 
 
-def usage(pid: int) -> Usage:
+def process_usage(pid: int) -> Usage:
     """Return what a running process has used. Raises OSError once it is gone."""
     proc = Path("/proc") / str(pid)
     fields = (proc / "stat").read_text().rpartition(") ")[2].split()

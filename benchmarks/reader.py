@@ -1,4 +1,5 @@
-"""One shard's tail without Celery: `python -m benchmarks.reader SHARD TASKS`, in one of `environment`'s.
+"""One shard's tail without Celery: `python -m benchmarks.reader SHARD TASKS`, in one of
+`reader_environment`'s.
 
 TASKS is `tails` for `__transaction_state`, `offsets` for `__consumer_offsets` (modules of dashboard.tasks).
 
@@ -40,7 +41,7 @@ def run_redis(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-def environment(folder: Path, bootstrap: str, redis_url: str, shards: int = 1) -> dict[str, str]:
+def reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: int = 1) -> dict[str, str]:
     """Return the environment of a database of its own in `folder`, which is migrated."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "fenceline.toml"
@@ -67,7 +68,7 @@ def read_all(folder: Path, bootstrap: str, shards: int = 1, tasks: str = "tails"
     """
     folder.mkdir(parents=True, exist_ok=True)
     with run_redis(folder) as url:
-        return _read_all(environment(folder, bootstrap, url, shards), shards, tasks)
+        return _read_all(reader_environment(folder, bootstrap, url, shards), shards, tasks)
 
 
 def _read_all(variables: Mapping[str, str], shards: int, tasks: str) -> dict[str, float]:
@@ -124,10 +125,10 @@ def _read(shard: int, tasks: str) -> int:
     def stop_at_the_end() -> None:
         while (mine.get().seen_through_ms or 0) <= asked_ms:
             time.sleep(0.05)
-        loop.stopping.set()
+        loop.stop_requested.set()
 
     threading.Thread(target=stop_at_the_end, daemon=True).start()
-    {"tails": tails.read, "offsets": offsets.read}[tasks](lease, time.monotonic() + 600)
+    {"tails": tails.read_until, "offsets": offsets.read_until}[tasks](lease, time.monotonic() + 600)
     return mine.get().records
 
 

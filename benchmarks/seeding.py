@@ -56,7 +56,7 @@ class Seeds:
         self._partitions = [partition_for(name.encode(), PARTITIONS) for name in names]
         self._epochs = [0] * ids
 
-    def transaction(self, now_ms: int) -> Iterator[tuple[int, bytes, bytes]]:
+    def transaction_records(self, now_ms: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield partition, key and value of one transaction's four records, which ends at `now_ms`."""
         number = int(self._dice.random() * len(self._keys))
         key, partition, epoch = self._keys[number], self._partitions[number], self._epochs[number]
@@ -91,7 +91,7 @@ def make_producer(bootstrap: str) -> Producer:
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[Broker]:
+def run_broker(folder: Path) -> Iterator[Broker]:
     """Run a broker that has the topic, with as many partitions as Kafka gives it by itself."""
     with Broker(folder, properties={"transaction.state.log.num.partitions": str(PARTITIONS)}) as running:
         _make_topic(running.bootstrap)
@@ -104,7 +104,7 @@ def _make_topic(bootstrap: str) -> None:
     producer.init_transactions(60)
 
 
-def seed(bootstrap: str, records: int, ids: int) -> None:
+def seed_records(bootstrap: str, records: int, ids: int) -> None:
     """Write so many records at once, the newest of them now."""
     producer, seeds = make_producer(bootstrap), Seeds(ids)
     began_ms = time.time_ns() // 1_000_000 - records // 40
@@ -113,7 +113,7 @@ def seed(bootstrap: str, records: int, ids: int) -> None:
     producer.flush(120)
 
 
-def steady(bootstrap: str, ids: int, rate: float, seconds: float) -> float:
+def write_steadily(bootstrap: str, ids: int, rate: float, seconds: float) -> float:
     """Write `rate` records a second for so long, in steps of 10 ms; return the rate that was held."""
     producer, seeds = make_producer(bootstrap), Seeds(ids)
     began, done = time.monotonic(), 0
@@ -128,7 +128,7 @@ def steady(bootstrap: str, ids: int, rate: float, seconds: float) -> float:
 
 
 def _produce(producer: Producer, seeds: Seeds, now_ms: int) -> None:
-    for partition, key, value in seeds.transaction(now_ms):
+    for partition, key, value in seeds.transaction_records(now_ms):
         while True:
             try:
                 producer.produce(TOPIC, value, key, partition)
@@ -139,5 +139,5 @@ def _produce(producer: Producer, seeds: Seeds, now_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    held = steady(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
+    held = write_steadily(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
     print(f"{held:.0f}")

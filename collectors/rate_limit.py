@@ -13,7 +13,7 @@ class RecentDuration:
     def __init__(self) -> None:
         self._last = 0.0
 
-    def of(self, seconds: float) -> float:
+    def add(self, seconds: float) -> float:
         """Take in how long the newest look took; return what counts for the pace."""
         lesser, self._last = min(self._last, seconds), seconds
         return lesser

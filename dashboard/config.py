@@ -47,7 +47,7 @@ class ClusterConfig:
         """Return the bootstrap servers, `host:port` separated by commas."""
         return self.properties["bootstrap.servers"]
 
-    def shown(self) -> dict[str, str]:
+    def redacted_properties(self) -> dict[str, str]:
         """Return the properties with every secret hidden, fit for a page or a log."""
         secret = {key for key in self.properties if any(word in key for word in _SECRET_WORDS)}
         return {key: "(hidden)" if key in secret else value for key, value in self.properties.items()}
@@ -81,7 +81,7 @@ class Config:
     alerts: Alerting = field(default_factory=Alerting)
 
 
-def load(path: Path | None, env: Mapping[str, str]) -> Config:
+def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
     """Return the configuration in the file at `path`; without a path, one that watches nothing.
 
     Raises `ConfigError` for a file that cannot be read, TOML that cannot be parsed, unknown keys and bad

@@ -11,13 +11,13 @@ import dj_database_url
 
 from dashboard import config
 from dashboard.runtime.logs import FORMATS
-from dashboard.runtime.sandbox_env import surroundings
+from dashboard.runtime.sandbox_env import sandbox_environment
 from dashboard.runtime.secret_files import SecretError, with_secrets
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("FENCELINE_DATA") or ROOT / ".data").resolve()
 try:
-    ENVIRONMENT = surroundings(DATA, with_secrets(os.environ))
+    ENVIRONMENT = sandbox_environment(DATA, with_secrets(os.environ))
 except SecretError as error:
     sys.exit(f"fenceline: {error}")
 
@@ -47,7 +47,7 @@ def _log_format() -> str:
 
 def _fenceline() -> config.Config:
     try:
-        return config.load(config.environment_path(ENVIRONMENT), ENVIRONMENT)
+        return config.load_config(config.environment_path(ENVIRONMENT), ENVIRONMENT)
     except config.ConfigError as error:
         sys.exit(f"fenceline: {error}")
 
@@ -159,7 +159,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "dashboard.web.page_context.chrome",
+                "dashboard.web.page_context.chrome_context",
             ],
             "libraries": {
                 name: f"dashboard.web.templatetags.{name}"

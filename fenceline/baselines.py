@@ -48,7 +48,7 @@ class RateChange(NamedTuple):
     habit: Habit
 
 
-def learn(hours: Iterable[Mapping[TransitionKind, int]]) -> Mapping[TransitionKind, Habit]:
+def learn_habits(hours: Iterable[Mapping[TransitionKind, int]]) -> Mapping[TransitionKind, Habit]:
     """Return an application's habits from its counts by hour; none before it has worked for a day."""
     worked = [hour for hour in hours if any(hour.values())]
     if len(worked) < LEAST_HOURS:
@@ -75,7 +75,7 @@ def share_of(kind: TransitionKind, counts: Mapping[TransitionKind, float]) -> fl
     return number / (number + counts.get(TransitionKind.COMMIT, 0)) if number else 0.0
 
 
-def changes(
+def rate_changes(
     now: Mapping[TransitionKind, float],
     habits: Mapping[TransitionKind, Habit],
     *,

@@ -19,7 +19,7 @@ class Punctual:
         self._since: dict[str, int] = {}
         self._at_ms: int | None = None
 
-    def follow(
+    def on_time_since(
         self, statuses: Iterable[CollectorStatus], *, now_ms: int, limits: Limits
     ) -> Mapping[str, int]:
         """Return since when each collector that is on time now has been so at every tick, by its name."""

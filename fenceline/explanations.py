@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.formatting import duration
+from fenceline.formatting import format_duration
 from fenceline.kafka.partitions import VerdictReason
 
 _WORDS: dict[TransitionReason, str] = {
@@ -150,12 +150,12 @@ _GROUNDS: dict[VerdictReason, str] = {
 }
 
 
-def because(ground: VerdictReason) -> str:
+def verdict_reason(ground: VerdictReason) -> str:
     """Return why a transaction has its verdict, as a part of a sentence."""
     return _GROUNDS[ground]
 
 
-def explain(transition: Transition, action: str = "") -> str:
+def explain_transition(transition: Transition, action: str = "") -> str:
     """Return the evidence for a transition's kind and confidence, one or two sentences.
 
     `action` names the action of Fenceline that caused it, "olga, action 12", "" where that is not known.
@@ -165,7 +165,7 @@ def explain(transition: Transition, action: str = "") -> str:
         producer_id=transition.producer_id,
         epoch=transition.producer_epoch,
         before="unknown" if transition.previous_epoch is None else transition.previous_epoch,
-        timeout=duration(transition.timeout_ms),
+        timeout=format_duration(transition.timeout_ms),
         open=_span(transition.open_ms),
         back=_span(-(transition.open_ms or 0)),
         gap=_span(transition.gap_ms),
@@ -177,7 +177,7 @@ def _alternative(transition: Transition) -> str:
     """Return what else leaves the same records, where that depends on the verdict; "" elsewhere."""
     match transition.reason, transition.kind, transition.confidence:
         case TransitionReason.CAME_BACK_SOON, TransitionKind.TIMEOUT, _:
-            opened, allowed = _span(transition.open_ms), duration(transition.timeout_ms)
+            opened, allowed = _span(transition.open_ms), format_duration(transition.timeout_ms)
             return (
                 f"It was open for {opened} where {allowed} were allowed: a timeout, or a takeover after it."
             )
@@ -198,4 +198,4 @@ def _alternative(transition: Transition) -> str:
 
 
 def _span(ms: int | None) -> str:
-    return "an unknown time" if ms is None else duration(max(0, ms))
+    return "an unknown time" if ms is None else format_duration(max(0, ms))

@@ -66,7 +66,7 @@ class TransactionRecord(NamedTuple):
     """One value of `__transaction_state`: the coordinator's view of a transactional id at one moment.
 
     A named tuple and not a dataclass: a cold start makes millions of them, and a tuple is made in a
-    third of the time. `transactional_id` is text as `decode.text.escape` writes it.
+    third of the time. `transactional_id` is text as `decode.text.escape_bytes` writes it.
     """
 
     transactional_id: str
@@ -164,7 +164,7 @@ class Confidence(StrEnum):
 
 
 class TransitionReason(StrEnum):
-    """What in the records speaks for a verdict; `evidence.explain` puts it into words."""
+    """What in the records speaks for a verdict; `explanations.explain_transition` puts it into words."""
 
     FIRST_SEEN = "first_seen"
     NEW_ID = "new_id"
@@ -282,7 +282,7 @@ class TailBatch:
     #: partition was never seen before.
     cold: bool = False
 
-    def parted(self, most_keys: int) -> Iterator[TailBatch]:
+    def split_by_keys(self, most_keys: int) -> Iterator[TailBatch]:
         """Cut it into looks at some partitions each, so that none has many more than `most_keys` keys.
 
         Only the last one says how far all was seen.

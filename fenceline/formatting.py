@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 
-def duration(ms: int) -> str:
+def format_duration(ms: int) -> str:
     """Return a duration in at most two units: `850 ms`, `2.1 s`, `14 m 2 s`, `3 h 5 m`, `2 d 4 h`."""
     if ms < 1_000:
         return f"{max(0, ms)} ms"
@@ -20,17 +20,17 @@ def duration(ms: int) -> str:
     return f"{seconds} s"
 
 
-def count(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return `1 partition`, `1,204 partitions`: grouped digits and the noun in its number."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def clock(ms: int) -> str:
+def format_clock(ms: int) -> str:
     """Return an instant as `12:17:31 UTC`."""
     return f"{datetime.fromtimestamp(ms / 1_000, UTC):%H:%M:%S} UTC"
 
 
-def rough(number: float) -> str:
+def rough_count(number: float) -> str:
     """Return `7`, `40+`, `1,000+`: its first digit alone, so that words stay while a number grows."""
     whole = int(number)
     if whole < 10:
@@ -44,7 +44,7 @@ def error_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or "no reason given"
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
+def list_names(names: Sequence[str], most: int = 3) -> str:
     """Return `a`, `a and b`, `a, b and c`, `a, b, c and 4 more`; "" without any."""
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"

@@ -33,7 +33,7 @@ def bucket_of(ms: int) -> int:
     return _TABLE[ms] if 0 <= ms < _TABLE_MS else _computed(ms)
 
 
-def bounds(bucket: int) -> tuple[int, int]:
+def bucket_bounds(bucket: int) -> tuple[int, int]:
     """Return the shortest duration of a bucket, and the first one past it, in milliseconds."""
     if bucket < _EXACT:
         return bucket, bucket + 1
@@ -41,7 +41,7 @@ def bounds(bucket: int) -> tuple[int, int]:
     return (step + _STEPS) << octave, (step + _STEPS + 1) << octave
 
 
-def merge(histograms: Iterable[Histogram]) -> Histogram:
+def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     """Return the sum of histograms; buckets that come to nothing are left out."""
     total: Histogram = {}
     for histogram in histograms:
@@ -59,17 +59,17 @@ def quantile(histogram: Histogram, q: float) -> float | None:
     passed = 0
     for bucket, count in sorted(histogram.items()):
         if count and passed + count >= wanted:
-            low, high = bounds(bucket)
+            low, high = bucket_bounds(bucket)
             return float(low) if high - low == 1 else low + (high - low) * (wanted - passed) / count
         passed += count
     return None
 
 
-def pack(histogram: Histogram) -> str:
+def pack_histogram(histogram: Histogram) -> str:
     """Return a histogram as compact JSON text."""
     return json.dumps(histogram, separators=(",", ":"), sort_keys=True)
 
 
-def unpack(text: str) -> Histogram:
-    """Return the histogram that `pack` wrote."""
+def unpack_histogram(text: str) -> Histogram:
+    """Return the histogram that `pack_histogram` wrote."""
     return {int(bucket): count for bucket, count in json.loads(text or "{}").items()}

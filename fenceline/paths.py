@@ -39,7 +39,7 @@ def scheme_of(path: str) -> str:
     return _split(path)[0]
 
 
-def join(folder: str, *names: str) -> str:
+def join_path(folder: str, *names: str) -> str:
     """Return the path of something below a folder, in the folder's own spelling."""
     if not names:
         return folder
@@ -52,12 +52,12 @@ def name_of(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def same(one: str, other: str, *, default: str = "", mapped: Mapping[str, str] | None = None) -> bool:
+def same_path(one: str, other: str, *, default: str = "", mapped: Mapping[str, str] | None = None) -> bool:
     """Whether two spellings are of one path."""
     return to_url(one, default=default, mapped=mapped) == to_url(other, default=default, mapped=mapped)
 
 
-def both(spelled: str, url: str) -> str:
+def both_spellings(spelled: str, url: str) -> str:
     """Return a path for people: as it is configured and, where that says something else, as it is opened."""
     known = url.rstrip("/"), url.removeprefix("file://").rstrip("/")
     return spelled if spelled.rstrip("/") in known else f"{spelled} (opened as {url})"
@@ -81,7 +81,7 @@ def _mapped(path: str, mapped: Mapping[str, str]) -> str:
         return path
     longest = max(fitting, key=len)
     rest = path[len(longest) :]
-    return join(mapped[longest], rest.lstrip("/")) if rest.strip("/") else mapped[longest]
+    return join_path(mapped[longest], rest.lstrip("/")) if rest.strip("/") else mapped[longest]
 
 
 def _begins(path: str, prefix: str) -> bool:

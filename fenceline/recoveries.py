@@ -40,7 +40,7 @@ class RecoveryOutcome(StrEnum):
 _UNSEEN_FOR_MS = 86_400_000
 
 
-def opens(kind: TransitionKind, *, held: bool, open_ms: int | None, limit_ms: float) -> bool:
+def opens_episode(kind: TransitionKind, *, held: bool, open_ms: int | None, limit_ms: float) -> bool:
     """Whether an end opens an episode: it ended a transaction that `held` partitions, and nobody wished it.
 
     A client's own abort opens one only where it had held readers back for longer than `limit_ms`.
@@ -72,7 +72,7 @@ class LostRecords(NamedTuple):
     deleted: bool = False
 
     @property
-    def where(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """Return the partition."""
         return TopicPartition(self.topic, self.partition)
 
@@ -156,7 +156,7 @@ _UNPROVEN = "the topic may have been deleted and re-created while the transactio
 _HIDDEN = "whether the topic is still the same one cannot be seen: {}"
 
 
-def deletion(topic: WrittenTopic, now: TopicNow) -> str:
+def deletion_reason(topic: WrittenTopic, now: TopicNow) -> str:
     """Why a topic's records are gone, in words; "" while it is not known to be another topic."""
     if now.deleted:
         return DELETED
@@ -250,7 +250,7 @@ class Since:
     committer: tuple[str, int] | None
 
 
-def progress(episode: Episode, since: Since, *, now_ms: int) -> Episode:
+def advance_episode(episode: Episode, since: Since, *, now_ms: int) -> Episode:
     """Return an episode with what was seen since: released, resumed, over."""
     waited = tuple(_read_on(wait, since, now_ms) for wait in episode.waited)
     found = replace(_released(episode, since), waited=waited)

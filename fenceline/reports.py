@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from fenceline.facts import ABORTS, TransitionKind
-from fenceline.histograms import Histogram, merge
+from fenceline.histograms import Histogram, merge_histograms
 
 #: Of the layout that is written here; a larger number is of a newer Fenceline.
 FORMAT = 1
@@ -149,7 +149,7 @@ class ReportFigures:
         return sum(self.counts.get(kind, 0) for kind in ABORTS)
 
 
-def total(parts: Iterable[ReportFigures]) -> ReportFigures:
+def sum_figures(parts: Iterable[ReportFigures]) -> ReportFigures:
     """Return the sum of figures; what comes to nothing is left out."""
     held = list(parts)
     counts: dict[TransitionKind, int] = {}
@@ -159,6 +159,6 @@ def total(parts: Iterable[ReportFigures]) -> ReportFigures:
     return ReportFigures(
         {kind: n for kind, n in counts.items() if n},
         sum(part.epochs for part in held),
-        merge(part.open_times for part in held),
-        merge(part.marker_times for part in held),
+        merge_histograms(part.open_times for part in held),
+        merge_histograms(part.marker_times for part in held),
     )

@@ -36,7 +36,7 @@ class Impact(NamedTuple):
     is_usual: bool = False
 
 
-def worst(severities: Iterable[Severity]) -> Severity:
+def worst_severity(severities: Iterable[Severity]) -> Severity:
     """Return the worst of some severities; info of none."""
     return max(severities, key=_ORDER.index, default=Severity.INFO)
 
@@ -82,6 +82,6 @@ def before_loss(loss_ms: int | None, *, now_ms: int, limits: Limits) -> Severity
     return Severity.CRITICAL if soon else Severity.WARNING
 
 
-def lasting(since_ms: int, *, now_ms: int, limits: Limits) -> Severity:
+def lasting_severity(since_ms: int, *, now_ms: int, limits: Limits) -> Severity:
     """Return how bad it is that something keeps all of a kind from working: critical once it lasts."""
     return Severity.CRITICAL if now_ms - since_ms > limits.blocked_critical_s * 1_000 else Severity.WARNING

@@ -64,7 +64,7 @@ class PinnedPartition:
         return f"{self.topic}-{self.partition}"
 
     @property
-    def held(self) -> int:
+    def uncommitted_backlog(self) -> int:
         """Records and markers that a read_committed consumer does not get."""
         return self.high_watermark - self.lso
 
@@ -225,7 +225,7 @@ class Snapshot:
     #: In which scopes things lie, beside their own names.
     places: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def sight(self, *, now_ms: int, limits: Limits) -> Visibility:
+    def visibility(self, *, now_ms: int, limits: Limits) -> Visibility:
         """Return what is hidden now: in open gaps, behind collectors that are late, or by their absence.
 
         An eye that cannot see hides what it should; a sense through which nobody looks sees nothing.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fenceline.facts import Transition, TransitionKind
 
 
-def series(instants: Sequence[int], *, within_ms: int) -> Sequence[int]:
+def latest_streak(instants: Sequence[int], *, within_ms: int) -> Sequence[int]:
     """Return the last of some instants, oldest first: those that follow one another within `within_ms`."""
     start = len(instants) - 1
     while start > 0 and instants[start] - instants[start - 1] <= within_ms:

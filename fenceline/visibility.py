@@ -58,7 +58,7 @@ class Visibility:
     #: By thing; one that is missing here may lie anywhere.
     places: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def sees(self, needs: Collection[Sense], *things: str) -> bool:
+    def covers(self, needs: Collection[Sense], *things: str) -> bool:
         """Whether every needed sense sees those of `things` that it tells apart.
 
         Where it tells none of them apart (a hanging transaction has no id that could be looked at), it must

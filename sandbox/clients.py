@@ -10,7 +10,7 @@ _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
 
 
-def settings(bootstrap: str, name: str) -> dict[str, Any]:
+def client_settings(bootstrap: str, name: str) -> dict[str, Any]:
     """Return the settings of a client labelled demo that leaves it to its caller to report errors.
 
     librdkafka would print what the scenes are about: fencing, as a fatal alarm, and refused connections.

@@ -1,8 +1,8 @@
 """The demo's traffic, in one process: `python -m sandbox.demo BOOTSTRAP`.
 
-orders-gateway-0..2   transactions of a few orders on `orders`
-payments-0..1         a payment on `payments` and its two entries on `payments_ledger`, together or not at all
-billing               a read_committed consumer group on `payments`
+orders-gateway-0..2   transactions of a few orders on `make_orders`
+payments-0..1         a payment on `make_payments` and its two entries on `payments_ledger`, together or not
+at all billing               a read_committed consumer group on `make_payments`
 demo-refunds          now and then leaves a transaction open for a while
 
 Everything is labelled demo: in client ids, in every record, and in this process's lines.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException
 
 from sandbox import clients, topics
-from sandbox.scenes.scene_context import open_transaction, producer
+from sandbox.scenes.scene_context import make_producer, open_transaction
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -44,7 +44,7 @@ _dice = random.Random()  # noqa: S311 - invented orders, no secrets
 Records = Iterator[tuple[str, str, dict[str, object]]]
 
 
-def orders(name: str) -> Callable[[int], Records]:
+def make_orders(name: str) -> Callable[[int], Records]:
     """Return what makes one transaction's orders: (topic, key, value) each."""
 
     def make(number: int) -> Records:
@@ -60,7 +60,7 @@ def orders(name: str) -> Callable[[int], Records]:
     return make
 
 
-def payments(name: str) -> Callable[[int], Records]:
+def make_payments(name: str) -> Callable[[int], Records]:
     """Return what makes one transaction's payment and its two ledger entries."""
 
     def make(number: int) -> Records:
@@ -81,13 +81,13 @@ class Demo:
 
     def run(self) -> None:
         """Play until stopped."""
-        topics.ensure(self.bootstrap)
+        topics.ensure_topics(self.bootstrap)
         bodies = [("billing", self._bill), ("demo-refunds", self._get_stuck)]
         bodies += [
-            (name, self._produce(name, orders(name)))
+            (name, self._produce(name, make_orders(name)))
             for name in ("orders-gateway-0", "orders-gateway-1", "orders-gateway-2")
         ]
-        bodies += [(name, self._produce(name, payments(name))) for name in ("payments-0", "payments-1")]
+        bodies += [(name, self._produce(name, make_payments(name))) for name in ("payments-0", "payments-1")]
         threads = [threading.Thread(target=self._again_and_again, args=body, name=body[0]) for body in bodies]
         for thread in threads:
             thread.start()
@@ -105,7 +105,7 @@ class Demo:
 
     def _produce(self, name: str, make: Callable[[int], Records]) -> Callable[[], None]:
         def body() -> None:
-            made = producer(self.bootstrap, name)
+            made = make_producer(self.bootstrap, name)
             for number in itertools.count():
                 if self.stop.wait(_dice.uniform(*PAUSE_S)):
                     return
@@ -115,7 +115,7 @@ class Demo:
 
     def _bill(self) -> None:
         settings = {
-            **clients.settings(self.bootstrap, "billing"),
+            **clients.client_settings(self.bootstrap, "billing"),
             "group.id": "billing",
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
@@ -132,7 +132,7 @@ class Demo:
     def _get_stuck(self) -> None:
         pause_s = FIRST_STUCK_AFTER_S
         while not self.stop.wait(pause_s):
-            made = producer(self.bootstrap, "demo-refunds", STUCK_TIMEOUT_S)
+            made = make_producer(self.bootstrap, "demo-refunds", STUCK_TIMEOUT_S)
             offset = open_transaction(made, "payments", 1, "refunds, left open for a while")
             print(
                 f"demo: demo-refunds holds payments-1 at offset {offset} for {STUCK_FOR_S:.0f} s", flush=True

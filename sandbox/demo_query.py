@@ -38,7 +38,7 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 MOST_OFFSETS = 5000
 
 
-def session(folder: Path, jars: str) -> SparkSession:
+def make_session(folder: Path, jars: str) -> SparkSession:
     """Return a small local session that listens on the loopback only and keeps its files in `folder`."""
     settings = {
         "spark.jars": jars,
@@ -62,7 +62,7 @@ def session(folder: Path, jars: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def read(spark: SparkSession, bootstrap: str) -> DataFrame:
+def read_orders(spark: SparkSession, bootstrap: str) -> DataFrame:
     """Return the committed orders as they come."""
     return (
         spark.readStream.format("kafka")
@@ -78,7 +78,7 @@ def read(spark: SparkSession, bootstrap: str) -> DataFrame:
     )
 
 
-def enrich(rows: DataFrame) -> DataFrame:
+def enrich_orders(rows: DataFrame) -> DataFrame:
     """Return key and value for the sink: the order with its total, its size and where it came from."""
     order = rows.select(
         f.from_json(f.col("value").cast("string"), ORDER).alias("o"), "partition", "offset", "timestamp"
@@ -95,7 +95,7 @@ def enrich(rows: DataFrame) -> DataFrame:
     return order.select(f.col("o.order").alias("key"), f.to_json(enriched).alias("value"))
 
 
-def start(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery:
+def start_query(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery:
     """Start the query; its checkpoint is in `folder/checkpoints`."""
     checkpoint = str(folder / "checkpoints" / NAME)
 
@@ -119,7 +119,7 @@ def start(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery:
     )
 
 
-def attend(spark: SparkSession, query: StreamingQuery, stop: threading.Event) -> None:
+def await_end(spark: SparkSession, query: StreamingQuery, stop: threading.Event) -> None:
     """Stay until told to stop. Raises StreamingQueryException when the query fails."""
     said = False
     while not stop.is_set() and not query.awaitTermination(1):
@@ -146,11 +146,11 @@ def main(bootstrap: str, folder: Path, jars: str) -> int:
     if stop.wait(driver_crash.away_s(folder)):
         return 0
     driver_crash.come_back(folder)
-    topics.ensure(bootstrap)
-    spark = session(folder, jars)
+    topics.ensure_topics(bootstrap)
+    spark = make_session(folder, jars)
     spark.streams.addListener(FencelineListener(spool=str(folder / "spool")))
     try:
-        attend(spark, start(enrich(read(spark, bootstrap)), bootstrap, folder), stop)
+        await_end(spark, start_query(enrich_orders(read_orders(spark, bootstrap)), bootstrap, folder), stop)
     except PySparkException as error:
         print(f"demo: {NAME} failed: {str(error).splitlines()[0]}", flush=True)
         return 1

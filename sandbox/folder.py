@@ -49,9 +49,9 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise SandboxError(f"{path}: {error.strerror}: make it writable or choose another folder") from None
 
 
-def make(data: Path, needed_bytes: int = NEEDED_BYTES) -> None:
+def make_folder(data: Path, needed_bytes: int = NEEDED_BYTES) -> None:
     """Make the folder and see that it can be written and has room. Raises SandboxError."""
-    private(data)
+    make_private(data)
     with plain_errors(data):
         (data / "logs").mkdir(exist_ok=True)
         probe = data / ".probe"
@@ -65,7 +65,7 @@ def make(data: Path, needed_bytes: int = NEEDED_BYTES) -> None:
         )
 
 
-def private(folder: Path) -> None:
+def make_private(folder: Path) -> None:
     """Make a folder that only its owner may enter, or close the one that is there. Raises SandboxError.
 
     One that belongs to somebody else, or to all like /tmp, is refused.
@@ -81,7 +81,7 @@ def private(folder: Path) -> None:
         _close(folder, found.st_mode)
 
 
-def tighten(data: Path) -> None:
+def tighten_modes(data: Path) -> None:
     """Take from group and others what an older stack gave them of its files. Raises SandboxError."""
     with plain_errors(data):
         for top in (path for pattern in MADE for path in data.glob(pattern)):
@@ -108,7 +108,7 @@ def short_path(path: Path) -> Path:
 
 
 @contextmanager
-def locked(data: Path, say: Callable[[str], None]) -> Iterator[None]:
+def lock_folder(data: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the folder for one stack at a time; the guard inherits the lock and keeps it to the very end."""
     with plain_errors(data):
         file = (data / "lock").open("a+")
@@ -143,7 +143,7 @@ def _is_running(pid: str) -> bool:
     return pid.isdigit() and psutil.pid_exists(int(pid))
 
 
-def secret(
+def stored_secret(
     data: Path,
     name: str,
     make_value: Callable[[], str] = lambda: secrets.token_urlsafe(16),
@@ -165,7 +165,7 @@ def write_private(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def ports(data: Path, names: tuple[str, ...]) -> dict[str, int]:
+def assign_ports(data: Path, names: tuple[str, ...]) -> dict[str, int]:
     """Return a port per name: last time's where that is still free, so that clients find it again."""
     path = data / "ports.json"
     with plain_errors(path):
@@ -188,7 +188,7 @@ def _usable(port: object) -> int:
     return free_port()
 
 
-def describe(data: Path, stack: Mapping[str, object], running: Mapping[str, int]) -> None:
+def write_stack(data: Path, stack: Mapping[str, object], running: Mapping[str, int]) -> None:
     """Write stack.json. Private: a database URL may hold a password."""
     parts = [{"name": name, "pid": pid} for name, pid in running.items()]
     with plain_errors(data):

@@ -195,7 +195,7 @@ def _shim(folder: Path, home: Path) -> Path:
     return folder
 
 
-def locked(set_name: str, lock_file: Path = LOCK_FILE) -> list[Jar]:
+def locked_jars(set_name: str, lock_file: Path = LOCK_FILE) -> list[Jar]:
     """Return the jars of one set as the lock file has them."""
     try:
         rows = tomllib.loads(lock_file.read_text())[set_name]["jars"]
@@ -204,7 +204,7 @@ def locked(set_name: str, lock_file: Path = LOCK_FILE) -> list[Jar]:
     return [Jar(row["coordinate"], row["sha256"], row["size"]) for row in rows]
 
 
-def jars(
+def fetch_jars(
     set_name: str,
     progress: Progress = print,
     *,
@@ -215,7 +215,7 @@ def jars(
 
     `progress` gets one line per download. A jar with another sum is removed and named in a SandboxError.
     """
-    wanted = locked(set_name, lock_file)
+    wanted = locked_jars(set_name, lock_file)
     root = repository or _local_repository()
     missing = [jar for jar in wanted if not _is_good(root / jar.path, jar)]
     if missing:
@@ -243,7 +243,7 @@ def _is_good(path: Path, jar: Jar) -> bool:
     """Whether the jar is there and whole; a bad one that was there is removed and reported."""
     if not path.exists():
         return False
-    found = sha256(path)
+    found = file_sha256(path)
     if found == jar.sha256:
         return True
     path.unlink()
@@ -253,7 +253,7 @@ def _is_good(path: Path, jar: Jar) -> bool:
     )
 
 
-def sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -335,7 +335,7 @@ def _maven(repository: Path) -> MavenContext:
     )
 
 
-def lock(lock_file: Path = LOCK_FILE, progress: Progress = print) -> None:
+def write_lock(lock_file: Path = LOCK_FILE, progress: Progress = print) -> None:
     """Resolve every set with jgo, download the jars, write the lock file. Trust on first use: review it."""
     root = _local_repository()
     parts = ["# Made by `python -m sandbox.java lock`. Coordinates and checksums; no host.\n"]
@@ -362,19 +362,20 @@ def _resolve(roots: tuple[str, ...], root: Path) -> list[str]:
 def _lock_row(coordinate: str, root: Path) -> str:
     path = Path(_maven(root).create_dependency(coordinate).artifact.resolve())
     return (
-        f'    {{ coordinate = "{coordinate}", sha256 = "{sha256(path)}", size = {path.stat().st_size} }},\n'
+        f'    {{ coordinate = "{coordinate}", sha256 = "{file_sha256(path)}", size = '
+        f"{path.stat().st_size} }},\n"
     )
 
 
 def main(arguments: list[str]) -> int:
-    """Run `lock` or `fetch [SET…]`; return the exit status."""
+    """Run `write_lock` or `fetch [SET…]`; return the exit status."""
     command, names = (arguments or [""])[0], arguments[1:]
     try:
         if command == "lock":
-            lock()
+            write_lock()
         elif command == "fetch":
             for name in names or everyday_sets():
-                print(f"{name}: {len(jars(name))} jars ready", flush=True)
+                print(f"{name}: {len(fetch_jars(name))} jars ready", flush=True)
         else:
             raise SandboxError("usage: python -m sandbox.java lock | fetch [SET…]")
     except SandboxError as error:

@@ -37,8 +37,8 @@ from sandbox.java import (
     Progress,
     cache_folder,
     classpath,
+    fetch_jars,
     find_java,
-    jars,
 )
 from sandbox.ports import HOST, free_port, require_free
 from sandbox.prepared import class_archive, storage_format
@@ -136,7 +136,7 @@ class Broker:
         """
         self._refuse_second()
         self.java = self.java or find_java(self.folder)
-        self._jars = jars(f"kafka-{self.version}", self.progress)
+        self._jars = fetch_jars(f"kafka-{self.version}", self.progress)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._config.write_text(self._server_properties())
@@ -150,9 +150,9 @@ class Broker:
 
     def command(self) -> list[str]:
         """Return the argument list that runs the prepared broker in the foreground."""
-        return self.tool("kafka.Kafka", str(self._config), heap=self.heap)
+        return self.tool_command("kafka.Kafka", str(self._config), heap=self.heap)
 
-    def tool(self, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
+    def tool_command(self, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
         """Return the argument list of one of Kafka's own command-line classes. Call `prepare()` first."""
         if self.java is None:
             raise RuntimeError("prepare() comes first")
@@ -184,7 +184,7 @@ class Broker:
         while self.node_id not in live_brokers(self.bootstrap):
             if self.process and self.process.poll() is not None:
                 raise SandboxError(
-                    f"Kafka stopped while starting: {explain(self._log_tail())} (see {self.log_file})"
+                    f"Kafka stopped while starting: {explain_log(self._log_tail())} (see {self.log_file})"
                 )
             if time.monotonic() > until:
                 raise SandboxError(
@@ -251,7 +251,9 @@ class Broker:
 
     def _class_archive(self, java: Java) -> list[str]:
         name = f"kafka-{self.version}"
-        return class_archive.options(name, cache_folder(), java, self._jars, self._train, self.progress)
+        return class_archive.archive_options(
+            name, cache_folder(), java, self._jars, self._train, self.progress
+        )
 
     def _train(self, folder: Path, options: Sequence[str]) -> None:
         """Start and stop a broker of this version, so that its JVM loads what brokers need."""
@@ -269,20 +271,22 @@ class Broker:
         template = cache_folder() / f"kafka-{self.version}.checkpoint"
         cluster_id = self.cluster_id or storage_format.new_id()
         try:
-            storage_format.copy(template, self._data, cluster_id, self.node_id)
+            storage_format.copy_format(template, self._data, cluster_id, self.node_id)
         except FileNotFoundError:
             self.format_with_tool(cluster_id)
             with suppress(OSError):
-                storage_format.keep(self._data, template)
+                storage_format.keep_format(self._data, template)
         except OSError as error:
             raise SandboxError(f"cannot format {self._data}: {error.strerror}") from None
 
     def format_with_tool(self, cluster_id: str) -> None:
         """Format the storage by Kafka's own tool; raises SandboxError with its reason."""
-        command = self.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config))
+        command = self.tool_command(
+            "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config)
+        )
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SandboxError(f"cannot format {self._data}: {explain(done.stderr + done.stdout)}")
+            raise SandboxError(f"cannot format {self._data}: {explain_log(done.stderr + done.stdout)}")
 
     def _server_properties(self) -> str:
         return "".join(f"{key}={value}\n" for key, value in self._settings().items())
@@ -361,7 +365,7 @@ def live_brokers(bootstrap: str) -> frozenset[int]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    client = AdminClient(clients.settings(bootstrap, "probe"))
+    client = AdminClient(clients.client_settings(bootstrap, "probe"))
     try:
         found = client.list_topics(timeout=2)
     except KafkaException:
@@ -369,7 +373,7 @@ def live_brokers(bootstrap: str) -> frozenset[int]:
     return frozenset(found.brokers) if found.controller_id >= 0 else frozenset()
 
 
-def explain(log: str) -> str:
+def explain_log(log: str) -> str:
     """Pick the line of a Java log that says why it stopped; known causes first, in our words."""
     for sign, meaning in (
         (

@@ -20,7 +20,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _terminal = threading.Lock()
 
 
-def say(line: str, name: str = "up") -> None:
+def print_line(line: str, name: str = "up") -> None:
     """Print one line with its prefix. A terminal that went away ends nothing."""
     with _terminal, contextlib.suppress(OSError, ValueError):
         print(f"{name:<14} | {line}", flush=True)
@@ -54,13 +54,13 @@ class PartLog:
         self.tail.append(line)
         if self._awaited and self._awaited in line:
             self.seen.set()
-        say(line, self.name)
+        print_line(line, self.name)
         try:
             self._append(line)
             self._complained = False
         except OSError as error:
             if not self._complained:
-                say(
+                print_line(
                     f"cannot write {self.path}: {error.strerror}: its log is only here until that is repaired"
                 )
             self._complained = True

@@ -33,12 +33,12 @@ class StackOptions:
     password: str
 
     @property
-    def sandbox(self) -> bool:
+    def has_own_kafka(self) -> bool:
         """Whether this stack has a Kafka of its own."""
         return not self.bootstrap and not self.config
 
 
-def read(environment: Mapping[str, str]) -> StackOptions:
+def read_options(environment: Mapping[str, str]) -> StackOptions:
     """Read the options from the environment, where make puts its variables. Raises SandboxError."""
     get = environment.get
     options = StackOptions(
@@ -58,7 +58,7 @@ def read(environment: Mapping[str, str]) -> StackOptions:
         raise SandboxError("BOOTSTRAP and CONFIG both name clusters: give one of them")
     if options.redis_port and options.redis_url:
         raise SandboxError("REDIS_PORT is for the embedded Redis: leave it out with REDIS_URL")
-    if options.brokers > 1 and not options.sandbox:
+    if options.brokers > 1 and not options.has_own_kafka:
         raise SandboxError("BROKERS is for the sandbox's own Kafka: leave it out with BOOTSTRAP and CONFIG")
     return options
 

@@ -50,7 +50,7 @@ def _listen(port: int) -> None:
         probe.bind((HOST, port))
 
 
-def answers(port: int) -> bool:
+def port_answers(port: int) -> bool:
     """Whether something accepts connections on the port."""
     with socket.socket() as probe:
         probe.settimeout(1)

@@ -21,7 +21,7 @@ MARKER = "FENCELINE_STACK"
 ORPHAN_GRACE_S = 3.0
 
 
-def family(sessions: Collection[int], marker: str) -> list[int]:
+def session_processes(sessions: Collection[int], marker: str) -> list[int]:
     """Return the living processes of these sessions, and those whose marker is this one or begins with it.
 
     A part's marker is its stack's with "/" and its name. Our own process is never among them.
@@ -103,4 +103,4 @@ def _guard(read_end: int, marker: str, remove: Iterable[Path]) -> None:
         sessions = {int(line) for line in pipe}
     for path in remove:
         path.unlink(missing_ok=True)
-    end_all(lambda: family(sessions, marker), ORPHAN_GRACE_S)
+    end_all(lambda: session_processes(sessions, marker), ORPHAN_GRACE_S)

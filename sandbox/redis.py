@@ -24,8 +24,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sandbox.errors import SandboxError
-from sandbox.folder import plain_errors, private, short_path, write_private
-from sandbox.java import Progress, jars
+from sandbox.folder import make_private, plain_errors, short_path, write_private
+from sandbox.java import Progress, fetch_jars
 from sandbox.ports import HOST
 
 USER = "fenceline"
@@ -59,8 +59,8 @@ class Server:
 
     def command(self) -> list[str]:
         """Write the configuration; return the argument list, which holds no secret. Raises SandboxError."""
-        private(self.folder)
-        private(self.socket.parent)
+        make_private(self.folder)
+        make_private(self.socket.parent)
         program = find_redis(self.folder, self.progress)
         path = self.folder / "redis.conf"
         with plain_errors(path):
@@ -131,7 +131,7 @@ def _version(program: str) -> tuple[int, ...]:
 
 
 def _unpack(folder: Path, tag: str, progress: Progress) -> Path:
-    (jar,) = jars("redis", progress)
+    (jar,) = fetch_jars("redis", progress)
     with plain_errors(folder), zipfile.ZipFile(jar) as archive:
         name = next(name for name in archive.namelist() if name.endswith(f"-{tag}"))
         target = folder / name

@@ -15,7 +15,7 @@ PACKAGES = ("fenceline", "spark_listener", "spark_pipeline", "transaction_admin"
 TARGET = Path("dist/fenceline-spark.zip")
 
 
-def make(target: Path, root: Path = ROOT) -> int:
+def make_zip(target: Path, root: Path = ROOT) -> int:
     """Write the archive to `target`; return how many files are in it."""
     files = sorted(path for package in PACKAGES for path in (root / package).rglob("*.py"))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     """Make it where the first argument says; return the exit status."""
     target = Path(arguments[0]) if arguments else TARGET
     try:
-        amount = make(target)
+        amount = make_zip(target)
     except OSError as error:
         print(f"spark-zip: cannot write {target}: {error.strerror}", file=sys.stderr)
         return 1

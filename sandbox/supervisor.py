@@ -28,8 +28,8 @@ from types import FrameType
 from typing import IO, cast
 
 from sandbox.errors import SandboxError
-from sandbox.logs import PartLog, say
-from sandbox.processes import MARKER, ProcessGuard, end_all, family, signal_all
+from sandbox.logs import PartLog, print_line
+from sandbox.processes import MARKER, ProcessGuard, end_all, session_processes, signal_all
 
 FORGIVE_AFTER_S = 10.0
 WINDOW_S = 30.0
@@ -69,7 +69,7 @@ class Backoff:
         self._deaths: list[float] = []
         self._pause_s = 0.0
 
-    def died(self, now_s: float, ready_for_s: float) -> float:
+    def record_death(self, now_s: float, ready_for_s: float) -> float:
         """Record a death and return the pause in seconds: 0, 0, then 2, 4, … 30."""
         if ready_for_s >= FORGIVE_AFTER_S:
             self._deaths, self._pause_s = [], 0.0
@@ -137,24 +137,24 @@ class Supervisor:
         self.failure = self.failure or reason
         self.stopping.set()
 
-    def environment(self, part: Part) -> dict[str, str]:
+    def part_environment(self, part: Part) -> dict[str, str]:
         """Return the environment of a part, marked as ours."""
         return {**os.environ, **part.environment, MARKER: f"{self._marker}/{part.name}"}
 
-    def started(self, process: subprocess.Popen[bytes]) -> None:
+    def note_started(self, process: subprocess.Popen[bytes]) -> None:
         """Note a new process, first of all for the guard."""
         self._guard.watch(process.pid)
-        self.changed()
+        self.report_parts()
 
-    def changed(self) -> None:
+    def report_parts(self) -> None:
         """Tell the owner which parts run."""
         with self._changing:
             running = {name: k.process.pid for name, k in self._keepers.items() if k.process}
             self._on_change(running)
 
-    def leftovers(self, part: Part, session: int) -> list[int]:
+    def part_leftovers(self, part: Part, session: int) -> list[int]:
         """Return what still runs of a part, in its session or in one that a child made."""
-        return family({session}, f"{self._marker}/{part.name}")
+        return session_processes({session}, f"{self._marker}/{part.name}")
 
     def _attend(self) -> None:
         """Watch for readiness once, and for the end."""
@@ -171,11 +171,11 @@ class Supervisor:
 
     def _stop(self) -> None:
         if self.failure:
-            say(self.failure)
-        say("stopping …")
+            print_line(self.failure)
+        print_line("stopping …")
         for stage in sorted({keeper.part.stage for keeper in self._keepers.values()}, reverse=True):
             self._stop_stage([k for k in self._keepers.values() if k.part.stage == stage])
-        say("stopped")
+        print_line("stopped")
 
     def _stop_stage(self, keepers: list[_Keeper]) -> None:
         for keeper in keepers:
@@ -211,7 +211,7 @@ class _Keeper:
     def kill(self) -> None:
         """End the part and all of its session at once."""
         if process := self.process:
-            signal_all(self._supervisor.leftovers(self.part, process.pid), signal.SIGKILL)
+            signal_all(self._supervisor.part_leftovers(self.part, process.pid), signal.SIGKILL)
 
     def _keep(self) -> None:
         if not self._supervisor.wait_for(self.part.after):
@@ -228,7 +228,7 @@ class _Keeper:
         if self.part.essential:
             self._supervisor.give_up(reason)
         else:
-            say(f"{reason} (everything else runs on without it)")
+            print_line(f"{reason} (everything else runs on without it)")
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         """Start the part; None when the stack is stopping."""
@@ -238,7 +238,7 @@ class _Keeper:
                 return None
             process = self._spawn(list(command))
             self.process = process
-        self._supervisor.started(process)
+        self._supervisor.note_started(process)
         return process
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
@@ -248,7 +248,7 @@ class _Keeper:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=self._supervisor.environment(self.part),
+                env=self._supervisor.part_environment(self.part),
                 start_new_session=True,
             )
         except OSError as error:
@@ -263,7 +263,7 @@ class _Keeper:
             self._wait_until_ready(process, born)
         status = process.wait()
         # A grandchild that survives would hold ports, folders and this pipe.
-        end_all(lambda: self._supervisor.leftovers(self.part, process.pid), grace_s=2)
+        end_all(lambda: self._supervisor.part_leftovers(self.part, process.pid), grace_s=2)
         pump.join(5)
         return self._ended(status, born)
 
@@ -273,11 +273,11 @@ class _Keeper:
             if self._looks_ready():
                 self._ready_at = time.monotonic()
                 self.is_ready.set()
-                say(f"{self.part.name} is ready ({self._ready_at - born:.1f} s)")
+                print_line(f"{self.part.name} is ready ({self._ready_at - born:.1f} s)")
                 return
             if time.monotonic() - born > self.part.slow_after_s and not slow_said:
                 slow_said = True
-                say(
+                print_line(
                     f"{self.part.name} is not ready after {self.part.slow_after_s:.0f} s: see {self.log.path}"
                 )
             if self._supervisor.stopping.wait(0.1):
@@ -292,10 +292,10 @@ class _Keeper:
         self.process = None
         if self._supervisor.stopping.is_set():
             return True
-        self._supervisor.changed()
+        self._supervisor.report_parts()
         if self.part.once and status == 0:
             self.is_ready.set()
-            say(f"{self.part.name} is done ({time.monotonic() - born:.1f} s)")
+            print_line(f"{self.part.name} is done ({time.monotonic() - born:.1f} s)")
             return True
         return self._died(status, born)
 
@@ -310,9 +310,9 @@ class _Keeper:
         if self.part.once or (self.part.essential and self._early_deaths >= GIVE_UP_AFTER):
             self._supervisor.give_up(f"{what}; it said: {said or 'nothing'}; all of it: {self.log.path}")
             return True
-        pause_s = self._backoff.died(now, ready_for_s)
+        pause_s = self._backoff.record_death(now, ready_for_s)
         then = f"restarting in {pause_s:.0f} s" if pause_s else "restarting at once"
-        say(f"{what}, {then}; it said: {said or 'nothing'}")
+        print_line(f"{what}, {then}; it said: {said or 'nothing'}")
         return self._supervisor.stopping.wait(pause_s)
 
 

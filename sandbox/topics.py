@@ -18,19 +18,19 @@ _CREATE_WITHIN_S = 30
 _BROKER_DEFAULT = -1
 
 
-def ensure(bootstrap: str, wanted: Mapping[str, int] = TOPICS) -> None:
+def ensure_topics(bootstrap: str, wanted: Mapping[str, int] = TOPICS) -> None:
     """Create what is missing of these topics. Raises KafkaException when the broker refuses."""
     from confluent_kafka.cimpl import NewTopic
 
-    create(bootstrap, [NewTopic(name, count, _BROKER_DEFAULT) for name, count in wanted.items()])
+    create_topics(bootstrap, [NewTopic(name, count, _BROKER_DEFAULT) for name, count in wanted.items()])
 
 
-def create(bootstrap: str, wanted: Sequence[NewTopic]) -> None:
+def create_topics(bootstrap: str, wanted: Sequence[NewTopic]) -> None:
     """Create those of the topics that are missing. Raises KafkaException when the broker refuses."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient(clients.settings(bootstrap, "setup"))
+    admin = AdminClient(clients.client_settings(bootstrap, "setup"))
     there = admin.list_topics(timeout=_CREATE_WITHIN_S).topics
     missing = [topic for topic in wanted if topic.topic not in there]
     if not missing:

@@ -23,9 +23,9 @@ from pathlib import Path
 
 from sandbox import cluster, folder, kafka, redis
 from sandbox.errors import SandboxError
-from sandbox.java import find_java, jars
-from sandbox.logs import say
-from sandbox.options import ROOT, StackOptions, read
+from sandbox.java import fetch_jars, find_java
+from sandbox.logs import print_line
+from sandbox.options import ROOT, StackOptions, read_options
 from sandbox.ports import HOST, require_free
 from sandbox.prepared import spark_archive
 from sandbox.supervisor import Part, Supervisor
@@ -51,16 +51,16 @@ class Stack:
         self.python = sys.executable
         self._nodes = _nodes(options)
         named = (f"{name}{part}" for name in self._nodes for part in ("", "_controller"))
-        self._ports = folder.ports(self.data, tuple(named))
+        self._ports = folder.assign_ports(self.data, tuple(named))
         self.is_up = False
         self.url = f"http://{HOST}:{options.port}/"
-        password = folder.secret(self.data, "redis_password", lambda: secrets.token_urlsafe(32))
-        self._redis = redis.Server(self.data / "redis", password, options.redis_port, say)
+        password = folder.stored_secret(self.data, "redis_password", lambda: secrets.token_urlsafe(32))
+        self._redis = redis.Server(self.data / "redis", password, options.redis_port, print_line)
         self.redis_url = options.redis_url or self._redis.url
         self.database_url = options.database_url or f"sqlite:///{self.data / 'fenceline.db'}"
         own = ",".join(f"{HOST}:{self._ports[name]}" for name in self._nodes)
         self.bootstrap = own or options.bootstrap
-        self.password = options.password or folder.secret(self.data, "admin_password")
+        self.password = options.password or folder.stored_secret(self.data, "admin_password")
         self.environment = self._environment()
 
     def _environment(self) -> dict[str, str]:
@@ -70,8 +70,8 @@ class Stack:
             "FENCELINE_DATA": str(self.data),
             "DATABASE_URL": self.database_url,
             "REDIS_URL": self.redis_url,
-            "SECRET_KEY": folder.secret(self.data, "secret_key", lambda: secrets.token_urlsafe(50)),
-            "FENCELINE_INGEST_TOKEN": folder.secret(
+            "SECRET_KEY": folder.stored_secret(self.data, "secret_key", lambda: secrets.token_urlsafe(50)),
+            "FENCELINE_INGEST_TOKEN": folder.stored_secret(
                 self.data, "ingest_token", lambda: secrets.token_urlsafe(32)
             ),
             "SHARDS": str(self.options.shards),
@@ -82,10 +82,10 @@ class Stack:
 
     def _write_config(self) -> Path:
         path = self.data / "fenceline.toml"
-        name = "sandbox" if self.options.sandbox else "default"
+        name = "sandbox" if self.options.has_own_kafka else "default"
         text = f"# Written by make up at each start.\n[clusters.{name}]\n"
         text += f'"bootstrap.servers" = "{self.bootstrap}"\n'
-        if self.options.sandbox:
+        if self.options.has_own_kafka:
             text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
             # Spark makes its folder a minute later, and one that is not there is an error until then.
             checkpoints = self.data / "spark" / "checkpoints"
@@ -96,7 +96,7 @@ class Stack:
             path.write_text(text)
         return path
 
-    def describe(self, running: Mapping[str, int]) -> None:
+    def write_stack(self, running: Mapping[str, int]) -> None:
         """Write stack.json once all is up, and at every change; a full disk must not end what runs."""
         if not self.is_up:
             return
@@ -108,11 +108,11 @@ class Stack:
             "data_dir": str(self.data),
         }
         try:
-            folder.describe(self.data, stack, running)
+            folder.write_stack(self.data, stack, running)
         except SandboxError as error:
-            say(str(error))
+            print_line(str(error))
 
-    def parts(self) -> list[Part]:
+    def list_parts(self) -> list[Part]:
         """Return all parts, in the order in which they are listed."""
         own = Part("redis", self._redis.command, ready=self._redis.is_ready, stage=0)
         parts = [] if self.options.redis_url else [own]
@@ -120,7 +120,7 @@ class Stack:
         parts += self._kafka()
         needs = tuple(part.name for part in parts)
         parts += [*self._workers(needs), self._web(needs)]
-        if self.options.sandbox and self.options.demo:
+        if self.options.has_own_kafka and self.options.demo:
             parts += self._demo()
         return parts
 
@@ -133,11 +133,11 @@ class Stack:
         controllers = [self._ports[f"{name}_controller"] for name in self._nodes]
         if self.options.brokers == 1:
             alone = kafka.Broker(
-                self.data / "kafka", port=ports[0], controller_port=controllers[0], progress=say
+                self.data / "kafka", port=ports[0], controller_port=controllers[0], progress=print_line
             )
             return [_broker(self._nodes[0], alone, alone.prepare)]
         all_nodes = cluster.KafkaCluster(
-            self.data / "kafka", ports=ports, controller_ports=controllers, progress=say
+            self.data / "kafka", ports=ports, controller_ports=controllers, progress=print_line
         )
         return [
             _broker(name, broker, partial(all_nodes.prepare, broker))
@@ -244,9 +244,9 @@ class Stack:
         }
 
     def _spark_command(self) -> Sequence[str]:
-        connector = ",".join(str(path) for path in jars("spark-connector", say))
+        connector = ",".join(str(path) for path in fetch_jars("spark-connector", print_line))
         java = find_java(self.data)
-        faster = spark_archive.environment(java, say)
+        faster = spark_archive.archive_environment(java, print_line)
         query = [
             self.python,
             "-m",
@@ -261,7 +261,7 @@ class Stack:
 
 def _nodes(options: StackOptions) -> tuple[str, ...]:
     """Return the names of the parts that are the sandbox's brokers."""
-    if not options.sandbox:
+    if not options.has_own_kafka:
         return ()
     several = tuple(f"kafka-{number}" for number in range(1, options.brokers + 1))
     return several if options.brokers > 1 else ("kafka",)
@@ -289,22 +289,22 @@ def _is_ok(url: str) -> bool:
         return False
 
 
-def run(options: StackOptions) -> int:
+def run_stack(options: StackOptions) -> int:
     """Start the stack and stay until it is stopped; return the exit status."""
-    folder.make(options.data)
-    with folder.locked(options.data, say):
+    folder.make_folder(options.data)
+    with folder.lock_folder(options.data, print_line):
         (options.data / "stack.json").unlink(missing_ok=True)
-        folder.tighten(options.data)
+        folder.tighten_modes(options.data)
         require_free(options.port, "the web page", "choose another with PORT=")
         if options.redis_port:
             require_free(options.redis_port, "Redis", "choose another with REDIS_PORT=")
         stack = Stack(options)
-        parts = stack.parts()
+        parts = stack.list_parts()
         supervisor = Supervisor(
             parts,
             options.data / "logs",
             on_ready=lambda: _announce(stack, supervisor),
-            on_change=stack.describe,
+            on_change=stack.write_stack,
             remove_after=[options.data / "stack.json"],
             # When make is killed nobody is left to press Ctrl-C.
             parent=_PARENT if "MAKELEVEL" in os.environ else 0,
@@ -317,23 +317,23 @@ def run(options: StackOptions) -> int:
 
 def _announce(stack: Stack, supervisor: Supervisor) -> None:
     stack.is_up = True
-    supervisor.changed()
+    supervisor.report_parts()
     password = "the password in FENCELINE_ADMIN_PASSWORD" if stack.options.password else stack.password
-    say("")
-    say(f"Fenceline is up: {stack.url}")
-    say(f"Sign in as admin with {password}, unless it was changed")
-    say("Ctrl-C stops everything. Scenes to play: .venv/bin/python manage.py scene")
-    say("")
+    print_line("")
+    print_line(f"Fenceline is up: {stack.url}")
+    print_line(f"Sign in as admin with {password}, unless it was changed")
+    print_line("Ctrl-C stops everything. Scenes to play: .venv/bin/python manage.py scene")
+    print_line("")
 
 
 def main() -> int:
     """Run `make up`; every refusal is one line on stderr and status 1."""
     os.umask(0o077)
     try:
-        options = read(os.environ)
+        options = read_options(os.environ)
         # Only the part that sets the password is to know it.
         os.environ.pop("FENCELINE_ADMIN_PASSWORD", None)
-        return run(options)
+        return run_stack(options)
     except SandboxError as error:
         print(f"make up: {error}", file=sys.stderr, flush=True)
         return 1

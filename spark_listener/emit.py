@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 
-from spark_listener.spool import Event, Spool, adopt
+from spark_listener.spool import Event, Spool, adopt_leftovers
 
 #: The version of the document that is posted.
 WIRE_VERSION = 1
@@ -92,7 +92,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_NoRedirect)
 
 
-def secret(spec: str) -> str:
+def read_secret(spec: str) -> str:
     """Return a secret that is given as itself, as `env:NAME` or as `file:PATH`; raises `Trouble`."""
     kind, _, where = spec.partition(":")
     if kind == "env":
@@ -109,7 +109,7 @@ def secret(spec: str) -> str:
     return value
 
 
-def post(url: str, token: str, body: bytes, timeout: float) -> Answer:
+def post_document(url: str, token: str, body: bytes, timeout: float) -> Answer:
     """Post a document, compressed; raises OSError, HTTPException or ValueError where nobody answers."""
     headers = {
         "Authorization": f"Bearer {token}",
@@ -193,7 +193,7 @@ class Emitter(threading.Thread):
         """Deliver all there is, the oldest first."""
         now = time.monotonic()
         if now >= self._adopt_at:
-            self._left += [_Hand(spool) for spool in adopt(self._root)]
+            self._left += [_Hand(spool) for spool in adopt_leftovers(self._root)]
             self._adopt_at = now + self._pace.adopt_every
         self._make_room()
         try:
@@ -262,7 +262,7 @@ class Emitter(threading.Thread):
             raise Trouble("there is no more time", 0.001)
         body = self._document(hand, events)
         try:
-            answer = post(self._url, secret(self._token), body, self._timeout())
+            answer = post_document(self._url, read_secret(self._token), body, self._timeout())
         except (OSError, HTTPException, ValueError) as error:
             raise Trouble(f"Fenceline at {self._url} cannot be reached: {error}") from None
         self._judge(answer)

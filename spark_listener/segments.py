@@ -102,7 +102,7 @@ class SegmentReader:
         """Whether all that its segment has by now was read."""
         return self.segment.gone or self._offset >= self.segment.size
 
-    def line(self) -> bytes | None:
+    def next_line(self) -> bytes | None:
         """Return the next whole line, None where there is none yet.
 
         What cannot be decompressed is lost, with all behind it in its segment.

@@ -159,7 +159,7 @@ class Spool:
     def _line(self) -> bytes | None:
         """Return the next line of the segments; a segment that a newer one follows has an end."""
         while True:
-            line = self._reader.line() if self._reader else None
+            line = self._reader.next_line() if self._reader else None
             if line is not None:
                 return line
             with self._guard:
@@ -289,7 +289,7 @@ class Leftover(Spool):
         """Return the number of the last event in it."""
         for segment in reversed(self._segments):
             reader, last = SegmentReader(segment), 0
-            while (line := reader.line()) is not None:
+            while (line := reader.next_line()) is not None:
                 head = _HEAD.match(line)
                 last = int(head[1]) if head else last
             if last:
@@ -297,7 +297,7 @@ class Leftover(Spool):
         return self._acked
 
 
-def adopt(root: Path) -> list[Leftover]:
+def adopt_leftovers(root: Path) -> list[Leftover]:
     """Return the spools below `root` whose drivers are gone, oldest first; they are ours then."""
     found: list[Leftover] = []
     with suppress(OSError):

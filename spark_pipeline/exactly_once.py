@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_pipeline.exactly_once_arguments import Arguments, BadArgument, parse
-from spark_pipeline.exactly_once_rows import BadQuery, for_sink, read
+from spark_pipeline.exactly_once_arguments import Arguments, BadArgument, parse_arguments
+from spark_pipeline.exactly_once_rows import BadQuery, for_sink, read_input
 from spark_pipeline.sink import ExactlyOnceKafkaSink, SinkError
 
 if TYPE_CHECKING:
@@ -54,16 +54,16 @@ class Stop:
         self.asked = threading.Event()
         self.at_once = threading.Event()
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Take note of one signal."""
         (self.at_once if self.asked.is_set() else self.asked).set()
 
-    def listen(self, spark: SparkSession) -> None:
+    def listen_for_signals(self, spark: SparkSession) -> None:
         """Listen for signals here and in the JVM: under spark-submit it is the JVM that gets them."""
 
         def told(number: int, frame: object) -> None:
             # A handler runs amid any statement of the main thread: it must not take that thread's locks.
-            threading.Thread(target=self.ask, daemon=True).start()
+            threading.Thread(target=self.request_stop, daemon=True).start()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, told)
@@ -78,7 +78,7 @@ class _JvmHandler:
 
     def handle(self, which: Any) -> None:
         """Be called by the JVM."""
-        self.stop.ask()
+        self.stop.request_stop()
 
     class Java:
         """How py4j knows what this is."""
@@ -123,7 +123,7 @@ class Sink:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; return the exit status."""
     try:
-        chosen = parse(arguments)
+        chosen = parse_arguments(arguments)
     except BadArgument as error:
         return _say(str(error), WRONG)
     spark = SparkSession.builder.appName(chosen.name).getOrCreate()
@@ -131,37 +131,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _quieten(spark)
     try:
         stop = Stop()
-        stop.listen(spark)
-        return run(spark, chosen, stop)
+        stop.listen_for_signals(spark)
+        return run_query(spark, chosen, stop)
     finally:
         spark.stop()
 
 
-def run(spark: SparkSession, chosen: Arguments, stop: Stop) -> int:
+def run_query(spark: SparkSession, chosen: Arguments, stop: Stop) -> int:
     """Start the query and stay with it to its end; return the exit status."""
     try:
-        rows = prepare(spark, chosen)
+        rows = prepare_rows(spark, chosen)
         attach_listener(spark, chosen)
         sink = Sink(sink_of(chosen))
-        query = start(rows, sink, chosen)
+        query = start_query(rows, sink, chosen)
     except (Stopped, BadQuery, SinkError) as error:
         return _say(str(error), WRONG)
     except PySparkException as error:
-        return _say(explain(error), WRONG)
+        return _say(explain_error(error), WRONG)
     try:
-        attend(query, stop)
+        await_end(query, stop)
     except StreamingQueryException as error:
-        return _say(explain(sink.error or error), FAILED)
+        return _say(explain_error(sink.error or error), FAILED)
     return 0
 
 
-def prepare(spark: SparkSession, chosen: Arguments) -> DataFrame:
+def prepare_rows(spark: SparkSession, chosen: Arguments) -> DataFrame:
     """Return the rows for the sink. Raises Stopped or BadQuery where cluster or SQL are not as they must.
 
     Looks at the cluster before Spark does, whose answer to a wrong address is a minute of silence.
     """
     require_topics(chosen)
-    rows = read(spark, chosen)
+    rows = read_input(spark, chosen)
     if rows is None:
         raise Stopped(_no_connector(spark))
     return for_sink(spark, rows, chosen)
@@ -172,13 +172,13 @@ def require_topics(chosen: Arguments, timeout_s: float = 10) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from spark_pipeline.sink.options import translate
+    from spark_pipeline.sink.options import translate_options
 
     silent = logging.getLogger("spark_pipeline.librdkafka")
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
     try:
-        client = AdminClient(dict(translate(chosen.kafka_options()).connection), logger=silent)
+        client = AdminClient(dict(translate_options(chosen.kafka_options()).connection), logger=silent)
         topics = client.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
         where = chosen.kafka["bootstrap.servers"]
@@ -226,7 +226,7 @@ def sink_of(chosen: Arguments) -> ExactlyOnceKafkaSink:
     )
 
 
-def start(rows: DataFrame, sink: Sink, chosen: Arguments) -> StreamingQuery:
+def start_query(rows: DataFrame, sink: Sink, chosen: Arguments) -> StreamingQuery:
     """Start the query."""
     writer = (
         rows.writeStream.queryName(chosen.name)
@@ -241,7 +241,7 @@ def start(rows: DataFrame, sink: Sink, chosen: Arguments) -> StreamingQuery:
     return writer.start()
 
 
-def attend(query: StreamingQuery, stop: Stop) -> None:
+def await_end(query: StreamingQuery, stop: Stop) -> None:
     """Stay until the query ends or a signal comes. Raises StreamingQueryException when it fails."""
     while not stop.asked.is_set():
         if query.awaitTermination(1):
@@ -278,7 +278,7 @@ def _quieten(spark: SparkSession) -> None:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
-def explain(error: Exception) -> str:
+def explain_error(error: Exception) -> str:
     """Return what an exception says, without the plans and stack traces that Spark puts around it.
 
     What the sink says in a task comes as the last line of a traceback amid Java's; our own come as they are.

@@ -93,7 +93,7 @@ class _Parser(argparse.ArgumentParser):
         raise BadArgument(f"{message} (see --help)")
 
 
-def parse(arguments: Sequence[str] | None = None) -> Arguments:
+def parse_arguments(arguments: Sequence[str] | None = None) -> Arguments:
     """Return what a command line asks for (the process's own without one); raises `BadArgument`."""
     found = _parser().parse_args(arguments)
     name = found.name or f"{found.source}-to-{found.target}"

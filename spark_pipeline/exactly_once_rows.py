@@ -24,7 +24,7 @@ class BadQuery(Exception):
     """The SQL cannot be what the user wants; the text says why."""
 
 
-def read(spark: SparkSession, chosen: Arguments) -> DataFrame | None:
+def read_input(spark: SparkSession, chosen: Arguments) -> DataFrame | None:
     """Return the input topic's records as Spark's source tells them; None where Spark has no such source."""
     options = {
         **chosen.kafka_options(),
@@ -44,7 +44,7 @@ def read(spark: SparkSession, chosen: Arguments) -> DataFrame | None:
         raise
 
 
-def columns(rows: DataFrame, chosen: Arguments) -> DataFrame:
+def sql_columns(rows: DataFrame, chosen: Arguments) -> DataFrame:
     """Return what the SQL sees: Kafka's columns, key and value as text; with JSON the fields of the value.
 
     Beside the fields stands one column `kafka` with Kafka's own, so that no name of a field is taken.
@@ -68,7 +68,7 @@ def for_sink(spark: SparkSession, rows: DataFrame, chosen: Arguments) -> DataFra
     """
     if not chosen.sql:
         return rows.select("key", "value", "headers")
-    seen = columns(rows, chosen)
+    seen = sql_columns(rows, chosen)
     seen.createOrReplaceTempView(VIEW)
     try:
         found = spark.sql(chosen.sql)

@@ -61,7 +61,7 @@ The principal needs READ and DESCRIBE on the topic and READ on groups that begin
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         "history.py",
@@ -90,9 +90,9 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def start(spark: SparkSession, history: History, options: argparse.Namespace) -> StreamingQuery:
+def start_query(spark: SparkSession, history: History, options: argparse.Namespace) -> StreamingQuery:
     """Start the query."""
-    stream = records(spark, properties(options), options)
+    stream = read_records(spark, kafka_properties(options), options)
     writer = stream.writeStream.queryName(f"fenceline-history-{options.cluster}").foreachBatch(history)
     now = options.trigger == AVAILABLE_NOW
     return (
@@ -102,7 +102,7 @@ def start(spark: SparkSession, history: History, options: argparse.Namespace) ->
     )
 
 
-def records(spark: SparkSession, kafka: Mapping[str, str], options: argparse.Namespace) -> DataFrame:
+def read_records(spark: SparkSession, kafka: Mapping[str, str], options: argparse.Namespace) -> DataFrame:
     """Return the topic's records as they come; fails where Kafka dropped some that were not read yet."""
     reader = spark.readStream.format("kafka").option("subscribe", options.topic)
     for name, value in kafka.items():
@@ -111,23 +111,23 @@ def records(spark: SparkSession, kafka: Mapping[str, str], options: argparse.Nam
     return reader.option("maxOffsetsPerTrigger", options.max_records).load()
 
 
-def properties(options: argparse.Namespace) -> dict[str, str]:
+def kafka_properties(options: argparse.Namespace) -> dict[str, str]:
     """Return the properties of Kafka's Java clients."""
     return {**dict(options.kafka), "bootstrap.servers": options.bootstrap_servers}
 
 
-def run(spark: SparkSession, options: argparse.Namespace) -> str:
+def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
     """Run until all is read, or for ever; return what was done, in one sentence. Raises HistoryError."""
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
     tasks = options.tasks or spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    there = sight.check(spark, properties(options), options.topic)
+    there = sight.has_records(spark, kafka_properties(options), options.topic)
     store = ReportStore(spark, options.output, options.cluster)
     history = History(store, options.cluster, options.topic, options.checkpoint, tasks)
     before, began = history.manifest.records if history.manifest else 0, time.monotonic()
     try:
-        start(spark, history, options).awaitTermination()
+        start_query(spark, history, options).awaitTermination()
     except StreamingQueryException as error:
         if history.refusal is not None:
             raise history.refusal from error
@@ -142,10 +142,10 @@ def run(spark: SparkSession, options: argparse.Namespace) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job; return the exit status."""
-    options = parser().parse_args(arguments)
+    options = argument_parser().parse_args(arguments)
     spark = SparkSession.builder.appName(f"fenceline history of {options.cluster}").getOrCreate()
     try:
-        print(f"history: {run(spark, options)}", flush=True)  # noqa: T201 - a command speaks
+        print(f"history: {run_history(spark, options)}", flush=True)  # noqa: T201 - a command speaks
     except HistoryError as error:
         print(f"history: {error}", file=sys.stderr, flush=True)  # noqa: T201
         return 1

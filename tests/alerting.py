@@ -58,7 +58,7 @@ def seed() -> None:
     Channel.objects.create(
         name="pager", kind="webhook", url="https://x", group_by=["subject"], group_wait_s=0, created_by="ada"
     )
-    evaluate_alerts.tick(lease("seed"), now_ms=NOW_MS)
+    evaluate_alerts.evaluate_alerts(lease("seed"), now_ms=NOW_MS)
     judging = leases.acquire("prod", "judge", holder="test", now_ms=NOW_MS)
     assert judging is not None
     findings = [
@@ -66,7 +66,7 @@ def seed() -> None:
         for number in range(GROUPS)
     ]
     for _ in range(3):
-        evaluate_rules.save(judging, findings, sees=lambda row: True, now_ms=NOW_MS)
+        evaluate_rules.save_findings(judging, findings, sees=lambda row: True, now_ms=NOW_MS)
 
 
 def lease(holder: str) -> Any:
@@ -93,7 +93,7 @@ def hang() -> None:
 
     seed()
     write_transactions.next_rev = stand
-    evaluate_alerts.tick(lease("hang"), now_ms=NOW_MS + 1_000)
+    evaluate_alerts.evaluate_alerts(lease("hang"), now_ms=NOW_MS + 1_000)
 
 
 def race() -> None:
@@ -103,7 +103,9 @@ def race() -> None:
     held = lease("race")
     report(0)
     sys.stdin.readline()
-    report(sum(evaluate_alerts.tick(held, now_ms=NOW_MS + 1_000 * number) for number in range(ROUNDS)))
+    report(
+        sum(evaluate_alerts.evaluate_alerts(held, now_ms=NOW_MS + 1_000 * number) for number in range(ROUNDS))
+    )
 
 
 def report(made: int) -> None:

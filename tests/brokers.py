@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
 from sandbox.cluster import KafkaCluster
-from sandbox.java import find_java, jars
+from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.java.gateway import java_gateway
 from tests.waiting import wait_for
@@ -63,7 +63,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaGateway]:
     folder = tmp_path_factory.mktemp("java")
     with (
         (folder / "java.log").open("ab") as log,
-        java_gateway(find_java(folder), jars("kafka-4.2.0"), log) as gateway,
+        java_gateway(find_java(folder), fetch_jars("kafka-4.2.0"), log) as gateway,
     ):
         yield gateway
 

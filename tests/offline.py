@@ -14,10 +14,10 @@ from itertools import product
 from typing import Any, Protocol
 
 from fenceline import histograms
-from fenceline.decode.transaction_state import decode
+from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import RawRecord, Tombstone, TransactionRecord, TransitionKind, Undecoded
 from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Folded, Newest, NotableTransition, fold
+from fenceline.kafka.aggregate import Folded, Newest, NotableTransition, fold_records
 from tests.kafka import observe
 
 _MINUTE_S, _HOUR_S = 60, 3600
@@ -76,11 +76,11 @@ def replayed(records: Iterable[observe.RawRecord]) -> Kept:
     """Return what must be kept of these records; what lies before the first of a partition is a hole."""
     folded = Folded()
     for partition, keys, holes in _by_partition(records):
-        fold(folded, partition, keys, {}, holes)
+        fold_records(folded, partition, keys, {}, holes)
     kept = Kept(states={state.value: n for state, n in folded.states.items() if n})
     for log_key, newest in folded.newest.items():
         key = sha256(log_key[4:]).digest()
-        kept.recents[key] = newest.expired_ms, *transition_ring.unpack(newest.packed, 0)
+        kept.recents[key] = newest.expired_ms, *transition_ring.unpack_ring(newest.packed, 0)
         if newest.record is not None:
             kept.transactions[key] = _transaction(newest, newest.record)
     kept.transitions = {where: _transition(told) for where, told in folded.told.items()}
@@ -94,13 +94,17 @@ def stored(cursor: Cursor) -> Kept:
     for key, *row in _rows(cursor, _TRANSACTIONS):
         kept.transactions[bytes(key)] = tuple(row)
     for key, packed, expired_ms in _rows(cursor, _RECENTS):
-        kept.recents[bytes(key)] = expired_ms, *transition_ring.unpack(bytes(packed), 0)
+        kept.recents[bytes(key)] = expired_ms, *transition_ring.unpack_ring(bytes(packed), 0)
     for partition, offset, key, *row, revised in _rows(cursor, _TRANSITIONS):
         kept.doubled += (partition, offset) in kept.transitions
         kept.transitions[partition, offset] = bytes(key), *row, bool(revised)
     parts: defaultdict[tuple[int, int, str], list[Row]] = defaultdict(list)
     for *where, counts, opened, marked in _rows(cursor, _TALLIES):
-        unpacked = json.loads(counts), histograms.unpack(opened), histograms.unpack(marked)
+        unpacked = (
+            json.loads(counts),
+            histograms.unpack_histogram(opened),
+            histograms.unpack_histogram(marked),
+        )
         parts[tuple(where)].append(unpacked)
     kept.tallies = _summed(parts)
     states: Counter[str] = Counter()
@@ -112,7 +116,7 @@ def stored(cursor: Cursor) -> Kept:
 
 def decoded(record: observe.RawRecord) -> TransactionRecord | Tombstone | Undecoded:
     """Return what a record says."""
-    return decode(record.key, record.value)
+    return decode_record(record.key, record.value)
 
 
 def positions(cursor: Cursor) -> dict[int, int]:
@@ -216,8 +220,8 @@ def _summed(parts: Mapping[tuple[int, int, str], list[Row]]) -> dict[tuple[int, 
             counts.update(each)
         summed = (
             {kind: n for kind, n in counts.items() if n},
-            histograms.merge(opened for _, opened, _ in some),
-            histograms.merge(marked for _, _, marked in some),
+            histograms.merge_histograms(opened for _, opened, _ in some),
+            histograms.merge_histograms(marked for _, _, marked in some),
         )
         if any(summed):
             total[where] = summed

@@ -105,7 +105,7 @@ class TransactionAdmin(Protocol):
 
     @property
     def principal(self) -> str:
-        """Whom the brokers take us for, for `grant`."""
+        """Whom the brokers take us for, for `grant_command`."""
 
     def list_transactions(self, states: Collection[TransactionState] = ()) -> TransactionListing:
         """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
@@ -154,11 +154,11 @@ class TransactionAdmin(Protocol):
         """Close every connection."""
 
 
-def grant(principal: str, operation: str, resource: str) -> str:
+def grant_command(principal: str, operation: str, resource: str) -> str:
     """Return the command that lets a principal do an operation on a resource (`--topic orders`)."""
     return f"kafka-acls --add --allow-principal {principal} --operation {operation} {resource}"
 
 
 def describe_grant(principal: str, transactional_id: str = "'*'") -> str:
     """Return the command that lets a principal see transactional ids."""
-    return grant(principal, "DESCRIBE", f"--transactional-id {transactional_id}")
+    return grant_command(principal, "DESCRIBE", f"--transactional-id {transactional_id}")

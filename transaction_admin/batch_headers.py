@@ -21,7 +21,7 @@ _MARKERS = {0: "abort", 1: "commit"}
 _TYPE = Struct(">hh")
 
 
-def batches(records: bytes | memoryview) -> Iterator[RecordBatch]:
+def parse_batches(records: bytes | memoryview) -> Iterator[RecordBatch]:
     """Yield the batches of a Fetch answer; the last one may be cut off, and is left out then.
 
     Of the formats before v2, which know no producers, an entry counts as one record.

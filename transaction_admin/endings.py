@@ -16,7 +16,7 @@ import kafka.errors as errors
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from transaction_admin.api import Ended, Ending, Fencing
-from transaction_admin.wire import Wire, explain, kafka_word, wire_form
+from transaction_admin.wire import Wire, error_name, explain_error, wire_form
 
 _NEWEST_VERSION = 4
 #: The coordinator has moved, or is loading: look it up again.
@@ -42,7 +42,7 @@ class Endings:
         self._wire, self._find = wire, find
         self._coordinators: dict[str, int] = {}
 
-    async def end(
+    async def end_all(
         self, endings: Collection[Asked], timeout_s: float, on_ended: OnEnded | None = None
     ) -> Mapping[str, Ended]:
         """Return how each ended, by its id; what is still refused for now after `timeout_s` as it is then."""
@@ -62,7 +62,7 @@ class Endings:
         """Ask once for each; return those that are to be asked again."""
         by_broker, again = await self._located(endings, answers)
         questions = [(_request(each), broker) for each, broker in by_broker]
-        pairs = zip(by_broker, await self._wire.ask_each(questions), strict=True)
+        pairs = zip(by_broker, await self._wire.send_each(questions), strict=True)
         for (ending, _), answer in pairs:
             ended, retried, moved = _read(ending, answer)
             answers[ending.transactional_id] = ended
@@ -94,7 +94,7 @@ class Endings:
         try:
             found: Mapping[str, tuple[int, int]] = await self._find(list(by_wire))
         except errors.KafkaError as unreachable:
-            answers.update((name, Ended(None, explain(unreachable))) for name in names)
+            answers.update((name, Ended(None, explain_error(unreachable))) for name in names)
             return set(names)
         later = set()
         for wire, (code, broker) in found.items():
@@ -103,7 +103,7 @@ class Endings:
                 self._coordinators[name] = broker
                 continue
             error = errors.for_code(code)
-            answers[name] = Ended(code, kafka_word(error))
+            answers[name] = Ended(code, error_name(error))
             if issubclass(error, _AGAIN):
                 later.add(name)
         return later
@@ -131,13 +131,13 @@ def _request(asked: Asked) -> Any:
 def _read(asked: Asked, answer: Any) -> tuple[Ended, bool, bool]:
     """Return what an answer says, whether to ask again, and whether the coordinator has moved."""
     if isinstance(answer, errors.KafkaError):
-        return Ended(None, explain(answer)), isinstance(asked, Ending), True
+        return Ended(None, explain_error(answer)), isinstance(asked, Ending), True
     error = errors.for_code(answer.error_code)
     given: tuple[int, ...] = ()
     if isinstance(asked, Fencing) and error is errors.NoError:
         given = answer.producer_id, answer.producer_epoch
     return (
-        Ended(answer.error_code, "" if error is errors.NoError else kafka_word(error), *given),
+        Ended(answer.error_code, "" if error is errors.NoError else error_name(error), *given),
         issubclass(error, _AGAIN),
         issubclass(error, _MOVED),
     )

@@ -14,10 +14,10 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
-from transaction_admin.api import CONSUMER_OFFSETS, Unseen, grant
+from transaction_admin.api import CONSUMER_OFFSETS, Unseen, grant_command
 from transaction_admin.leaders import Leaders
 from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable
-from transaction_admin.wire import Wire, explain, kafka_word, text_form, wire_form
+from transaction_admin.wire import Wire, error_name, explain_error, text_form, wire_form
 
 #: Bounds of one request that names groups: how many, and their bytes (an id may have 32 kB).
 _MOST_GROUPS = 500
@@ -37,10 +37,10 @@ class Groups:
         #: Whether a look-up of a coordinator is sure not to create `__consumer_offsets`.
         self._topic_seen = False
 
-    async def listing(self) -> GroupListing:
+    async def list_groups(self) -> GroupListing:
         """Return every group that coordinators list to us."""
-        brokers = (await self._leaders.survey([])).brokers
-        answers = await self._wire.ask_each([(_list_request(), broker) for broker in brokers])
+        brokers = (await self._leaders.refresh_leaders([])).brokers
+        answers = await self._wire.send_each([(_list_request(), broker) for broker in brokers])
         groups: dict[str, GroupListed] = {}
         unseen = []
         for (broker, where), answer in zip(brokers.items(), answers, strict=True):
@@ -52,7 +52,7 @@ class Groups:
         self._topic_seen = self._topic_seen or bool(groups)
         return GroupListing(groups, tuple(unseen))
 
-    async def committed(
+    async def committed_offsets(
         self,
         names: Collection[str],
         *,
@@ -91,9 +91,9 @@ class Groups:
             for broker, ids in (await self._coordinators(wanted, by_wire, answers)).items()
             for some in _portions(ids)
         ]
-        for (request, broker), answer in zip(questions, await self._wire.ask_each(questions), strict=True):
+        for (request, broker), answer in zip(questions, await self._wire.send_each(questions), strict=True):
             if isinstance(answer, errors.KafkaError):
-                reason = f"its coordinator, broker {broker}: {explain(answer)}"
+                reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
                 ids = [each.group_id for each in request.groups]
                 answers.update((by_wire[each], Unseen(by_wire[each], reason)) for each in ids)
                 again += ids
@@ -116,7 +116,7 @@ class Groups:
         """Return groups by their coordinator; put those that have none into `answers`."""
         found: dict[int, list[str]] = {}
         for ids in _portions(list(wanted)):
-            answer = await self._wire.ask_any(partial(_find_request, ids))
+            answer = await self._wire.send_to_any(partial(_find_request, ids))
             for row in answer.coordinators:
                 name = by_wire[row.key]
                 if row.error_code:
@@ -128,13 +128,13 @@ class Groups:
     async def _look_up_refused(self) -> Unseen | dict[TopicPartition, Committed] | None:
         """Return why no coordinator may be looked up: FindCoordinator would create a topic that is absent."""
         if not self._topic_seen:
-            topology = await self._leaders.survey([CONSUMER_OFFSETS])
+            topology = await self._leaders.refresh_leaders([CONSUMER_OFFSETS])
             self._topic_seen = bool(topology.partitions)
-            if not self._topic_seen and not self._leaders.forbidden(CONSUMER_OFFSETS):
+            if not self._topic_seen and not self._leaders.is_forbidden(CONSUMER_OFFSETS):
                 return {}
         if self._topic_seen:
             return None
-        remedy = grant(self._wire.principal, "DESCRIBE", f"--topic {CONSUMER_OFFSETS}")
+        remedy = grant_command(self._wire.principal, "DESCRIBE", f"--topic {CONSUMER_OFFSETS}")
         return Unseen(
             CONSUMER_OFFSETS, f"it cannot be seen whether it exists, and a look-up could create it: {remedy}"
         )
@@ -142,9 +142,9 @@ class Groups:
     def _refusal(self, code: int, name: str) -> Unseen:
         error = errors.for_code(code)
         if issubclass(error, errors.AuthorizationError):
-            remedy = grant(self._wire.principal, "DESCRIBE", f"--group '{name}'")
+            remedy = grant_command(self._wire.principal, "DESCRIBE", f"--group '{name}'")
             return Unseen(name, f"no DESCRIBE on this group; grant it: {remedy}")
-        return Unseen(name, f"its coordinator says {kafka_word(error)}")
+        return Unseen(name, f"its coordinator says {error_name(error)}")
 
 
 def _list_request() -> Any:
@@ -174,11 +174,11 @@ def _topics(partitions: Collection[TopicPartition] | None) -> list[Any] | None:
 
 def _why_not(answer: Any) -> str:
     if isinstance(answer, errors.KafkaError):
-        return explain(answer)
+        return explain_error(answer)
     error = errors.for_code(answer.error_code)
     if error is errors.CoordinatorLoadInProgressError:
         return f"it is still loading its part of {CONSUMER_OFFSETS}; it will answer soon"
-    return "" if error is errors.NoError else f"it says {kafka_word(error)}"
+    return "" if error is errors.NoError else f"it says {error_name(error)}"
 
 
 def _listed(rows: Sequence[Any], broker: int) -> Iterator[tuple[str, GroupListed]]:
@@ -196,11 +196,11 @@ def _commits(
             if errors.for_code(each.error_code) is errors.UnstableOffsetCommitError:
                 yield where, Unstable()
             elif each.error_code:
-                word = kafka_word(errors.for_code(each.error_code))
+                word = error_name(errors.for_code(each.error_code))
                 yield where, Unseen(str(where), f"its coordinator says {word}")
             elif each.committed_offset != _NO_OFFSET:
                 epoch = each.committed_leader_epoch
-                metadata = text.escape((each.metadata or "").encode())
+                metadata = text.escape_bytes((each.metadata or "").encode())
                 yield where, Committed(each.committed_offset, epoch if epoch >= 0 else None, metadata)
 
 

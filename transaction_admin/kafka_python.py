@@ -16,7 +16,7 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
 from fenceline.facts import TopicPartitions, TransactionState
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
 from transaction_admin.api import (
     TRANSACTION_STATE,
@@ -28,11 +28,11 @@ from transaction_admin.api import (
     TransactionListing,
     Unseen,
     describe_grant,
-    grant,
+    grant_command,
 )
 from transaction_admin.endings import Endings
 from transaction_admin.markers import write_abort_marker
-from transaction_admin.wire import Wire, explain, kafka_word, text_form, wire_form
+from transaction_admin.wire import Wire, error_name, explain_error, text_form, wire_form
 
 #: Bounds of one request that names ids: how many, and their bytes (an id may have 32 kB).
 _MOST_IDS = 1_000
@@ -66,7 +66,7 @@ class KafkaPythonAdmin:
 
     @property
     def principal(self) -> str:
-        """Whom the brokers take us for, for `grant`."""
+        """Whom the brokers take us for, for `grant_command`."""
         return self._wire.principal
 
     def close(self) -> None:
@@ -92,11 +92,11 @@ class KafkaPythonAdmin:
         on_ended: Callable[[str, Ended], None] | None = None,
     ) -> Mapping[str, Ended]:
         """End transactions, all at once; return what their coordinators say, by id, for each one."""
-        return self._wire.run(self._endings.end, endings, timeout_s, on_ended)
+        return self._wire.run(self._endings.end_all, endings, timeout_s, on_ended)
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
         """Initialise ids anew and abort what is open under them; return what is said, by id."""
-        return self._wire.run(self._endings.end, fencings, timeout_s)
+        return self._wire.run(self._endings.end_all, fencings, timeout_s)
 
     def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
         """Write an abort marker into one partition, by its leader; ask once."""
@@ -110,7 +110,7 @@ class KafkaPythonAdmin:
         rows = [
             row
             for batch in _batches(ids)
-            for row in (await self._wire.ask_any(partial(_find_request, batch))).coordinators
+            for row in (await self._wire.send_to_any(partial(_find_request, batch))).coordinators
         ]
         return {row.key: (row.error_code, row.node_id) for row in rows}
 
@@ -123,7 +123,7 @@ class KafkaPythonAdmin:
             (ListTransactionsRequest(state_filters=words, producer_id_filters=[]), broker.node_id)
             for broker in cluster.brokers
         ]
-        for broker, answer in zip(cluster.brokers, await self._wire.ask_each(questions), strict=True):
+        for broker, answer in zip(cluster.brokers, await self._wire.send_each(questions), strict=True):
             name = f"broker {broker.node_id} at {broker.host}:{broker.port}"
             unseen.extend(Unseen(name, reason) for reason in _collect(answer, entries))
         self._topic_seen = self._topic_seen or bool(entries)
@@ -139,9 +139,11 @@ class KafkaPythonAdmin:
         for broker, ids in (await self._coordinators(by_wire, answers)).items():
             batches = _batches(ids)
             questions += [(DescribeTransactionsRequest(transactional_ids=batch), broker) for batch in batches]
-        for (request, broker), answer in zip(questions, await self._wire.ask_each(questions), strict=True):
+        for (request, broker), answer in zip(questions, await self._wire.send_each(questions), strict=True):
             if isinstance(answer, errors.KafkaError):
-                gone = NotDescribed(Obstacle.UNSEEN, f"its coordinator, broker {broker}: {explain(answer)}")
+                gone = NotDescribed(
+                    Obstacle.UNSEEN, f"its coordinator, broker {broker}: {explain_error(answer)}"
+                )
                 answers.update((by_wire[each], gone) for each in request.transactional_ids)
                 continue
             for row in answer.transaction_states:
@@ -158,7 +160,7 @@ class KafkaPythonAdmin:
         """Return the ids by their coordinator; put those that have none into `answers`."""
         found: dict[int, list[str]] = {}
         for ids in _batches(by_wire):
-            answer = await self._wire.ask_any(partial(_find_request, ids))
+            answer = await self._wire.send_to_any(partial(_find_request, ids))
             for row in answer.coordinators:
                 if row.error_code:
                     answers[by_wire[row.key]] = self._refusal(row.error_code, by_wire[row.key])
@@ -168,7 +170,7 @@ class KafkaPythonAdmin:
 
     async def _survey(self) -> Any:
         """Return the cluster's metadata: its brokers, and `__transaction_state` if we may see it."""
-        cluster = await self._wire.ask_any(_metadata_request)
+        cluster = await self._wire.send_to_any(_metadata_request)
         if _topic_error(cluster) is errors.NoError:
             self._topic_seen = True
         return cluster
@@ -182,7 +184,7 @@ class KafkaPythonAdmin:
             return None
         if error is errors.UnknownTopicOrPartitionError:
             return _NO_TOPIC
-        remedy = grant(self._wire.principal, "DESCRIBE", f"--topic {TRANSACTION_STATE}")
+        remedy = grant_command(self._wire.principal, "DESCRIBE", f"--topic {TRANSACTION_STATE}")
         reason = (
             f"it cannot be seen whether {TRANSACTION_STATE} exists, and a look-up could create it: {remedy}"
         )
@@ -196,7 +198,7 @@ class KafkaPythonAdmin:
             remedy = describe_grant(self._wire.principal, f"'{name}'")
             reason = f"no DESCRIBE on this transactional id; grant it: {remedy}"
             return NotDescribed(Obstacle.FORBIDDEN, reason)
-        return NotDescribed(Obstacle.UNSEEN, f"its coordinator says {kafka_word(error)}")
+        return NotDescribed(Obstacle.UNSEEN, f"its coordinator says {error_name(error)}")
 
     def _may_hide(self) -> str:
         return (
@@ -230,11 +232,11 @@ def _leaderless(cluster: Any) -> Iterator[Unseen]:
 def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
     """Add a broker's list to `entries`; yield what is missing in it, in words."""
     if isinstance(answer, errors.KafkaError):
-        yield explain(answer)
+        yield explain_error(answer)
         return
     error = errors.for_code(answer.error_code)
     if error is not errors.NoError:
-        yield _LOADING if error is errors.CoordinatorLoadInProgressError else f"it says {kafka_word(error)}"
+        yield _LOADING if error is errors.CoordinatorLoadInProgressError else f"it says {error_name(error)}"
         return
     strange: Counter[str] = Counter()
     # Millions of them may come: each is let go once it is taken.
@@ -247,7 +249,7 @@ def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
         else:
             entries[text_form(row.transactional_id)] = Listed(state, row.producer_id)
     for word, number in strange.items():
-        yield f"{count(number, 'id')} in state {word}, which Fenceline does not know"
+        yield f"{count_noun(number, 'id')} in state {word}, which Fenceline does not know"
 
 
 def _described(name: str, row: Any) -> Described | NotDescribed:

@@ -12,7 +12,7 @@ from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
 from transaction_admin.api import Cost, Unseen
-from transaction_admin.batch_headers import batches
+from transaction_admin.batch_headers import parse_batches
 from transaction_admin.kafka_groups import Groups
 from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
 from transaction_admin.owners import OwnerQuestions
@@ -54,14 +54,16 @@ class KafkaPythonReads:
         """Close every connection."""
         self._wire.close()
 
-    def topology(self, topics: Collection[str] | None = None) -> Topology:
+    def describe_topology(self, topics: Collection[str] | None = None) -> Topology:
         """Return brokers, and leaders of the partitions of `topics`, of all visible topics when None."""
-        return self._wire.run(self._leaders.survey, topics)
+        return self._wire.run(self._leaders.refresh_leaders, topics)
 
-    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Offsets | Unseen]:
+    def list_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, Offsets | Unseen]:
         """Return log start, LSO and high watermark, never an LSO above the high watermark."""
         question = Question(_offset_requests, self._read_offsets, "DESCRIBE")
-        return self._wire.run(self._leaders.ask, partitions, question)
+        return self._wire.run(self._leaders.ask_leaders, partitions, question)
 
     def _read_offsets(
         self, answers: Sequence[Any], broker: int
@@ -78,22 +80,22 @@ class KafkaPythonReads:
             leader_epoch = epoch if epoch >= 0 else self._leaders.leader_epoch(where)
             yield where, Offsets(start, lso, end, broker, leader_epoch)
 
-    def producers(
+    def describe_producers(
         self, partitions: Collection[TopicPartition], broker: int | None = None
     ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]:
         """Return the active producers by the leaders, or by one replica on `broker` (KIP-664)."""
         question = Question(_producer_requests, _read_producers, "READ", most=500)
-        return self._wire.run(self._leaders.ask, partitions, question, broker)
+        return self._wire.run(self._leaders.ask_leaders, partitions, question, broker)
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
         """Return the escaped transactional ids that have these producer ids, in whatever state."""
-        return self._wire.run(self._owners.find, producer_ids)
+        return self._wire.run(self._owners.find_ids, producer_ids)
 
-    def groups(self) -> GroupListing:
+    def list_groups(self) -> GroupListing:
         """Return every consumer group that coordinators list to us."""
-        return self._wire.run(self._groups.listing)
+        return self._wire.run(self._groups.list_groups)
 
-    def committed(
+    def committed_offsets(
         self,
         groups: Collection[str],
         *,
@@ -103,11 +105,11 @@ class KafkaPythonReads:
         """Return the committed offsets of groups, many in a request (OffsetFetch, KIP-709)."""
 
         async def ask() -> Mapping[str, Commits | Unseen]:
-            return await self._groups.committed(groups, require_stable=require_stable, named=named)
+            return await self._groups.committed_offsets(groups, require_stable=require_stable, named=named)
 
         return self._wire.run(ask)
 
-    def batches(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
+    def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
         """Return headers of the batches from the one that holds `start` on, uncommitted ones as well.
 
         One that is larger than `most_bytes` is told all the same where it is the first (KIP-74).
@@ -120,17 +122,17 @@ class KafkaPythonReads:
             yield from _read_batches(answers[0], start)
 
         question = Question(requests, read, "READ")
-        return self._wire.run(self._leaders.ask, [partition], question)[partition]
+        return self._wire.run(self._leaders.ask_leaders, [partition], question)[partition]
 
-    def setting(self, name: str) -> str | None:
+    def broker_setting(self, name: str) -> str | None:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
         return self._wire.run(self._setting, name)
 
     async def _setting(self, name: str) -> str | None:
-        brokers = (await self._leaders.survey([])).brokers
+        brokers = (await self._leaders.refresh_leaders([])).brokers
         # Any one of them: the first that answers.
         for broker in brokers:
-            (answer,) = await self._wire.ask_each([(_setting_request(broker, name), broker)])
+            (answer,) = await self._wire.send_each([(_setting_request(broker, name), broker)])
             if not isinstance(answer, errors.KafkaError):
                 return next(
                     (each.value for result in answer.results for each in result.configs if each.name == name),
@@ -228,7 +230,7 @@ def _read_batches(answer: Any, start: int) -> Iterator[tuple[TopicPartition, Bat
             if each.error_code:
                 yield where, PartitionError(each.error_code)
                 continue
-            found = tuple(batches(each.records or b""))
+            found = tuple(parse_batches(each.records or b""))
             yield where, Batches(found, found[-1].last + 1 if found else start, each.high_watermark)
 
 

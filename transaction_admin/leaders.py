@@ -14,9 +14,9 @@ import kafka.errors as errors
 from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.facts import TopicPartition
-from transaction_admin.api import Unseen, grant
+from transaction_admin.api import Unseen, grant_command
 from transaction_admin.reads import Leader, Topology
-from transaction_admin.wire import Wire, explain, kafka_word
+from transaction_admin.wire import Wire, error_name, explain_error
 
 T = TypeVar("T")
 
@@ -55,10 +55,10 @@ class Leaders:
         #: Kafka's code for why a topic could not be seen.
         self._refused: dict[str, int] = {}
 
-    async def survey(self, topics: Collection[str] | None) -> Topology:
+    async def refresh_leaders(self, topics: Collection[str] | None) -> Topology:
         """Ask for the leaders of some topics, of all that may be seen when None; remember them."""
-        cluster = await self._wire.ask_any(lambda: _metadata_request(topics))
-        await self._wire.learn(cluster)
+        cluster = await self._wire.send_to_any(lambda: _metadata_request(topics))
+        await self._wire.learn_brokers(cluster)
         if topics is None:
             self._known.clear()
             self._refused.clear()
@@ -91,11 +91,11 @@ class Leaders:
         """Return the leader epoch of a partition as it was told last."""
         return self._known[which.topic][which.partition].leader_epoch
 
-    def forbidden(self, topic: str) -> bool:
+    def is_forbidden(self, topic: str) -> bool:
         """Whether the last survey of a topic was refused: it may exist, and we may not see it."""
         return issubclass(errors.for_code(self._refused.get(topic, 0)), errors.AuthorizationError)
 
-    async def ask(
+    async def ask_leaders(
         self, partitions: Collection[TopicPartition], question: Question[T], broker: int | None = None
     ) -> dict[TopicPartition, T | Unseen]:
         """Ask the leaders, or one `broker`, about partitions; each one asked for is answered."""
@@ -106,7 +106,7 @@ class Leaders:
             if topics is None:
                 topics = {each.topic for each in left}
             if topics and broker is None:
-                await self.survey(topics)
+                await self.refresh_leaders(topics)
             left = await self._ask_once(left, question, broker, answers)
             if not left:
                 break
@@ -127,7 +127,7 @@ class Leaders:
             requests = question.requests(_by_topic(some))
             asked.append((where, some, len(requests)))
             questions += [(request, where) for request in requests]
-        told = iter(await self._wire.ask_each(questions))
+        told = iter(await self._wire.send_each(questions))
         for where, some, number in asked:
             again += self._take(where, some, [next(told) for _ in range(number)], question, answers)
         return again
@@ -167,7 +167,7 @@ class Leaders:
     ) -> list[TopicPartition]:
         failed = next((each for each in told if isinstance(each, errors.KafkaError)), None)
         if failed is not None:
-            reason = f"broker {broker}: {explain(failed)}"
+            reason = f"broker {broker}: {explain_error(failed)}"
             answers.update((each, Unseen(str(each), reason, broker)) for each in partitions)
             return list(partitions)
         again = []
@@ -190,9 +190,9 @@ class Leaders:
     def _refusal(self, code: int, topic: str, operation: str, who: str = "") -> str:
         error = errors.for_code(code)
         if issubclass(error, errors.AuthorizationError):
-            remedy = grant(self._wire.principal, operation, f"--topic {topic}")
+            remedy = grant_command(self._wire.principal, operation, f"--topic {topic}")
             return f"no {operation} on this topic; grant it: {remedy}"
-        return who + _MEANINGS.get(error, kafka_word(error))
+        return who + _MEANINGS.get(error, error_name(error))
 
 
 _MEANINGS = {

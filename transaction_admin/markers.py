@@ -8,7 +8,7 @@ import kafka.errors as errors
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
 from transaction_admin.api import Ended, Marker
-from transaction_admin.wire import Wire, explain, kafka_word
+from transaction_admin.wire import Wire, error_name, explain_error
 
 #: As Kafka's own abort has it: the leader then takes the transaction's own epoch, and asks for none above it.
 _LEGACY = 0
@@ -16,11 +16,11 @@ _LEGACY = 0
 
 async def write_abort_marker(wire: Wire, marker: Marker, leader: int) -> Ended:
     """Ask one broker, once, to write an abort marker into one partition; return what it says."""
-    (answer,) = await wire.ask_each([(_request(marker), leader)])
+    (answer,) = await wire.send_each([(_request(marker), leader)])
     if isinstance(answer, errors.KafkaError):
-        return Ended(None, explain(answer))
+        return Ended(None, explain_error(answer))
     code = _code(answer, marker)
-    return Ended(code, kafka_word(errors.for_code(code)) if code else "")
+    return Ended(code, error_name(errors.for_code(code)) if code else "")
 
 
 def _request(marker: Marker) -> Any:

@@ -17,7 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.kafka.coordinator import partition_for
 from transaction_admin.api import TRANSACTION_STATE, CannotAdminister
-from transaction_admin.wire import Wire, explain, kafka_word, text_form
+from transaction_admin.wire import Wire, error_name, explain_error, text_form
 
 #: What a coordinator that has loaded its part says of an id that nobody has. That we may not describe it is
 #: said before it is looked for: then ids may be hidden from us anyway.
@@ -31,14 +31,14 @@ class OwnerQuestions:
         self._wire = wire
         self._nobody: dict[int, str] = {}
 
-    async def find(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+    async def find_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
         """Return the escaped ids of these producer ids; raise `CannotAdminister` where one may be missing."""
         if not producer_ids:
             return {}
         brokers, before = await self._coordinators()
         await self._prove_loaded(before)
         request = [ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))]
-        answers = await self._wire.ask_each([(request[0], broker) for broker in brokers])
+        answers = await self._wire.send_each([(request[0], broker) for broker in brokers])
         found = {
             row.producer_id: text_form(row.transactional_id)
             for broker, answer in zip(brokers, answers, strict=True)
@@ -53,10 +53,10 @@ class OwnerQuestions:
     async def _coordinators(self) -> tuple[list[int], Mapping[int, tuple[int, int]]]:
         """Return brokers, and leader and epoch by partition of the topic; none where it may not be seen."""
         topic = MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE)
-        cluster = await self._wire.ask_any(
+        cluster = await self._wire.send_to_any(
             lambda: MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
         )
-        await self._wire.learn(cluster)
+        await self._wire.learn_brokers(cluster)
         leaders = {
             each.partition_index: (each.leader_id, each.leader_epoch) for each in cluster.topics[0].partitions
         }
@@ -72,14 +72,14 @@ class OwnerQuestions:
         questions = [
             (DescribeTransactionsRequest(transactional_ids=ids), broker) for broker, ids in by_broker.items()
         ]
-        for (_, broker), answer in zip(questions, await self._wire.ask_each(questions), strict=True):
+        for (_, broker), answer in zip(questions, await self._wire.send_each(questions), strict=True):
             if isinstance(answer, errors.KafkaError):
-                raise CannotAdminister(f"broker {broker}: {explain(answer)}")
+                raise CannotAdminister(f"broker {broker}: {explain_error(answer)}")
             for row in answer.transaction_states:
                 error = errors.for_code(row.error_code)
                 # Somebody may have just this id.
                 if error not in (*_LOADED, errors.NoError):
-                    raise CannotAdminister(f"coordinator {broker} says {kafka_word(error)}")
+                    raise CannotAdminister(f"coordinator {broker} says {error_name(error)}")
 
     def _nobody_of(self, partition: int, partitions: int) -> str:
         """Return an id of that partition that nobody has."""
@@ -89,10 +89,10 @@ class OwnerQuestions:
 
     def _rows(self, broker: int, answer: Any) -> Any:
         if isinstance(answer, errors.KafkaError):
-            raise CannotAdminister(f"broker {broker}: {explain(answer)}")
+            raise CannotAdminister(f"broker {broker}: {explain_error(answer)}")
         error = errors.for_code(answer.error_code)
         if error is not errors.NoError:
-            raise CannotAdminister(f"broker {broker} says {kafka_word(error)}")
+            raise CannotAdminister(f"broker {broker} says {error_name(error)}")
         return answer.transaction_states
 
 

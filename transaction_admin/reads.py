@@ -84,13 +84,15 @@ class ClusterReads(Protocol):
     def cost(self) -> Cost:
         """What was asked of the brokers since this was made."""
 
-    def topology(self, topics: Collection[str] | None = None) -> Topology:
+    def describe_topology(self, topics: Collection[str] | None = None) -> Topology:
         """Return brokers, and leaders of the partitions of `topics`, of all visible topics when None."""
 
-    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Offsets | Unseen]:
+    def list_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, Offsets | Unseen]:
         """Return log start, LSO and high watermark, never an LSO above the high watermark."""
 
-    def producers(
+    def describe_producers(
         self, partitions: Collection[TopicPartition], broker: int | None = None
     ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]:
         """Return the active producers by the leaders, or by one replica on `broker` (KIP-664)."""
@@ -102,10 +104,10 @@ class ClusterReads(Protocol):
         that an id is missing must mean that no broker told it.
         """
 
-    def groups(self) -> GroupListing:
+    def list_groups(self) -> GroupListing:
         """Return every consumer group that coordinators list to us."""
 
-    def committed(
+    def committed_offsets(
         self,
         groups: Collection[str],
         *,
@@ -119,10 +121,10 @@ class ClusterReads(Protocol):
         commit is pending is only told of when it is named.
         """
 
-    def batches(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
+    def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
         """Return headers of the batches from the one that holds `start` on, uncommitted ones as well."""
 
-    def setting(self, name: str) -> str | None:
+    def broker_setting(self, name: str) -> str | None:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
 
     def close(self) -> None:

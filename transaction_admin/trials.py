@@ -30,7 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from fenceline.kafka.acls import EVERY, Resource, Right
 from transaction_admin.api import Unseen
-from transaction_admin.wire import Wire, explain, kafka_word, text_form
+from transaction_admin.wire import Wire, error_name, explain_error, text_form
 
 #: Codes of Kafka's AclOperation, AclPermissionType, ResourceType, ResourcePatternType, ConfigResource.
 _ANY, _ALL, _DESCRIBE, _DENY = 1, 2, 8, 2
@@ -109,11 +109,11 @@ class Trials:
         """Close every connection."""
         self._wire.close()
 
-    def brokers(self) -> Mapping[int, tuple[str, int]]:
+    def list_brokers(self) -> Mapping[int, tuple[str, int]]:
         """Return the brokers by id, each with the host and port that it tells clients to use."""
         return self._wire.brokers
 
-    def abilities(self, brokers: Collection[int]) -> Mapping[int, Abilities | Unseen]:
+    def broker_abilities(self, brokers: Collection[int]) -> Mapping[int, Abilities | Unseen]:
         """Return what each broker can, asked all at once; the time is that of one more, short question."""
         answers = self._ask_each([(_versions_request(), broker) for broker in brokers])
         return dict(zip(brokers, map(self._read_abilities, brokers, answers), strict=True))
@@ -121,36 +121,36 @@ class Trials:
     def _read_abilities(self, broker: int, answer: Any) -> Abilities | Unseen:
         name = f"broker {broker}"
         if isinstance(answer, errors.KafkaError):
-            return Unseen(name, explain(answer))
+            return Unseen(name, explain_error(answer))
         begun = time.monotonic()
         (again,) = self._ask_each([(_versions_request(), broker)])
         if isinstance(again, errors.KafkaError):
-            return Unseen(name, explain(again))
+            return Unseen(name, explain_error(again))
         requests = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         features = {each.name: each.max_version_level for each in answer.finalized_features or ()}
         return Abilities(_release(requests), requests, features, (time.monotonic() - begun) * 1_000)
 
-    def tried(self, right: Right) -> Tried:
+    def try_right(self, right: Right) -> Tried:
         """Return whether we have a right; of every name, tried on one that nobody has."""
         ask, error_of = _TRIALS[right.operation, right.resource]
         answer = self._ask(partial(ask, self._nobody if right.name == EVERY else right.name))
         if isinstance(answer, errors.KafkaError):
-            return Tried(TrialVerdict.UNTOLD, explain(answer))
+            return Tried(TrialVerdict.UNTOLD, explain_error(answer))
         return _judged(errors.for_code(error_of(answer)))
 
-    def topics(self) -> Sequence[str]:
+    def list_topics(self) -> Sequence[str]:
         """Return the topics that we may DESCRIBE, without internal ones."""
         answer = self._ask(partial(MetadataRequest, topics=None, allow_auto_topic_creation=False))
         if isinstance(answer, errors.KafkaError):
             return []
         return sorted(each.name for each in answer.topics if not each.is_internal and not each.error_code)
 
-    def exists(self, topic: str) -> bool:
+    def topic_exists(self, topic: str) -> bool:
         """Whether we see this topic."""
         answer = self._ask(partial(_metadata_request, topic))
         return not isinstance(answer, errors.KafkaError) and not answer.topics[0].error_code
 
-    def unreadable(self, topics: Collection[str]) -> Sequence[str]:
+    def unreadable_topics(self, topics: Collection[str]) -> Sequence[str]:
         """Return those of `topics` that we may not READ."""
         answer = self._ask(partial(_producers_request, *topics))
         if isinstance(answer, errors.KafkaError):
@@ -161,7 +161,7 @@ class Trials:
             if _judged(errors.for_code(topic.partitions[0].error_code)).verdict is TrialVerdict.REFUSED
         ]
 
-    def groups(self) -> Sequence[str]:
+    def list_groups(self) -> Sequence[str]:
         """Return the escaped ids of the groups that brokers list to us."""
         answers = self._ask_everybody(partial(ListGroupsRequest, states_filter=[], types_filter=[]))
         return [text_form(each.group_id) for answer in answers for each in answer.groups]
@@ -173,16 +173,16 @@ class Trials:
         )
         return [text_form(each.transactional_id) for answer in answers for each in answer.transaction_states]
 
-    def denials(self) -> Sequence[Denial] | Unseen:
+    def hiding_acls(self) -> Sequence[Denial] | Unseen:
         """Return the ACLs that hide transactional ids from anybody; needs DESCRIBE on the cluster."""
         answer = self._ask(partial(_acls_request, ""))
         if isinstance(answer, errors.KafkaError):
-            return Unseen("ACLs", explain(answer))
+            return Unseen("ACLs", explain_error(answer))
         error = errors.for_code(answer.error_code)
         if error is errors.SecurityDisabledError:
             return []
         if error is not errors.NoError:
-            return Unseen("ACLs", kafka_word(error))
+            return Unseen("ACLs", error_name(error))
         return [
             Denial(each.principal, resource.resource_name)
             for resource in answer.resources
@@ -194,12 +194,14 @@ class Trials:
         """Return what we may do on the cluster, by its own word; needs DESCRIBE on the cluster."""
         answer = self._ask(partial(DescribeClusterRequest, include_cluster_authorized_operations=True))
         if isinstance(answer, errors.KafkaError):
-            return Unseen("cluster", explain(answer))
+            return Unseen("cluster", explain_error(answer))
         if not answer.authorized_operations:
             return Unseen("cluster", "the broker does not tell without DESCRIBE on the cluster")
         return {_OPERATIONS[code] for code in answer.authorized_operations if code in _OPERATIONS}
 
-    def settings(self, brokers: Collection[int], names: Sequence[str]) -> Mapping[int, Mapping[str, str]]:
+    def broker_settings(
+        self, brokers: Collection[int], names: Sequence[str]
+    ) -> Mapping[int, Mapping[str, str]]:
         """Return settings of brokers; one that does not tell is missing, and so is what it does not know."""
         answers = self._ask_each([(_settings_request(str(each), *names), each) for each in brokers])
         return {
@@ -208,7 +210,7 @@ class Trials:
             if not isinstance(answer, errors.KafkaError) and not answer.results[0].error_code
         }
 
-    def clock(self) -> Clock | Unseen:
+    def controller_clock(self) -> Clock | Unseen:
         """Return how the active controller's clock compares with ours; needs DESCRIBE on the cluster.
 
         It counts itself as caught up at the instant when it is asked (KIP-836).
@@ -217,9 +219,9 @@ class Trials:
         answer = self._ask(_quorum_request)
         spent_ms = (time.monotonic() - begun) * 1_000
         if isinstance(answer, errors.KafkaError):
-            return Unseen("clock", explain(answer))
+            return Unseen("clock", explain_error(answer))
         if answer.error_code:
-            return Unseen("clock", kafka_word(errors.for_code(answer.error_code)))
+            return Unseen("clock", error_name(errors.for_code(answer.error_code)))
         quorum = answer.topics[0].partitions[0]
         told = next((each for each in quorum.current_voters if each.replica_id == quorum.leader_id), None)
         if told is None or told.last_caught_up_timestamp < 0:
@@ -229,18 +231,18 @@ class Trials:
     def _ask(self, make: Callable[[], Any]) -> Any:
         async def ask() -> Any:
             try:
-                return await self._wire.ask_any(make)
+                return await self._wire.send_to_any(make)
             except errors.KafkaError as error:
                 return error
 
         return self._wire.run(ask)
 
     def _ask_each(self, questions: Sequence[tuple[Any, int]]) -> Sequence[Any]:
-        return self._wire.run(self._wire.ask_each, questions)
+        return self._wire.run(self._wire.send_each, questions)
 
     def _ask_everybody(self, make: Callable[[], Any]) -> Sequence[Any]:
         """Ask every broker and return the answers that came."""
-        answers = self._ask_each([(make(), broker) for broker in self.brokers()])
+        answers = self._ask_each([(make(), broker) for broker in self.list_brokers()])
         return [each for each in answers if not isinstance(each, errors.KafkaError)]
 
 
@@ -249,7 +251,7 @@ def _judged(error: Any) -> Tried:
         return Tried(TrialVerdict.REFUSED)
     if error in _AFTER_THE_CHECK:
         return Tried(TrialVerdict.GRANTED)
-    return Tried(TrialVerdict.UNTOLD, f"the broker says {kafka_word(error)}")
+    return Tried(TrialVerdict.UNTOLD, f"the broker says {error_name(error)}")
 
 
 def _release(requests: Mapping[int, tuple[int, int]]) -> str:

@@ -93,10 +93,10 @@ class Wire:
         try:
             answer: T = self._manager.run(question, *arguments)
         except errors.KafkaError as error:
-            raise self._refused(explain(error)) from error
+            raise self._refused(explain_error(error)) from error
         return answer
 
-    async def ask(self, request: Any, broker: int | str) -> Any:
+    async def send_request(self, request: Any, broker: int | str) -> Any:
         """Send a request to a broker and return its answer; counts both."""
         return await (await self._sent(request, broker))
 
@@ -125,16 +125,16 @@ class Wire:
         """Let some time pass; other questions go on."""
         await self._net.sleep(seconds)
 
-    async def ask_any(self, make: Callable[[], Any]) -> Any:
+    async def send_to_any(self, make: Callable[[], Any]) -> Any:
         """Send a request that any broker answers, to another one when the first cannot be reached."""
         for left in reversed(range(_TRIES)):
             try:
-                return await self.ask(make(), self._manager.least_loaded_node())
+                return await self.send_request(make(), self._manager.least_loaded_node())
             except errors.KafkaError:
                 if not left:
                     raise
 
-    async def ask_each(self, questions: Sequence[tuple[Any, int]]) -> list[Any]:
+    async def send_each(self, questions: Sequence[tuple[Any, int]]) -> list[Any]:
         """Send (request, broker) pairs; return an answer or a KafkaError for each.
 
         A broker has four of them at a time and answers in their order; none waits for another broker.
@@ -165,7 +165,7 @@ class Wire:
         while on_their_way:
             await _take(on_their_way.popleft(), answers)
 
-    async def learn(self, cluster: Any) -> None:
+    async def learn_brokers(self, cluster: Any) -> None:
         """Let the library know brokers that have joined or moved, by an answer to a metadata request."""
         known = {(each.node_id, each.host, each.port) for each in self._manager.cluster.brokers()}
         if known != {(each.node_id, each.host, each.port) for each in cluster.brokers}:
@@ -178,7 +178,7 @@ class Wire:
         for server in self._manager.cluster.bootstrap_brokers():
             sign_in = _SignIn(self._manager.get_connection(server.node_id))
             try:
-                await self.ask(MetadataRequest(topics=MetadataRequest.NO_TOPICS), server.node_id)
+                await self.send_request(MetadataRequest(topics=MetadataRequest.NO_TOPICS), server.node_id)
             except errors.KafkaError as error:
                 reasons[f"{server.host}:{server.port}"] = sign_in.explain(error)
             else:
@@ -213,7 +213,7 @@ class _SignIn:
         """Return what an error on this connection means."""
         if self._lasts and isinstance(error, errors.KafkaConnectionError):
             return f"it hung up during the sign-in: {_CHECK_SIGN_IN}"
-        return explain(error)
+        return explain_error(error)
 
 
 async def _take(asked: tuple[int, Any], answers: list[Any]) -> None:
@@ -227,20 +227,20 @@ async def _take(asked: tuple[int, Any], answers: list[Any]) -> None:
 def wire_form(name: str) -> str:
     """Return an id as kafka-python writes it, from its escaped text."""
     # Java decodes what is no UTF-8 in the same way, before it hashes and looks up.
-    return text.unescape(name).decode(errors="replace")
+    return text.unescape_text(name).decode(errors="replace")
 
 
 def text_form(wire: str) -> str:
     """Return the escaped text of an id as kafka-python read it."""
-    return text.escape(wire.encode())
+    return text.escape_bytes(wire.encode())
 
 
-def kafka_word(error: Any) -> str:
+def error_name(error: Any) -> str:
     """Return Kafka's own name of an error."""
     return str(getattr(error, "message", None) or error.__name__)
 
 
-def explain(error: Exception) -> str:
+def explain_error(error: Exception) -> str:
     """Return what an error of kafka-python means and what to do about it."""
     said = str(error.args[0]) if error.args else ""
     if isinstance(error, errors.KafkaConnectionError) and "SSL" in said:

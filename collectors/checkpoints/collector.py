@@ -11,11 +11,11 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from collectors.checkpoints.folder import CheckpointFolder, looks_like_one
+from collectors.checkpoints.folder import CheckpointFolder, is_checkpoint
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
 from collectors.rate_limit import RecentDuration
 from fenceline.decode.checkpoint import batch_of
-from fenceline.paths import join
+from fenceline.paths import join_path
 from fenceline.spark.records import CheckpointLook
 
 #: A store may be busy with us for so small a share of its time: one part in twenty.
@@ -78,11 +78,11 @@ class _Searched:
     def spent_s(self) -> float:
         return self._store.spent_s if self._store is not None else 0.0
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time to search."""
         return time.monotonic() >= self._due
 
-    def hurry(self) -> None:
+    def search_soon(self) -> None:
         """Search at the next look: something that was there is not."""
         self._due = time.monotonic()
 
@@ -92,7 +92,7 @@ class _Searched:
         try:
             return self._search()
         finally:
-            self._due = began + max(SEARCH_EVERY_S, _PACE * self._lately.of(self.spent_s - before))
+            self._due = began + max(SEARCH_EVERY_S, _PACE * self._lately.add(self.spent_s - before))
 
     def _search(self) -> set[str]:
         self.trouble = {}
@@ -100,7 +100,7 @@ class _Searched:
             self._store = self._store or CheckpointStore(
                 self._config.root, self._config.options, self._config.map
             )
-            top = self._store.entries(self.path)
+            top = self._store.list_folder(self.path)
         except CannotRead as error:
             self.blind = str(error)
             return set()
@@ -116,7 +116,7 @@ class _Searched:
 
     def _survey(self, folder: CheckpointFolder, listed: Mapping[str, FileEntry]) -> None:
         try:
-            folder.survey(listed)
+            folder.read_listing(listed)
         except CannotRead as error:
             self.trouble[QUERY + folder.path] = str(error)
 
@@ -132,17 +132,20 @@ class _Searched:
             if self._is_one(store, path, listed, unseen):
                 there[path] = listed
                 continue
-            inside = (join(path, name) for name in sorted(listed) if _may_hold_some(listed[name]))
+            inside = (join_path(path, name) for name in sorted(listed) if _may_hold_some(listed[name]))
             below = [each for each in inside if each not in self._others]
             if below and (depth == DEEPEST or listed_folders + len(below) > MOST_FOLDERS):
-                self.trouble[ROOT + self.path] = _too_much(store.told(self.path), store.told(path))
+                self.trouble[ROOT + self.path] = _too_much(
+                    store.display_path(self.path), store.display_path(path)
+                )
                 unseen.update(below)
                 continue
             listed_folders += len(below)
             left.extend((each, depth + 1, found) for each, found in self._listed(store, below, unseen))
         if not there and any(batch_of(name) is not None for name in top):
             reason = (
-                f"{store.told(self.path)} is a part of a checkpoint: name the folder that holds checkpoints"
+                f"{store.display_path(self.path)} is a part of a checkpoint: name the folder that "
+                "holds checkpoints"
             )
             self.trouble[ROOT + self.path] = reason
         return there, unseen
@@ -153,7 +156,7 @@ class _Searched:
         if path in self.folders and listed:
             return True
         try:
-            return looks_like_one(store, path, listed)
+            return is_checkpoint(store, path, listed)
         except CannotRead as error:
             self.trouble[QUERY + path] = str(error)
             unseen.add(path)
@@ -164,7 +167,7 @@ class _Searched:
     ) -> Iterator[tuple[str, Mapping[str, FileEntry]]]:
         for path in folders:
             try:
-                yield path, store.entries(path)
+                yield path, store.list_folder(path)
             except Missing:
                 continue
             except CannotRead as error:
@@ -190,7 +193,7 @@ class CheckpointsCollector:
         """Return how long to wait before the next look, 0 when one is due."""
         return max(0.0, self._due - time.monotonic())
 
-    def look(self, now_ms: int, *, every_s: float) -> Looked:
+    def poll(self, now_ms: int, *, every_s: float) -> Looked:
         """Return what there is to see; the next look is due after `every_s`, later where stores are slow.
 
         What it tells newly it tells again until `saved` is called.
@@ -199,23 +202,23 @@ class CheckpointsCollector:
         gaps: dict[str, str] = {}
         looks = [each for root in self._roots for each in self._look_at(root, gaps)]
         self._looks = looks
-        self._due = began + max(every_s, _PACE * self._lately.of(self._spent_s() - before))
+        self._due = began + max(every_s, _PACE * self._lately.add(self._spent_s() - before))
         reasons = [root.blind for root in self._roots]
         blind = "; ".join(reasons) if reasons and all(reasons) else ""
         return Looked(looks, sorted(self._gone), self._dated(gaps, now_ms), blind)
 
-    def saved(self) -> None:
+    def mark_saved(self) -> None:
         """Forget what the last look has told newly: it is saved."""
         folders = {path: each for root in self._roots for path, each in root.folders.items()}
         for look in self._looks:
             if look.checkpoint.path in folders:
-                folders[look.checkpoint.path].settle(look)
+                folders[look.checkpoint.path].mark_saved(look)
             self._known.add(look.checkpoint.path)
         self._known -= self._gone
         self._gone, self._looks = set(), ()
 
     def _look_at(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointLook]:
-        if root.due():
+        if root.is_due():
             self._gone |= root.search()
             self._gone |= self._missed(root)
             self._gone -= root.folders.keys()
@@ -226,14 +229,14 @@ class CheckpointsCollector:
         gaps.update(root.trouble)
         for path, folder in root.folders.items():
             try:
-                look = folder.look()
+                look = folder.poll()
             except Missing:
-                root.hurry()
+                root.search_soon()
                 continue
             except CannotRead as error:
                 gaps[QUERY + path] = str(error)
                 continue
-            if unread := folder.unread():
+            if unread := folder.unread_reason():
                 gaps[QUERY + path] = unread
             yield look
 
@@ -267,7 +270,7 @@ def _may_hold_some(entry: FileEntry) -> bool:
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
-    return any(path == each or path.startswith(join(each, "")) for each in folders)
+    return any(path == each or path.startswith(join_path(each, "")) for each in folders)
 
 
 def _too_much(root: str, where: str) -> str:

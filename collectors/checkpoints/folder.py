@@ -14,7 +14,7 @@ from collectors.checkpoints.settling import Settling
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
 from fenceline.decode import checkpoint as decode
 from fenceline.decode import ledger as ledgers
-from fenceline.paths import join
+from fenceline.paths import join_path
 from fenceline.spark.records import (
     Broken,
     Checkpoint,
@@ -47,18 +47,18 @@ class CheckpointFolder:
     def __init__(self, store: CheckpointStore, path: str) -> None:
         self.path = path
         self._store = store
-        self._offsets: Log[OffsetsEntry] = Log(decode.OFFSETS, decode.offsets)
-        self._commits: Log[CommitsEntry] = Log(decode.COMMITS, decode.commits)
+        self._offsets: Log[OffsetsEntry] = Log(decode.OFFSETS, decode.decode_offsets)
+        self._commits: Log[CommitsEntry] = Log(decode.COMMITS, decode.decode_commits)
         self._around = _Surroundings()
         self._read_before: dict[str, tuple[FileSeen, bytes | Broken]] = {}
         self._ledger = LedgerFiles(store, path)
         self._settling = Settling()
 
-    def survey(self, listed: Mapping[str, FileEntry]) -> None:
+    def read_listing(self, listed: Mapping[str, FileEntry]) -> None:
         """Take in a listing of the folder itself, and read what lies beside the logs. Raises `CannotRead`."""
         seen = _Surroundings(
             has_ledger=ledgers.FOLDER in listed,
-            foreign=decode.foreign(listed)[:MOST_FOREIGN],
+            foreign=decode.foreign_files(listed)[:MOST_FOREIGN],
         )
         identity = self._identity(listed.get(decode.METADATA))
         initial, operators = self._initial(listed), self._operators(listed)
@@ -73,12 +73,12 @@ class CheckpointFolder:
             broken=tuple(bad),
         )
 
-    def look(self) -> CheckpointLook:
+    def poll(self) -> CheckpointLook:
         """Return what there is now, with what was not saved yet. Raises `CannotRead`.
 
         A changed restart verdict is reported when a second look agrees (`collectors.checkpoints.settling`).
         """
-        checkpoint = self._settling.checkpoint(self._observe, self._observe_again)
+        checkpoint = self._settling.settle_checkpoint(self._observe, self._observe_again)
         if checkpoint is None:
             raise CannotRead(self._too_fast())
         finished = dict(sorted(self._commits.news.items()))
@@ -91,7 +91,7 @@ class CheckpointFolder:
             committed_ms={number: at for number, at in times.items() if at is not None},
         )
 
-    def settle(self, look: CheckpointLook) -> None:
+    def mark_saved(self, look: CheckpointLook) -> None:
         """Forget what a saved look has told newly."""
         for planned in look.planned:
             self._offsets.news.pop(planned.batch_id, None)
@@ -99,7 +99,7 @@ class CheckpointFolder:
             self._commits.news.pop(finished.batch_id, None)
         self._offsets.skipped = self._commits.skipped = 0
 
-    def unread(self) -> str:
+    def unread_reason(self) -> str:
         """Return why a part of the logs was not read since the last save; "" where all of it was."""
         if self._settling.is_stale:
             return self._too_fast()
@@ -107,20 +107,21 @@ class CheckpointFolder:
         if not skipped:
             return ""
         return (
-            f"{self._store.told(self.path)} holds {skipped:,} older batches that were not read: only the "
-            f"newest {MOST_READ} of a log are (Spark keeps 100: see spark.sql.streaming.minBatchesToRetain)"
+            f"{self._store.display_path(self.path)} holds {skipped:,} older batches that were not read: "
+            f"only the newest {MOST_READ} of a log are (Spark keeps 100: see "
+            "spark.sql.streaming.minBatchesToRetain)"
         )
 
     def _too_fast(self) -> str:
         return (
-            f"{self._store.told(self.path)} changes faster than its logs can be listed: no two listings "
-            "agree, so what a restart would do is not known: let its query keep more batches "
+            f"{self._store.display_path(self.path)} changes faster than its logs can be listed: no two "
+            "listings agree, so what a restart would do is not known: let its query keep more batches "
             "(spark.sql.streaming.minBatchesToRetain)"
         )
 
     def _observe_again(self) -> Checkpoint:
         """Read everything anew: what lies beside the logs may be older than they are."""
-        self.survey(self._store.entries(self.path))
+        self.read_listing(self._store.list_folder(self.path))
         return self._observe()
 
     def _observe(self) -> Checkpoint:
@@ -132,21 +133,21 @@ class CheckpointFolder:
         planned, finished = self._log(decode.OFFSETS), self._log(decode.COMMITS)
         if not planned.files and not finished.files:
             # A checkpoint that was deleted meanwhile is not one without batches.
-            self._store.entries(self.path)
-        if finished.newest > planned.newest:
+            self._store.list_folder(self.path)
+        if finished.newest_batch > planned.newest_batch:
             again = self._log(decode.OFFSETS)
-            if finished.newest <= again.newest:
+            if finished.newest_batch <= again.newest_batch:
                 # What was planned after the commits were listed is for the next look.
-                last = finished.newest + 1
+                last = finished.newest_batch + 1
                 until = {number: seen for number, seen in again.files.items() if number <= last}
                 planned = again._replace(files=until)
-        self._offsets.take(self._store, self.path, planned)
-        self._commits.take(self._store, self.path, finished)
+        self._offsets.read_new(self._store, self.path, planned)
+        self._commits.read_new(self._store, self.path, finished)
         return self._checkpoint()
 
     def _log(self, name: str) -> LogListing:
         try:
-            entries = self._store.entries(join(self.path, name))
+            entries = self._store.list_folder(join_path(self.path, name))
         except Missing:
             return LogListing({}, (), has_folder=False)
         batches = {each.name: batch_of(each) for each in entries.values()}
@@ -155,26 +156,26 @@ class CheckpointFolder:
 
     def _list(self, name: str) -> Mapping[str, FileEntry]:
         try:
-            return self._store.entries(join(self.path, name))
+            return self._store.list_folder(join_path(self.path, name))
         except Missing:
             return {}
 
     def _checkpoint(self) -> Checkpoint:
-        planned, finished, around = self._offsets.ids, self._commits.ids, self._around
+        planned, finished, around = self._offsets.batch_ids, self._commits.batch_ids, self._around
         newest = planned[-1] if planned else None
         before = planned[-2] if len(planned) > 1 else None
         done = finished[-1] if finished else None
         told = {f"{decode.OFFSETS}/{newest}", f"{decode.OFFSETS}/{before}", f"{decode.COMMITS}/{done}"}
-        broken = (*around.broken, *self._offsets.broken(), *self._commits.broken())
+        broken = (*around.broken, *self._offsets.broken_files(), *self._commits.broken_files())
         return Checkpoint(
             path=self.path,
             query_id=around.query_id,
             identity=around.identity,
             offsets=planned,
             commits=finished,
-            last_offsets=self._offsets.at(newest),
-            previous_offsets=self._offsets.at(before),
-            last_commit=self._commits.at(done),
+            last_offsets=self._offsets.entry_of(newest),
+            previous_offsets=self._offsets.entry_of(before),
+            last_commit=self._commits.entry_of(done),
             offsets_ms=self._offsets.written_ms(newest),
             commits_ms=self._commits.written_ms(done),
             initial=around.initial,
@@ -191,7 +192,7 @@ class CheckpointFolder:
         raw = self._cached("", {decode.METADATA: entry}).get(decode.METADATA)
         if raw is None:
             return Broken(decode.METADATA, Damage.MISSING, "it was deleted while it was read")
-        return raw if isinstance(raw, Broken) else decode.metadata(raw)
+        return raw if isinstance(raw, Broken) else decode.decode_metadata(raw)
 
     def _initial(self, listed: Mapping[str, FileEntry]) -> Mapping[str, Positions | Broken | None]:
         found: dict[str, Positions | Broken | None] = {}
@@ -199,7 +200,9 @@ class CheckpointFolder:
             folder = f"{decode.SOURCES}/{source}"
             files = {name: each for name, each in self._list(folder).items() if name == "0"}
             for raw in self._cached(folder, files).values():
-                found[source] = raw if isinstance(raw, Broken) else decode.initial(f"{folder}/0", raw)
+                found[source] = (
+                    raw if isinstance(raw, Broken) else decode.decode_initial_offsets(f"{folder}/0", raw)
+                )
         return found
 
     def _operators(self, listed: Mapping[str, FileEntry]) -> Mapping[int, StateOperator | Broken]:
@@ -219,7 +222,7 @@ class CheckpointFolder:
             batches = {name: each for name, each in self._list(folder).items() if batch_of(each) is not None}
             files = {name: batches[name] for name in sorted(batches, key=int)[-1:]}
         for name, raw in self._cached(folder, files).items():
-            return raw if isinstance(raw, Broken) else decode.operator(f"{folder}/{name}", raw)
+            return raw if isinstance(raw, Broken) else decode.decode_state_operator(f"{folder}/{name}", raw)
         return None
 
     def _below(self, listed: Mapping[str, FileEntry], name: str) -> Mapping[str, FileEntry]:
@@ -228,7 +231,7 @@ class CheckpointFolder:
 
     def _cached(self, folder: str, files: Mapping[str, FileEntry]) -> Mapping[str, bytes | Broken]:
         """Read files that seldom change; those that have not changed are as they were read."""
-        at = {name: join(folder, name) if folder else name for name in files}
+        at = {name: join_path(folder, name) if folder else name for name in files}
         kept = {name: self._read_before.get(at[name]) for name in files}
         ready = {
             name: had[1]
@@ -236,13 +239,15 @@ class CheckpointFolder:
             if had and had[0] == files[name].seen and not is_denied(had[1])
         }
         new = {name: each.seen for name, each in files.items() if name not in ready}
-        for name, raw in self._store.read(join(self.path, folder) if folder else self.path, new).items():
+        for name, raw in self._store.read_files(
+            join_path(self.path, folder) if folder else self.path, new
+        ).items():
             ready[name] = raw._replace(path=at[name]) if isinstance(raw, Broken) else raw
             self._read_before[at[name]] = files[name].seen, ready[name]
         return ready
 
 
-def looks_like_one(store: CheckpointStore, path: str, listed: Mapping[str, FileEntry]) -> bool:
+def is_checkpoint(store: CheckpointStore, path: str, listed: Mapping[str, FileEntry]) -> bool:
     """Whether a folder is a checkpoint: a log with a batch in it, or metadata with a query's id.
 
     Raises `CannotRead`.
@@ -250,15 +255,15 @@ def looks_like_one(store: CheckpointStore, path: str, listed: Mapping[str, FileE
     for log in (decode.OFFSETS, decode.COMMITS):
         if log in listed and listed[log].is_folder:
             try:
-                if _batches(store.entries(join(path, log))):
+                if _batches(store.list_folder(join_path(path, log))):
                     return True
             except Missing:
                 continue
     entry = listed.get(decode.METADATA)
     if entry is None or entry.is_folder or entry.seen.size > 1_000:
         return False
-    raw = store.read(path, {decode.METADATA: entry.seen}).get(decode.METADATA, b"")
-    return isinstance(raw, bytes) and isinstance(decode.metadata(raw), str)
+    raw = store.read_files(path, {decode.METADATA: entry.seen}).get(decode.METADATA, b"")
+    return isinstance(raw, bytes) and isinstance(decode.decode_metadata(raw), str)
 
 
 def _batches(listed: Mapping[str, FileEntry]) -> set[int]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from collectors.checkpoints.log import is_denied
 from collectors.checkpoints.store import CheckpointStore, Missing
 from fenceline.decode import ledger as ledgers
-from fenceline.paths import join
+from fenceline.paths import join_path
 from fenceline.spark.records import Broken, FileSeen, LedgerState
 
 #: The ledger is listed again so often at one look while its sink purges old batches.
@@ -19,7 +19,7 @@ class LedgerFiles:
     """The ledger's folder of the checkpoint at `path`."""
 
     def __init__(self, store: CheckpointStore, path: str) -> None:
-        self._store, self._folder = store, join(path, ledgers.FOLDER)
+        self._store, self._folder = store, join_path(path, ledgers.FOLDER)
         self._contents: dict[str, tuple[FileSeen, bytes | Broken]] = {}
         #: What was read last, and the last of it that counts.
         self._decoded: LedgerState | None = None
@@ -54,7 +54,7 @@ class LedgerFiles:
         new = {name: seen for name, seen in files.items() if name not in known}
         if not new and len(known) == len(self._contents) and self._decoded is not None:
             return self._decoded
-        read = self._store.read(self._folder, new)
+        read = self._store.read_files(self._folder, new)
         self._contents = known | {name: (new[name], raw) for name, raw in read.items()}
         self._decoded = self._decode()
         return self._decoded
@@ -73,7 +73,7 @@ class LedgerFiles:
 
     def _list(self) -> Mapping[str, FileSeen]:
         try:
-            return {name: each.seen for name, each in self._store.entries(self._folder).items()}
+            return {name: each.seen for name, each in self._store.list_folder(self._folder).items()}
         except Missing:
             return {}
 

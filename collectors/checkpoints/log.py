@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from collectors.checkpoints.store import CheckpointStore, FileEntry
 from fenceline.decode import checkpoint as decode
-from fenceline.paths import join
+from fenceline.paths import join_path
 from fenceline.spark.records import Broken, CommitsEntry, Damage, FileSeen, OffsetsEntry
 
 #: Of a longer log the newest so many are read: Spark itself keeps 100.
@@ -28,7 +28,7 @@ class LogListing(NamedTuple):
     has_folder: bool = True
 
     @property
-    def newest(self) -> int:
+    def newest_batch(self) -> int:
         """The newest batch; -1 without any."""
         return max(self.files, default=-1)
 
@@ -50,13 +50,13 @@ class Log(Generic[E]):
         self.skipped = 0
 
     @property
-    def ids(self) -> tuple[int, ...]:
+    def batch_ids(self) -> tuple[int, ...]:
         return tuple(sorted(self.files))
 
-    def take(self, store: CheckpointStore, folder: str, listed: LogListing) -> None:
+    def read_new(self, store: CheckpointStore, folder: str, listed: LogListing) -> None:
         """Take in a listing and read what is new in it."""
         files, self.has_folder = listed.files, listed.has_folder
-        self.foreign = tuple(join(self.name, name) for name in sorted(listed.foreign)[:MOST_FOREIGN])
+        self.foreign = tuple(join_path(self.name, name) for name in sorted(listed.foreign)[:MOST_FOREIGN])
         new = sorted(number for number, seen in files.items() if self._is_new(number, seen))
         self.skipped += max(0, len(new) - MOST_READ)
         found = self._read(store, folder, {number: files[number] for number in new[-MOST_READ:]})
@@ -70,7 +70,7 @@ class Log(Generic[E]):
             del self.news[number]
             self.skipped += 1
 
-    def at(self, number: int | None) -> E | Broken | None:
+    def entry_of(self, number: int | None) -> E | Broken | None:
         """Return what the file of a batch says; None where there is none, or it is an old one."""
         return None if number is None else self._found.get(number)
 
@@ -79,7 +79,7 @@ class Log(Generic[E]):
         seen = None if number is None else self.files.get(number)
         return seen.modified_ms if seen is not None else None
 
-    def broken(self) -> tuple[Broken, ...]:
+    def broken_files(self) -> tuple[Broken, ...]:
         """Return the files that cannot be used, oldest first."""
         return tuple(each for _, each in sorted(self._found.items()) if isinstance(each, Broken))
 
@@ -89,7 +89,9 @@ class Log(Generic[E]):
     def _read(
         self, store: CheckpointStore, folder: str, files: Mapping[int, FileSeen]
     ) -> dict[int, E | Broken]:
-        raw = store.read(join(folder, self.name), {str(number): seen for number, seen in files.items()})
+        raw = store.read_files(
+            join_path(folder, self.name), {str(number): seen for number, seen in files.items()}
+        )
         return {int(name): self._of(int(name), each) for name, each in raw.items()}
 
     def _of(self, number: int, raw: bytes | Broken) -> E | Broken:

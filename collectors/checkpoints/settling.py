@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fenceline.spark.records import Broken, Checkpoint
-from fenceline.spark.restart_prediction import RestartVerdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 
 #: What a healthy query passes through with each batch.
 _PASSING = frozenset({RestartVerdict.CLEAN, RestartVerdict.REPLAY, RestartVerdict.IN_FLIGHT})
@@ -47,7 +47,7 @@ class Settling:
         """Whether the last checkpoint that counts is too old to be reported without a gap."""
         return self._last is None or self._unsettled >= _MOST_UNSETTLED
 
-    def checkpoint(
+    def settle_checkpoint(
         self, observe: Callable[[], Checkpoint], again: Callable[[], Checkpoint]
     ) -> Checkpoint | None:
         """Return the checkpoint that counts now; None before the first one.
@@ -77,7 +77,7 @@ class Settling:
         return self._last is None or before == second.kind
 
     def _observed(self, checkpoint: Checkpoint) -> _Observed:
-        verdict = restart(checkpoint, alive=None).verdict
+        verdict = predict_restart(checkpoint, alive=None).verdict
         kind = _HEALTHY if verdict in _PASSING else verdict.value
         if self._last is not None and kind == _HEALTHY and _is_older(checkpoint, self._last.checkpoint):
             kind = "put back"
@@ -99,7 +99,10 @@ def _basis(checkpoint: Checkpoint, verdict: RestartVerdict) -> object:
 
 def _is_older(checkpoint: Checkpoint, last: Checkpoint) -> bool:
     """Whether a log ends before the end that it had."""
-    logs = (checkpoint.planned, last.planned), (checkpoint.finished, last.finished)
+    logs = (
+        (checkpoint.newest_planned, last.newest_planned),
+        (checkpoint.newest_finished, last.newest_finished),
+    )
     return any((-1 if now is None else now) < (-1 if was is None else was) for now, was in logs)
 
 

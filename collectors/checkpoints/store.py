@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fenceline.decode.checkpoint import is_passing
 from fenceline.formatting import error_line
-from fenceline.paths import both, join, to_url
+from fenceline.paths import both_spellings, join_path, to_url
 from fenceline.spark.records import Broken, Damage, FileSeen
 
 T = TypeVar("T")
@@ -60,11 +60,11 @@ class CheckpointStore:
         self.spent_s = 0.0
         self._files = self._attempt(self.root, lambda: self._open(dict(options or {})))
 
-    def told(self, path: str) -> str:
+    def display_path(self, path: str) -> str:
         """Return a path for people, in both spellings where they differ."""
-        return both(path, self._url(path))
+        return both_spellings(path, self._url(path))
 
-    def entries(self, folder: str) -> Mapping[str, FileEntry]:
+    def list_folder(self, folder: str) -> Mapping[str, FileEntry]:
         """Return what is in a folder, by name, without what Spark leaves lying about.
 
         A file that is deleted meanwhile is left out. Raises `CannotRead`; `Missing` where there is no folder.
@@ -74,7 +74,7 @@ class CheckpointStore:
             found = self._attempt(folder, lambda: listing(folder))
         return {each.name: each for each in found}
 
-    def read(self, folder: str, files: Mapping[str, FileSeen]) -> Mapping[str, bytes | Broken]:
+    def read_files(self, folder: str, files: Mapping[str, FileSeen]) -> Mapping[str, bytes | Broken]:
         """Return the files of a folder by name; those that are gone by now are left out.
 
         What may not be read, or fails otherwise, is Broken by its path below `folder`.
@@ -90,7 +90,7 @@ class CheckpointStore:
             else:
                 wanted.append(name)
         with self._timed():
-            found = self._read([join(folder, name) for name in wanted])
+            found = self._read([join_path(folder, name) for name in wanted])
         for name, raw in zip(wanted, found, strict=True):
             if isinstance(raw, bytes):
                 ready[name] = raw
@@ -150,12 +150,14 @@ class CheckpointStore:
         try:
             return ask()
         except FileNotFoundError:
-            raise Missing(f"{self.told(path)} does not exist: check the path") from None
+            raise Missing(f"{self.display_path(path)} does not exist: check the path") from None
         except NotADirectoryError:
-            raise CannotRead(f"{self.told(path)} is a file: name the folder that holds checkpoints") from None
+            raise CannotRead(
+                f"{self.display_path(path)} is a file: name the folder that holds checkpoints"
+            ) from None
         except Exception as error:
             # Every store has errors of its own; each ends here, and no checkpoint harms another one.
-            raise CannotRead(f"{self.told(path)} cannot be read: {_why(error)}") from None
+            raise CannotRead(f"{self.display_path(path)} cannot be read: {_why(error)}") from None
 
     @contextmanager
     def _timed(self) -> Iterator[None]:

@@ -48,11 +48,11 @@ class Patient:
         return "User:ANONYMOUS" if self.protocol == "PLAINTEXT" else "User:…"
 
     @property
-    def where(self) -> str:
+    def bootstrap_servers(self) -> str:
         """Return the bootstrap servers."""
         return self.properties["bootstrap.servers"]
 
     @property
-    def at(self) -> str:
+    def bootstrap_option(self) -> str:
         """Return the option that names the cluster to Kafka's tools."""
-        return f"--bootstrap-server {self.where.replace(' ', '')}"
+        return f"--bootstrap-server {self.bootstrap_servers.replace(' ', '')}"

@@ -16,15 +16,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
-from collectors.kafka.acls import acts, rights
+from collectors.kafka.acls import check_action_rights, check_read_rights
 from collectors.kafka.clients import Complaints
-from collectors.kafka.connectivity import Address, Reached, parse, reach
-from fenceline.formatting import duration, some
+from collectors.kafka.connectivity import Address, Reached, connect_all, parse_address
+from fenceline.formatting import format_duration, list_names
 from transaction_admin.api import CannotAdminister, Unseen
 from transaction_admin.properties import CannotTranslate, kafka_python
 from transaction_admin.trials import Abilities, Trials
 
-__all__ = ["CheckStatus", "DoctorCheck", "examine"]
+__all__ = ["CheckStatus", "DoctorCheck", "examine_cluster"]
 
 #: Requests that Fenceline cannot do without: key, lowest version that serves, name, what goes dark.
 _NEEDED_REQUESTS = (
@@ -43,7 +43,7 @@ _CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 _CLOCK_OFF_MS = 1_000
 
 
-def examine(
+def examine_cluster(
     properties: Mapping[str, str], *, sees_all_ids: bool, timeout_s: float, patience_s: float
 ) -> Iterator[DoctorCheck]:
     """Yield the checks of one cluster as they are made; `properties` are librdkafka's.
@@ -55,7 +55,7 @@ def examine(
         for check in checks:
             yield check
             if time.monotonic() > until:
-                waited = duration(int(patience_s * 1_000))
+                waited = format_duration(int(patience_s * 1_000))
                 yield DoctorCheck(
                     CheckStatus.FAIL, "the rest", f"{waited} have passed, most of them spent waiting"
                 )
@@ -96,8 +96,8 @@ def _examine(patient: Patient) -> Generator[DoctorCheck]:
 
 
 def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
-    brokers = trials.brokers()
-    able = trials.abilities(brokers)
+    brokers = trials.list_brokers()
+    able = trials.broker_abilities(brokers)
     yield from _brokers(brokers, able, patient.timeout_s)
     known = {broker: each for broker, each in able.items() if isinstance(each, Abilities)}
     if not known:
@@ -108,8 +108,8 @@ def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     yield from _versions(known)
     yield from _settings(patient, trials, known)
     yield _clock(trials)
-    yield from rights(patient, trials)
-    yield from acts(patient, trials)
+    yield from check_read_rights(patient, trials)
+    yield from check_action_rights(patient, trials)
 
 
 def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
@@ -138,7 +138,9 @@ def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) 
     unused += [key for key in properties if key.startswith("ssl.")] if "SSL" not in protocol else []
     if unused:
         remedy = f'"security.protocol" = "{"SASL_" if unused[0].startswith("sasl.") else ""}SSL"'
-        yield DoctorCheck(CheckStatus.WARN, what, f"{some(unused)} have no effect with {protocol}", (remedy,))
+        yield DoctorCheck(
+            CheckStatus.WARN, what, f"{list_names(unused)} have no effect with {protocol}", (remedy,)
+        )
     if not untranslatable and not unused:
         number = "1 property" if len(properties) == 1 else f"{len(properties)} properties"
         yield DoctorCheck(CheckStatus.OK, what, f"{number}, {protocol}; both client libraries take them all")
@@ -146,13 +148,13 @@ def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) 
 
 def _servers(patient: Patient) -> Generator[DoctorCheck, None, bool]:
     """Yield a check of each bootstrap server; return whether the cluster can be asked through one of them."""
-    texts = [each.strip() for each in patient.where.split(",") if each.strip()]
-    addresses = [address for each in texts if (address := parse(each))]
+    texts = [each.strip() for each in patient.bootstrap_servers.split(",") if each.strip()]
+    addresses = [address for each in texts if (address := parse_address(each))]
     for each in texts:
-        if parse(each) is None:
+        if parse_address(each) is None:
             remedy = '"bootstrap.servers" = "host:port"'
             yield DoctorCheck(CheckStatus.FAIL, f"server {each}", "this is no address", (remedy,))
-    reached = reach(addresses, patient.timeout_s)
+    reached = connect_all(addresses, patient.timeout_s)
     for address, found in reached.items():
         if found.trouble:
             remedy = 'check "bootstrap.servers", that the broker runs, and what is between'
@@ -166,7 +168,7 @@ def _librdkafka(patient: Patient) -> DoctorCheck:
     what = "sign-in by librdkafka"
     complaints = Complaints()
     begun = time.monotonic()
-    settings: dict[str, Any] = {**patient.properties, "log_level": 0, "error_cb": complaints.hear}
+    settings: dict[str, Any] = {**patient.properties, "log_level": 0, "error_cb": complaints.record_error}
     try:
         # No consumer: one looks for its group's coordinator, and so makes __consumer_offsets. And no topic is
         # asked for by name: this client would make it.
@@ -177,7 +179,7 @@ def _librdkafka(patient: Patient) -> DoctorCheck:
         client.list_topics(timeout=patient.timeout_s)
     except KafkaException as error:
         client.poll(0)
-        return _no_sign_in(what, complaints.reason(error.args[0].str()))
+        return _no_sign_in(what, complaints.likely_reason(error.args[0].str()))
     return DoctorCheck(CheckStatus.OK, what, f"{_ms(_since_ms(begun))} (the tails read through it)")
 
 
@@ -192,7 +194,7 @@ def _brokers(
     brokers: Mapping[int, tuple[str, int]], able: Mapping[int, Abilities | Unseen], timeout_s: float
 ) -> Iterator[DoctorCheck]:
     addresses = {broker: Address(*where) for broker, where in brokers.items()}
-    reached = reach(set(addresses.values()), timeout_s)
+    reached = connect_all(set(addresses.values()), timeout_s)
     for broker, address in addresses.items():
         what, found, said = f"broker {broker} at {address}", reached[address], able[broker]
         if found.trouble:
@@ -212,14 +214,16 @@ def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
         without = [broker for broker, able in known.items() if able.requests.get(key, (0, -1))[1] < lowest]
         if without:
             lacking = True
-            who = some([f"broker {each}" for each in without])
+            who = list_names([f"broker {each}" for each in without])
             yield DoctorCheck(
                 CheckStatus.FAIL, what, f"{who} cannot {name}: {dark}", ("run Kafka 3.0 or newer",)
             )
     releases = sorted({able.release for able in known.values()})
     if len(releases) > 1:
         yield DoctorCheck(
-            CheckStatus.WARN, what, f"brokers differ: {some(releases)}; a rolling upgrade looks like this"
+            CheckStatus.WARN,
+            what,
+            f"brokers differ: {list_names(releases)}; a rolling upgrade looks like this",
         )
     if known and not lacking and len(releases) == 1:
         level = max(able.features.get("transaction.version", 0) for able in known.values())
@@ -229,7 +233,7 @@ def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
 
 def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
     names = (_VERIFICATION, _MAX_TIMEOUT, _CLEANUP)
-    told = trials.settings(list(known), names)
+    told = trials.broker_settings(list(known), names)
     if not told:
         yield DoctorCheck(
             CheckStatus.SKIP, "settings", "no broker tells them; see DESCRIBE_CONFIGS on cluster"
@@ -237,13 +241,15 @@ def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) 
         return
     open_doors = [broker for broker, each in told.items() if each.get(_VERIFICATION, "false") != "true"]
     if open_doors:
-        who = some([f"broker {each}" for each in open_doors])
+        who = list_names([f"broker {each}" for each in open_doors])
         detail = f"{_VERIFICATION} is off at {who}, or not known there: hanging transactions can arise"
         how = f"--alter --entity-type brokers --entity-default --add-config {_VERIFICATION}=true"
-        yield DoctorCheck(CheckStatus.WARN, "settings", detail, (f"kafka-configs {how} {patient.at}",))
+        yield DoctorCheck(
+            CheckStatus.WARN, "settings", detail, (f"kafka-configs {how} {patient.bootstrap_option}",)
+        )
     for name in (_MAX_TIMEOUT, _CLEANUP):
         values = sorted({each[name] for each in told.values() if name in each}, key=int)
-        shown = some([duration(int(each)) for each in values]) or "not told"
+        shown = list_names([format_duration(int(each)) for each in values]) or "not told"
         status = CheckStatus.WARN if len(values) > 1 else CheckStatus.OK
         yield DoctorCheck(
             status, "settings", f"{name} is {shown}" + (": brokers differ" if values[1:] else "")
@@ -251,7 +257,7 @@ def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) 
 
 
 def _clock(trials: Trials) -> DoctorCheck:
-    told = trials.clock()
+    told = trials.controller_clock()
     rest = "tails measure those of coordinators by their records"
     if isinstance(told, Unseen):
         return DoctorCheck(
@@ -276,4 +282,4 @@ def _since_ms(begun: float) -> float:
 
 
 def _ms(ms: float) -> str:
-    return f"{ms:.1f} ms" if ms < 10 else duration(int(ms))
+    return f"{ms:.1f} ms" if ms < 10 else format_duration(int(ms))

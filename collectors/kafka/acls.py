@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
-from fenceline.formatting import count, some
+from fenceline.formatting import count_noun, list_names
 from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right
-from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant
+from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant_command
 from transaction_admin.trials import Trials, TrialVerdict
 
 #: How many topics are tried by name.
@@ -21,10 +21,10 @@ _LEFT_OUT = "brokers leave out the others and do not say so"
 _CLUSTER = next(each for each in TO_LOOK if each.resource is Resource.CLUSTER)
 
 
-def rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
+def check_read_rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     """Yield a check of each right that looking takes, in their order."""
     for right in TO_LOOK:
-        tried = trials.tried(right)
+        tried = trials.try_right(right)
         what = str(right)
         if tried.verdict is TrialVerdict.GRANTED:
             yield from _granted(patient, trials, right)
@@ -36,7 +36,7 @@ def rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
 
 def _granted(patient: Patient, trials: Trials, right: Right) -> Iterator[DoctorCheck]:
     what = str(right)
-    if right.name in (TRANSACTION_STATE, CONSUMER_OFFSETS) and not trials.exists(right.name):
+    if right.name in (TRANSACTION_STATE, CONSUMER_OFFSETS) and not trials.topic_exists(right.name):
         yield DoctorCheck(
             CheckStatus.OK, what, "granted; the topic does not exist yet, and asking has not made it"
         )
@@ -50,7 +50,7 @@ def _granted(patient: Patient, trials: Trials, right: Right) -> Iterator[DoctorC
 
 def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
     """Judge whether an ACL could still hide an id: brokers leave it out of their lists without a word."""
-    denials = trials.denials()
+    denials = trials.hiding_acls()
     if isinstance(denials, Unseen):
         if patient.sees_all_ids:
             return DoctorCheck(CheckStatus.OK, what, "granted; the configuration says that no id is hidden")
@@ -60,18 +60,18 @@ def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
     ours = {each.name for each in denials if "User:…" in us or each.principal in us}
     if not ours:
         return DoctorCheck(CheckStatus.OK, what, "granted, and no ACL hides an id")
-    detail = f"granted, but ACLs hide {some(sorted(ours))}: nothing can be called hanging"
+    detail = f"granted, but ACLs hide {list_names(sorted(ours))}: nothing can be called hanging"
     return DoctorCheck(CheckStatus.WARN, what, detail, _listed(patient, "--transactional-id", sorted(ours)))
 
 
 def _read_of_all(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
-    topics = trials.topics()[:_MOST_TOPICS]
-    denied = trials.unreadable(topics) if topics else []
+    topics = trials.list_topics()[:_MOST_TOPICS]
+    denied = trials.unreadable_topics(topics) if topics else []
     if not denied:
         return DoctorCheck(
-            CheckStatus.OK, str(right), f"granted; {count(len(topics), 'topic')} tried by name"
+            CheckStatus.OK, str(right), f"granted; {count_noun(len(topics), 'topic')} tried by name"
         )
-    detail = f"granted, but an ACL denies {some(denied)}"
+    detail = f"granted, but an ACL denies {list_names(denied)}"
     return DoctorCheck(CheckStatus.FAIL, str(right), detail, _listed(patient, "--topic", denied))
 
 
@@ -89,22 +89,22 @@ def _refused(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
 def _seen(trials: Trials, right: Right) -> str:
     """Return what narrower grants let us see all the same, "" for nothing."""
     if right.operation == "READ":
-        topics = trials.topics()[:_MOST_TOPICS]
-        denied = trials.unreadable(topics) if topics else []
+        topics = trials.list_topics()[:_MOST_TOPICS]
+        denied = trials.unreadable_topics(topics) if topics else []
         able = len(topics) - len(denied)
-        but = f", not of {some(denied)}" if denied else ""
-        return f". Granted on {count(able, 'topic')} by name{but}" if able else ""
+        but = f", not of {list_names(denied)}" if denied else ""
+        return f". Granted on {count_noun(able, 'topic')} by name{but}" if able else ""
     see = {
-        Resource.TOPIC: (trials.topics, "topic"),
-        Resource.GROUP: (trials.groups, "group"),
+        Resource.TOPIC: (trials.list_topics, "topic"),
+        Resource.GROUP: (trials.list_groups, "group"),
         Resource.TRANSACTIONAL_ID: (trials.transactional_ids, "transactional id"),
     }
     ask, noun = see[right.resource]
     number = len(ask())
-    return f". {count(number, noun)} can be seen by narrower grants; {_LEFT_OUT}" if number else ""
+    return f". {count_noun(number, noun)} can be seen by narrower grants; {_LEFT_OUT}" if number else ""
 
 
-def acts(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
+def check_action_rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     """Yield a check of each right that ending a transaction takes; none of them is tried."""
     told = trials.cluster_operations()
     what = f"act: {TO_WRITE_MARKERS} (or CLUSTER_ACTION)"
@@ -126,12 +126,15 @@ def acts(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
 
 def _remedies(patient: Patient, right: Right) -> tuple[str, ...]:
     principal = shlex.quote(patient.principal)
-    return (f"{grant(principal, right.spelled, right.option)} {patient.at}",)
+    return (
+        f"{grant_command(principal, right.operation_name, right.resource_option)} {patient.bootstrap_option}",
+    )
 
 
 def _listed(patient: Patient, option: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return lines that list the ACLs on some things: a DENY is removed, no grant would help."""
     return tuple(
-        f"kafka-acls --list {option} {shlex.quote(each)} --resource-pattern-type match {patient.at}"
+        f"kafka-acls --list {option} {shlex.quote(each)} --resource-pattern-type match "
+        f"{patient.bootstrap_option}"
         for each in names[:3]
     )

@@ -34,15 +34,15 @@ class Complaints:
     def __init__(self) -> None:
         self._latest: dict[int, str] = {}
 
-    def hear(self, error: KafkaError) -> None:
+    def record_error(self, error: KafkaError) -> None:
         """Remember an error; use as `error_cb`."""
         self._latest[error.code()] = error.str()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop what was heard: a call has succeeded since."""
         self._latest.clear()
 
-    def reason(self, fallback: str) -> str:
+    def likely_reason(self, fallback: str) -> str:
         """Return the most telling complaint heard, `fallback` when there was none."""
         heard = [code for code in self._latest if code not in _EMPTY]
         telling = [code for code in _TELLING if code in heard] + heard[::-1]
@@ -56,13 +56,13 @@ class Requests:
         self._seen: dict[str, int] = {}
         self._count = 0
 
-    def hear(self, statistics: str) -> None:
+    def record_statistics(self, statistics: str) -> None:
         """Take in one report; use as `stats_cb` (librdkafka's statistics: `brokers.*.tx`)."""
         for name, broker in json.loads(statistics)["brokers"].items():
             self._count += broker["tx"] - self._seen.get(name, 0)
             self._seen[name] = broker["tx"]
 
-    def taken(self) -> int:
+    def take_count(self) -> int:
         """Return how many were counted since the last call."""
         count, self._count = self._count, 0
         return count

@@ -35,7 +35,7 @@ class Reached:
     trouble: str = ""
 
 
-def parse(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
     """Return the address in `host`, `host:port` or `scheme://host:port`; None for anything else."""
     try:
         # Kafka's own schemes (SASL_SSL) are none to urlsplit.
@@ -48,7 +48,7 @@ def parse(text: str) -> Address | None:
     return Address(host, _PORT if port is None else port)
 
 
-def reach(addresses: Collection[Address], timeout_s: float) -> Mapping[Address, Reached]:
+def connect_all(addresses: Collection[Address], timeout_s: float) -> Mapping[Address, Reached]:
     """Return what came of connecting to each address, all of them within twice `timeout_s`."""
     found: dict[Address, Reached] = {}
     # No pool: a resolver that hangs would hold up the end of the process.

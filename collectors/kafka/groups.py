@@ -43,7 +43,7 @@ class PreviousGroupState(Protocol):
     def logged_groups(self) -> Collection[str]:
         """Return the groups whose commits the tail has read."""
 
-    def logged(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
+    def logged_commits(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
         """Return their newest commits, where the tail sees them as they come; others are left out."""
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
@@ -57,7 +57,7 @@ class _Seen:
     groups: dict[str, SeenGroup] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
 
-    def partitions(self) -> Iterator[TopicPartition]:
+    def all_partitions(self) -> Iterator[TopicPartition]:
         """Yield every partition that a group has something to do with."""
         for group in self.groups.values():
             yield from group.committed
@@ -89,7 +89,7 @@ class GroupsCollector:
         self._pending.close()
         self._reads.close()
 
-    def look(self, now_ms: int, ours: PreviousGroupState, *, every_s: float) -> GroupsLook:
+    def poll(self, now_ms: int, ours: PreviousGroupState, *, every_s: float) -> GroupsLook:
         """Return what there is to see; the next look is due after `every_s`, later where brokers are slow."""
         before, began = self._reads.cost, time.monotonic()
         try:
@@ -97,11 +97,11 @@ class GroupsCollector:
         finally:
             cost = self._reads.cost
             broker_ms = cost.broker_ms - before.broker_ms
-            self._due = began + max(every_s, _PACE * self._lately.of(broker_ms / 1_000))
+            self._due = began + max(every_s, _PACE * self._lately.add(broker_ms / 1_000))
         return replace(found, requests=cost.requests - before.requests, broker_ms=broker_ms)
 
     def _look(self, now_ms: int, ours: PreviousGroupState) -> GroupsLook:
-        listing = self._reads.groups()
+        listing = self._reads.list_groups()
         seen = self._committed(listing, ours)
         for unseen in listing.unseen:
             broker = _BROKER.match(unseen.what)
@@ -124,11 +124,11 @@ class GroupsCollector:
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
         asked = [name for name in names if listed.get(name, _NOT_LISTED).kind != SHARE]
-        said = self._reads.committed(asked, require_stable=True)
+        said = self._reads.committed_offsets(asked, require_stable=True)
         shaky = [name for name, each in said.items() if _unstable(each)]
-        before = self._reads.committed(shaky, require_stable=False) if shaky else {}
+        before = self._reads.committed_offsets(shaky, require_stable=False) if shaky else {}
         hidden = [name for name, each in said.items() if isinstance(each, Unseen)]
-        logged = ours.logged(hidden) if hidden else {}
+        logged = ours.logged_commits(hidden) if hidden else {}
         seen = _Seen()
         for name in names:
             each = said.get(name, {})
@@ -173,14 +173,14 @@ class GroupsCollector:
 
     def _log_partition(self, name: str) -> int | None:
         if not self._log_partitions:
-            known = self._reads.topology([CONSUMER_OFFSETS]).partitions
+            known = self._reads.describe_topology([CONSUMER_OFFSETS]).partitions
             self._log_partitions = [where for where in known if where.topic == CONSUMER_OFFSETS]
         amount = len(self._log_partitions)
-        return partition_for(text.unescape(name), amount) if amount else None
+        return partition_for(text.unescape_text(name), amount) if amount else None
 
     def _ends(self, seen: _Seen) -> dict[TopicPartition, Offsets]:
-        wanted = {*seen.partitions(), *self._log_partitions}
-        found = self._reads.offsets(wanted) if wanted else {}
+        wanted = {*seen.all_partitions(), *self._log_partitions}
+        found = self._reads.list_offsets(wanted) if wanted else {}
         return {where: each for where, each in found.items() if isinstance(each, Offsets)}
 
     def _undecided(
@@ -194,7 +194,7 @@ class GroupsCollector:
         lagging = {number: each for number, each in offsets.items() if each.lso < each.high_watermark}
         held = {number: each for number, each in lagging.items() if self._held.get(number) == each.lso}
         self._held = {number: each.lso for number, each in lagging.items()}
-        undecided = self._pending.read(held)
+        undecided = self._pending.read_pending(held)
         owners = self._owners_of({each.producer_id for each in undecided}, ours)
         found: dict[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = {}
         for each in undecided:
@@ -241,7 +241,7 @@ class GroupsCollector:
         }
         still = sorted(places & self._before)
         self._before = places
-        return self._markers.find(still, ends)
+        return self._markers.find_only_markers(still, ends)
 
 
 def _unstable(said: Commits | Unseen) -> Collection[TopicPartition]:

@@ -63,7 +63,7 @@ class _Seen:
         self.count = 0
         self.compacted = 0
 
-    def hole(self, partition: int, offset: int, missing: int) -> None:
+    def note_hole(self, partition: int, offset: int, missing: int) -> None:
         """Note that so many offsets before this one are gone."""
         self.holes[partition].append(offset)
         self.compacted += max(0, missing)
@@ -106,8 +106,8 @@ class Tail:
         settings = {
             **consumer_properties(properties),
             "isolation.level": "read_committed" if committed else "read_uncommitted",
-            "error_cb": self._complaints.hear,
-            "stats_cb": self._requests.hear,
+            "error_cb": self._complaints.record_error,
+            "stats_cb": self._requests.record_statistics,
         }
         try:
             self._consumer = Consumer(settings)
@@ -133,7 +133,7 @@ class Tail:
         """Close the consumer and its connections."""
         self._consumer.close()
 
-    def at(self, topic_id: str, positions: Mapping[int, int]) -> bool:
+    def is_at(self, topic_id: str, positions: Mapping[int, int]) -> bool:
         """Return whether the next look begins exactly at these saved positions."""
         known = {partition: saved for partition, saved in self._saved.items() if saved is not None}
         return bool(known) and topic_id == self.topic_id and known == dict(positions) and known == self._next
@@ -157,7 +157,7 @@ class Tail:
         self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self._next.items()])
         self._moved = time.monotonic()
 
-    def confirm(self, topic_id: str) -> None:
+    def confirm_partitions(self, topic_id: str) -> None:
         """Take up partitions that the topic was given meanwhile.
 
         Raises `TopicReplaced` when the topic that is read is no longer `topic_id`.
@@ -167,7 +167,7 @@ class Tail:
         if len(range(self._shard, self._partition_count, self._shards)) > len(self._next):
             self.seek(topic_id, {p: saved for p, saved in self._saved.items() if saved is not None})
 
-    def look(self, timeout_s: float) -> TailBatch:
+    def poll(self, timeout_s: float) -> TailBatch:
         """Read for up to `timeout_s`, longer while catching up, and return what there was.
 
         Raises `TopicReplaced` when the next record is gone, `CannotSee` also when nothing comes for 10 s
@@ -194,7 +194,7 @@ class Tail:
             compacted=seen.compacted,
             seen_through_ms=self._seen_through_ms(),
             behind=behind,
-            requests=self._requests.taken(),
+            requests=self._requests.take_count(),
             cold=self._cold,
         )
         self._cold = self._cold and look.seen_through_ms is None
@@ -210,7 +210,7 @@ class Tail:
             for p in half:
                 self._held.take_over(seen, p)
 
-    def held_back(self) -> dict[int, int]:
+    def unstable_offsets(self) -> dict[int, int]:
         """Return the last stable offset of partitions where the high watermark is beyond it.
 
         Records behind it are hidden from a tail of what is committed, until the transaction there has ended.
@@ -228,7 +228,7 @@ class Tail:
         """Return how many records there were to read when the ends were asked for last."""
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
-    def saved(self, look: TailBatch) -> None:
+    def mark_saved(self, look: TailBatch) -> None:
         """Take the look's positions as saved; the next look begins there."""
         for move in look.moves:
             self._saved[move.partition] = move.next
@@ -254,7 +254,7 @@ class Tail:
             partition: int = message.partition()  # type: ignore[assignment]
             offset: int = message.offset()  # type: ignore[assignment]
             if offset != following[partition]:
-                seen.hole(partition, offset, offset - following[partition])
+                seen.note_hole(partition, offset, offset - following[partition])
             following[partition] = offset + 1
             value = message.value()
             at_ms = message.timestamp()[1] if value is None else None
@@ -271,7 +271,7 @@ class Tail:
             raise self._refused(error)
         partition, offset = cast(int, message.partition()), cast(int, message.offset())
         if offset > self._next[partition]:
-            seen.hole(partition, offset, offset - self._next[partition])
+            seen.note_hole(partition, offset, offset - self._next[partition])
         self._next[partition] = offset
 
     def _moves(self, holes: Mapping[int, Sequence[int]]) -> tuple[PositionMove, ...]:
@@ -304,7 +304,11 @@ class Tail:
         return sorted(number for number in topic.partitions if number % self._shards == self._shard)
 
     def _ask_topic_id(self) -> str:
-        settings: dict[str, Any] = {**self._properties, "log_level": 0, "error_cb": self._complaints.hear}
+        settings: dict[str, Any] = {
+            **self._properties,
+            "log_level": 0,
+            "error_cb": self._complaints.record_error,
+        }
         admin = AdminClient(settings)
         answers = admin.describe_topics(TopicCollection([self._topic]), request_timeout=_TIMEOUT_S)
         try:
@@ -318,7 +322,7 @@ class Tail:
         asked_ms = time.time_ns() // 1_000_000
         self._ends = self._ask_offsets(list(self._next), _LATEST)
         self._ends_asked_ms, self._ends_asked = asked_ms, time.monotonic()
-        self._complaints.forget()
+        self._complaints.clear()
         self._refuse_positions_past_the_end()
 
     def _ask_offsets(self, partitions: list[int], when: int) -> dict[int, int]:
@@ -367,7 +371,7 @@ class Tail:
         # would be lost: whatever follows must begin with a seek.
         self._consumer.poll(0)
         self._next.clear()
-        reason = self._complaints.reason(error.args[0].str())
+        reason = self._complaints.likely_reason(error.args[0].str())
         return CannotSee(f"cannot {doing} at {self._where}: {reason}")
 
     def _refused(self, error: KafkaError) -> Exception:
@@ -380,7 +384,7 @@ class Tail:
             return TopicReplaced(f"{self._topic} no longer holds the record that came next")
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return TopicReplaced(f"{self._topic} was deleted")
-        reason = self._complaints.reason(error.str())
+        reason = self._complaints.likely_reason(error.str())
         return CannotSee(f"cannot read {self._topic} at {self._where}: {reason}")
 
     def _lost(self, partition: int, offset: int) -> TopicReplaced:

@@ -34,7 +34,9 @@ class Markers:
         self._known: OrderedDict[Place, int | None] = OrderedDict()
         self._lsos: dict[TopicPartition, int] = {}
 
-    def find(self, places: Iterable[Place], offsets: Mapping[TopicPartition, Offsets]) -> frozenset[Place]:
+    def find_only_markers(
+        self, places: Iterable[Place], offsets: Mapping[TopicPartition, Offsets]
+    ) -> frozenset[Place]:
         """Return the committed offsets that have nothing but markers and aborted records before the LSO."""
         self._forget_replaced(offsets)
         found, asked = set(), 0
@@ -67,7 +69,7 @@ class Markers:
     def _nothing(self, where: TopicPartition, offset: int, lso: int) -> bool:
         at, batches = offset, list[RecordBatch]()
         for _ in range(_MOST_FETCHES):
-            answer = self._reads.batches(where, at, most_bytes=_MOST_BYTES)
+            answer = self._reads.batch_headers(where, at, most_bytes=_MOST_BYTES)
             if isinstance(answer, Unseen):
                 return False
             batches += answer.batches

@@ -29,12 +29,12 @@ from fenceline.kafka.partitions import (
     ProducerOwners,
     ProducerState,
     VerdictReason,
-    follow,
+    evaluate_pin,
     grace_ms,
-    judge,
     open_in_both,
     still_accused,
-    worst,
+    update_partition,
+    worst_verdict,
 )
 from transaction_admin.api import Cost, TransactionAdmin, Unseen
 from transaction_admin.reads import ClusterReads, Leader, Topology
@@ -53,19 +53,19 @@ _NO_COORDINATOR = "what its coordinators say of the transactions in it could not
 class PreviousPartitionState(Protocol):
     """Our rows of one cluster, read when asked (`dashboard.partitions.store.PartitionRows`)."""
 
-    def known(self) -> Mapping[TopicPartition, KnownPartition]:
+    def known_partitions(self) -> Mapping[TopicPartition, KnownPartition]:
         """Return every partition's row."""
 
-    def ends(self) -> Mapping[TopicPartition, str]:
+    def end_histories(self) -> Mapping[TopicPartition, str]:
         """Return every partition's packed history of ends."""
 
-    def pins(self) -> Iterable[Pin]:
+    def open_pins(self) -> Iterable[Pin]:
         """Return the transactions that were open in partitions."""
 
-    def named(self) -> Collection[TopicPartition]:
+    def named_partitions(self) -> Collection[TopicPartition]:
         """Return the partitions that open transactions name."""
 
-    def ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
         """Return the escaped ids of rows that have these producer ids."""
 
     def sees_all(self) -> bool:
@@ -114,10 +114,10 @@ class Watcher:
         self._reads, self._admin = reads, admin
         self._every_s, self._least_grace_ms = every_s, round(grace_s * 1_000)
         self._asker = Asker(reads, admin)
-        self._known = dict(ours.known())
-        self._ends = dict(ours.ends())
+        self._known = dict(ours.known_partitions())
+        self._ends = dict(ours.end_histories())
         self._pins: dict[TopicPartition, dict[PinKey, Pin]] = {}
-        for pin in ours.pins():
+        for pin in ours.open_pins():
             self._pins.setdefault(TopicPartition(pin.topic, pin.partition), {})[pin.key] = pin
         self._accused = still_accused((p for each in self._pins.values() for p in each.values()), ())
         #: What cannot be seen: scope and reason.
@@ -141,12 +141,12 @@ class Watcher:
         self._reads.close()
         self._admin.close()
 
-    def look(self, now_ms: int, ours: PreviousPartitionState) -> ObservedPartitions:
+    def poll(self, now_ms: int, ours: PreviousPartitionState) -> ObservedPartitions:
         """Look at the partitions that are due and return what is news about them."""
         begun, before = time.monotonic(), self._cost()
         full = begun >= self._full_at
         self._hurry = False
-        wanted = None if full else self._held(ours.named())
+        wanted = None if full else self._held(ours.named_partitions())
         look = _Look(now_ms)
         if wanted is None or wanted:
             self._look(look, wanted, ours)
@@ -173,10 +173,10 @@ class Watcher:
     def _pace(self, full: bool, took_s: float) -> None:
         now = time.monotonic()
         if full:
-            self._full_at = now + max(_FULL_S, self._every_s, _FULL_SHARE * self._full_lately.of(took_s))
+            self._full_at = now + max(_FULL_S, self._every_s, _FULL_SHARE * self._full_lately.add(took_s))
             self._held_at = now + self._every_s
         else:
-            self._held_at = now + max(self._every_s, _HELD_SHARE * self._held_lately.of(took_s))
+            self._held_at = now + max(self._every_s, _HELD_SHARE * self._held_lately.add(took_s))
         if self._hurry:
             self._full_at = min(self._full_at, self._held_at)
 
@@ -186,7 +186,7 @@ class Watcher:
 
     def _held(self, named: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return the partitions that are held, that may be held soon, or that could not be seen."""
-        held = {where for where, known in self._known.items() if known.is_held}
+        held = {where for where, known in self._known.items() if known.is_lso_behind}
         named = [where for where in named if where in self._known]
         return held.union(self._pins, self._unseen, named)
 
@@ -194,7 +194,7 @@ class Watcher:
         self, look: _Look, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
         topics = None if wanted is None else {each.topic for each in wanted}
-        topology = self._reads.topology(topics)
+        topology = self._reads.describe_topology(topics)
         found: dict[TopicPartition, KnownPartition] = {}
         if wanted is None:
             wanted = topology.partitions
@@ -204,7 +204,7 @@ class Watcher:
         # A topic that went away is judged by a look at all.
         self._hurry = self._hurry or len(there) < len(wanted)
         self._drop_replaced(look, there, topology)
-        for where, said in self._reads.offsets(there).items():
+        for where, said in self._reads.list_offsets(there).items():
             found[where] = self._follow(look, where, there[where], said, topology)
         pinned = [where for where, known in found.items() if known.pinned_ms is not None and not known.error]
         found |= self._judge(look, {where: found[where] for where in pinned}, ours)
@@ -228,7 +228,9 @@ class Watcher:
         if isinstance(said, Unseen):
             return self._blind(look, where, place, _scope(where, said, leader, topology), said.reason)
         self._unseen.pop(where, None)
-        return follow(self._known.get(where), where, place, said, look.now_ms, held=where in self._pins)
+        return update_partition(
+            self._known.get(where), where, place, said, look.now_ms, held=where in self._pins
+        )
 
     def _blind(
         self, look: _Look, where: TopicPartition, place: PartitionPlace, scope: str, reason: str
@@ -241,7 +243,7 @@ class Watcher:
             where,
             [replace(p, verdict=PartitionVerdict.UNKNOWN, ground=VerdictReason.UNSEEN) for p in before],
         )
-        return follow(self._known.get(where), where, place, reason, look.now_ms, held=bool(before))
+        return update_partition(self._known.get(where), where, place, reason, look.now_ms, held=bool(before))
 
     def _refused(self, look: _Look, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
         """Yield the partitions of topics that brokers say nothing of; note those that were never seen."""
@@ -259,11 +261,11 @@ class Watcher:
         """Yield pinned partitions with the verdict on what is open in them."""
         if not pinned:
             return
-        before = self._reads.producers(pinned)
+        before = self._reads.describe_producers(pinned)
         opened = {where: _opened(said) for where, said in before.items() if not isinstance(said, Unseen)}
         producer_ids = {each.producer_id for said in opened.values() for each in said}
-        owners = self._asker.owners(producer_ids, ours.ids, may_hide=not ours.sees_all())
-        after = self._reads.producers([where for where, said in opened.items() if said])
+        owners = self._asker.find_owners(producer_ids, ours.transactional_ids, may_hide=not ours.sees_all())
+        after = self._reads.describe_producers([where for where, said in opened.items() if said])
         for where, known in pinned.items():
             told = before[where], after.get(where, ())
             blind = next((each for each in told if isinstance(each, Unseen)), None)
@@ -279,7 +281,7 @@ class Watcher:
                 # It ended before our eyes: the next look has the LSO that follows.
                 yield where, known._replace(pinned_ms=None)
             else:
-                yield where, known._replace(verdict=worst(pins), error="" if pins else _ENDING)
+                yield where, known._replace(verdict=worst_verdict(pins), error="" if pins else _ENDING)
 
     def _pin(
         self,
@@ -290,13 +292,13 @@ class Watcher:
         owners: ProducerOwners,
     ) -> Pin:
         if self._grace is None:
-            cleanup_ms = int(self._reads.setting(CLEANUP) or DEFAULT_CLEANUP_MS)
+            cleanup_ms = int(self._reads.broker_setting(CLEANUP) or DEFAULT_CLEANUP_MS)
             self._grace = grace_ms(cleanup_ms, self._least_grace_ms)
         key = PinKey(*where, producer.producer_id, producer.producer_epoch, producer.start_offset or 0)
         pinned_ms = known.pinned_ms
         # The LSO stands at the first record of the oldest one: that is open for as long as it stands.
         is_first = producer.start_offset == known.lso and pinned_ms is not None
-        return judge(
+        return evaluate_pin(
             where,
             producer,
             owners,
@@ -322,12 +324,12 @@ class Watcher:
         """Take what is known of a partition now."""
         prior, history = self._known.get(where), self._ends.get(where, "")
         self._known[where] = known
-        if known.is_news(prior):
+        if known.has_changed(prior):
             look.rows[where] = known
         if known.seen_ms != look.now_ms or known.lso is None or known.high_watermark is None:
             return
         end = ends.EndOffset(look.now_ms, known.lso, known.high_watermark)
-        longer = ends.add(history, end, prior.seen_ms if prior else None)
+        longer = ends.add_end(history, end, prior.seen_ms if prior else None)
         if longer != history:
             self._ends[where] = look.ends[where] = longer
             look.rows[where] = known

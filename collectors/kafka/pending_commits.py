@@ -17,7 +17,7 @@ from collectors.kafka.clients import consumer_properties
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from fenceline import facts
 from fenceline.batches import RecordBatch
-from fenceline.decode.consumer_offsets import OffsetCommit, decode
+from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
@@ -62,7 +62,7 @@ class PendingReader:
         if self._consumer is not None:
             self._consumer.close()
 
-    def read(self, offsets: Mapping[int, Offsets]) -> list[Undecided]:
+    def read_pending(self, offsets: Mapping[int, Offsets]) -> list[Undecided]:
         """Return what is pending in partitions whose last stable offset lags; of those not seen, nothing."""
         self._held = {number: self._state(number, each.lso) for number, each in offsets.items()}
         batches = {
@@ -87,7 +87,7 @@ class PendingReader:
             if at >= end:
                 break
             where = facts.TopicPartition(CONSUMER_OFFSETS, number)
-            answer = self._reads.batches(where, at, most_bytes=_MOST_BYTES)
+            answer = self._reads.batch_headers(where, at, most_bytes=_MOST_BYTES)
             if isinstance(answer, Unseen) or not answer.batches:
                 break
             found += answer.batches
@@ -132,7 +132,7 @@ def _take(
         # Its end as librdkafka announces it: what comes last may be a marker, which is never delivered.
         left.discard(number)
     if message.error() is None:
-        record = decode(message.key(), message.value())
+        record = decode_record(message.key(), message.value())
         if isinstance(record, OffsetCommit):
             found[number][offset] = record
 

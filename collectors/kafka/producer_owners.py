@@ -27,7 +27,7 @@ class Asker:
         #: Why coordinators could not be asked the last time; "" where they could.
         self.trouble = ""
 
-    def owners(
+    def find_owners(
         self,
         producer_ids: Collection[int],
         ours: Callable[[Collection[int]], Mapping[int, str]],

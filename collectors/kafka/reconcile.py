@@ -26,10 +26,10 @@ from fenceline.kafka.reconcile import (
     Obstacle,
     Reconciliation,
     Sighting,
-    compare,
-    correct,
-    follow,
-    mirror,
+    compare_listing,
+    confirm_differences,
+    correct_row,
+    mirror_row,
     next_full_s,
     next_open_s,
 )
@@ -42,16 +42,16 @@ MOST_DESCRIBED = 1_000
 class PreviousTransactionState(Protocol):
     """Our rows of one cluster, read when asked (`dashboard.transactions.reconcile_store.ReconciledRows`)."""
 
-    def alone(self) -> bool:
+    def without_tail(self) -> bool:
         """Whether no tail can read the topic, so that the coordinators' lists are our only source."""
 
-    def seen_through_ms(self) -> int | None:
+    def read_through_ms(self) -> int | None:
         """Return the instant before which every record is in the rows; None where that is not known."""
 
     def open_rows(self) -> Mapping[str, KnownTransaction]:
         """Return the rows of open transactions."""
 
-    def rows(self, names: Collection[str]) -> Mapping[str, KnownTransaction]:
+    def known_rows(self, names: Collection[str]) -> Mapping[str, KnownTransaction]:
         """Return the rows of some ids, without those that have none."""
 
     def all_rows(self) -> Iterator[tuple[str, KnownTransaction]]:
@@ -90,27 +90,29 @@ class Reconciler:
         full = time.monotonic() >= self._full_at
         before = self._admin.cost
         try:
-            found = self._mirror(full, now_ms, ours) if ours.alone() else self._compare(full, now_ms, ours)
+            found = (
+                self._mirror(full, now_ms, ours) if ours.without_tail() else self._compare(full, now_ms, ours)
+            )
         finally:
             cost = self._admin.cost
             spent_ms = cost.broker_ms - before.broker_ms
-            self._open_at = time.monotonic() + next_open_s(self._lately.of(spent_ms / 1_000))
+            self._open_at = time.monotonic() + next_open_s(self._lately.add(spent_ms / 1_000))
         if full:
-            self._full_at = time.monotonic() + next_full_s(self._full_lately.of(spent_ms / 1_000))
+            self._full_at = time.monotonic() + next_full_s(self._full_lately.add(spent_ms / 1_000))
         return replace(found, requests=cost.requests - before.requests, broker_ms=spent_ms)
 
     def _compare(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         watch = self._full if full else self._open
         # In this order, or a difference could be of our own making: how far the tail has seen, then the rows
         # that are judged, then the list, then all other rows.
-        seen_through_ms = ours.seen_through_ms()
+        seen_through_ms = ours.read_through_ms()
         before = _rows(ours, watch.suspects | watch.pending.keys())
         if not full:
             before |= ours.open_rows()
         listing = self._list(full)
         listed_ms = _now_ms()
         watch.hidden -= listing.entries.keys()
-        compared = compare(
+        compared = compare_listing(
             listing.entries,
             {name: row for name, row in before.items() if name not in watch.hidden},
             ours.all_rows() if full else (),
@@ -118,7 +120,7 @@ class Reconciler:
             absences=not listing.unseen,
         )
         watch.suspects = frozenset(islice(compared.suspects - watch.hidden, MOST_SUSPECTS))
-        watch.pending, counted = follow(
+        watch.pending, counted = confirm_differences(
             watch.pending, compared.differences, listed_ms=listed_ms, seen_through_ms=seen_through_ms
         )
         corrections = self._confirm(watch, counted, now_ms)
@@ -142,7 +144,7 @@ class Reconciler:
         names = list(islice(counted, MOST_DESCRIBED))
         said = self._admin.describe_transactions(names) if names else {}
         watch.hidden |= {name for name in names if _is_hidden(said[name])}
-        found = [correct(name, counted[name], said[name], now_ms) for name in names]
+        found = [correct_row(name, counted[name], said[name], now_ms) for name in names]
         return tuple(each for each in found if each is not None)
 
     def _mirror(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
@@ -151,7 +153,7 @@ class Reconciler:
         rows = dict(ours.all_rows() if full else ours.open_rows())
         said: dict[str, Described | Listed | NotDescribed] = dict(listing.entries)
         said |= self._admin.describe_transactions(_to_describe(full, listing, rows))
-        found = [mirror(name, rows.get(name), each, now_ms) for name, each in said.items()]
+        found = [mirror_row(name, rows.get(name), each, now_ms) for name, each in said.items()]
         return Reconciliation(
             at_ms=now_ms,
             full=full,
@@ -167,7 +169,7 @@ class Reconciler:
 
 
 def _rows(ours: PreviousTransactionState, names: Collection[str]) -> dict[str, KnownTransaction | None]:
-    found = ours.rows(names) if names else {}
+    found = ours.known_rows(names) if names else {}
     return {name: found.get(name) for name in names}
 
 

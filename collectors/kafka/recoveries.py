@@ -41,14 +41,14 @@ def find_lost(reads: ClusterReads, search: Search) -> LostRecords:
 
     Raises `CannotAdminister` where no broker can be asked at all.
     """
-    offsets = reads.offsets([search.where])[search.where]
+    offsets = reads.list_offsets([search.where])[search.where]
     # Whatever ended before the LSO came here has its marker before it: that far the log is read.
     lso = None if isinstance(offsets, Unseen) else offsets.lso
     seen: list[RecordBatch] = []
     at = search.start
     found: LostRecords | None = None
     for _ in range(_MOST_REQUESTS):
-        answer = reads.batches(search.where, at, most_bytes=_BYTES_AT_ONCE)
+        answer = reads.batch_headers(search.where, at, most_bytes=_BYTES_AT_ONCE)
         if isinstance(answer, Unseen):
             return found or _bounds(search, None, answer.reason)
         seen += answer.batches
@@ -87,14 +87,14 @@ class Topics:
         #: Since when topics are missing.
         self._missing: dict[str, int] = {}
 
-    def ask(self, reads: ClusterReads, names: Set[str], now_ms: int) -> Mapping[str, TopicNow]:
+    def fetch_topics(self, reads: ClusterReads, names: Set[str], now_ms: int) -> Mapping[str, TopicNow]:
         """Ask for the ids of topics; one that has only just gone missing is left out.
 
         Raises `CannotAdminister`.
         """
         if not names:
             return {}
-        topology = reads.topology(sorted(names))
+        topology = reads.describe_topology(sorted(names))
         hidden = {each.what: each.reason for each in topology.unseen}
         found = {name: TopicNow(topic_id) for name, topic_id in topology.topic_ids.items() if name in names}
         for name in names - found.keys():

@@ -16,7 +16,7 @@ from dashboard.models import PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partition_queries
 from dashboard.runtime import loop
 from dashboard.system import access
-from fenceline.formatting import some
+from fenceline.formatting import list_names
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 Row = TypeVar("Row", Transaction, PinRecord, PartitionRecord)
@@ -98,7 +98,9 @@ def _check(chosen: Sequence[_Chosen]) -> None:
         raise _Unfit(_NOTHING)
     clusters = sorted({each.cluster for each in chosen})
     if len(clusters) > 1:
-        raise _Unfit(f"One plan is for one cluster, and these are of {some(clusters)}: filter by cluster.")
+        raise _Unfit(
+            f"One plan is for one cluster, and these are of {list_names(clusters)}: filter by cluster."
+        )
     hanging = sum(each.act is Act.ABORT_MARKER for each in chosen)
     if 0 < hanging < len(chosen):
         raise _Unfit(
@@ -114,7 +116,7 @@ def _of_ids(found: Sequence[Transaction]) -> Sequence[_Chosen]:
 
 def _of_partitions(found: Sequence[PartitionRecord]) -> Sequence[_Chosen]:
     names = [(row.cluster_id, row.topic, row.partition) for row in found]
-    return _of_pins([pin for each in partition_queries.pins(names).values() for pin in each])
+    return _of_pins([pin for each in partition_queries.partition_pins(names).values() for pin in each])
 
 
 def _of_pins(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
@@ -130,7 +132,7 @@ def _offered(found: Sequence[offers.Offer]) -> Sequence[_Chosen]:
     Where only an admin may do it by force, the plan's page says so: then these are planned.
     """
     ends = [each for each in found if each.act in _ENDS]
-    wanted = offers.offered(ends) or [each for each in ends if each.forceable]
+    wanted = offers.available_offers(ends) or [each for each in ends if each.forceable]
     if not wanted and found:
         reasons = dict.fromkeys(each.refusals[0].words for each in found if each.refusals)
         raise _Unfit(f"{_NOTHING} {' '.join(list(reasons)[:_MOST_REASONS])}")

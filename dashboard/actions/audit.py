@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from dashboard.actions import store as action_store
 from dashboard.models import Action, Recovery, TransitionRecord
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 from fenceline.plans.plan import Plan, SubjectPlan
 
 #: So many plans are looked through for those that may still be confirmed.
@@ -49,7 +49,7 @@ def action_status(row: Action, *, now_ms: int) -> Shown:
     """Return how an action stands."""
     plan = action_store.plan_of(row)
     state = row.state
-    if state == Action.State.PLANNED and not plan.doable:
+    if state == Action.State.PLANNED and not plan.doable_subjects:
         state = "refused"
     elif state == Action.State.PLANNED and now_ms >= row.expires_ms:
         state = "expired"
@@ -61,7 +61,7 @@ def _result(row: Action) -> str:
     outcomes = [each["outcome"] for each in row.results]
     if len(outcomes) < 2:
         return str(row.results[0]["words"]) if outcomes else ""
-    parts = [f"{outcomes.count('done'):,} of {count(len(outcomes), 'subject')} done"]
+    parts = [f"{outcomes.count('done'):,} of {count_noun(len(outcomes), 'subject')} done"]
     parts += [
         f"{outcomes.count(name):,} {name}"
         for name in ("stale", "failed", "unknown", "skipped")
@@ -70,7 +70,7 @@ def _result(row: Action) -> str:
     return ", ".join(parts)
 
 
-def summary(cluster: str, *, since_ms: int, now_ms: int) -> ActionSummary:
+def action_summary(cluster: str, *, since_ms: int, now_ms: int) -> ActionSummary:
     """Return what is under way, and how what was confirmed since an instant went."""
     found = Action.objects.filter(cluster__configured=True)
     if cluster:
@@ -80,7 +80,7 @@ def summary(cluster: str, *, since_ms: int, now_ms: int) -> ActionSummary:
     ended = found.filter(confirmed_at__gte=since).exclude(state=Action.State.EXECUTING)
     return ActionSummary(
         executing=found.filter(state=Action.State.EXECUTING).count(),
-        waiting=sum(bool(action_store.plan_of(each).doable) for each in planned),
+        waiting=sum(bool(action_store.plan_of(each).doable_subjects) for each in planned),
         executed=ended.count(),
         undone=ended.exclude(state=Action.State.DONE).count(),
     )
@@ -98,7 +98,9 @@ def cause_of(episode: Recovery) -> Action | None:
     return None if row is None else row.action
 
 
-def markers(cluster: str, *, since_ms: int | None, until_ms: int | None, limit: int) -> Sequence[Action]:
+def recent_markers(
+    cluster: str, *, since_ms: int | None, until_ms: int | None, limit: int
+) -> Sequence[Action]:
     """Return the newest actions that wrote abort markers: no coordinator's log tells of those."""
     found = Action.objects.filter(cluster__configured=True, act="abort_marker", state__in=_SENT)
     if cluster:
@@ -110,7 +112,7 @@ def markers(cluster: str, *, since_ms: int | None, until_ms: int | None, limit: 
     return list(found.select_related("cluster").order_by("-confirmed_at", "-pk")[:limit])
 
 
-def episodes(row: Action) -> Sequence[Recovery]:
+def action_recoveries(row: Action) -> Sequence[Recovery]:
     """The recoveries of the transactions that an action ended, oldest first, and those it was followed to."""
     its = Q(pk__in=[each["recovery"] for each in row.follow_up if "recovery" in each])
     for transition in TransitionRecord.objects.filter(action=row)[:_MOST_EPISODES]:

@@ -27,7 +27,9 @@ class BlockedReaders(NamedTuple):
 NOBODY = BlockedReaders()
 
 
-def standing(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, BlockedReaders]:
+def readers_at(
+    cluster_id: int, lsos: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, BlockedReaders]:
     """Return who stands at these offsets."""
     if not lsos:
         return {}
@@ -38,7 +40,7 @@ def standing(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[Top
     }
 
 
-def committing(cluster_id: int, names: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+def committing_groups(cluster_id: int, names: Collection[str]) -> Mapping[str, tuple[str, ...]]:
     """Return the groups whose pending commits are part of these ids' transactions, by the id."""
     found: dict[str, set[str]] = defaultdict(set)
     rows = GroupOffset.objects.filter(group__cluster_id=cluster_id, unstable=True).select_related("group")
@@ -69,7 +71,7 @@ def _queries(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[Top
     found: dict[TopicPartition, set[str]] = defaultdict(set)
     rows = PinRecord.objects.filter(cluster_id=cluster_id, topic__in={where.topic for where in lsos})
     pins = {row.pk: row for row in rows if TopicPartition(row.topic, row.partition) in lsos}
-    for pk, queries in blocked_queries.standing(list(pins.values())).items():
+    for pk, queries in blocked_queries.blocked_queries(list(pins.values())).items():
         where = TopicPartition(pins[pk].topic, pins[pk].partition)
         found[where].update(each.name for each in queries)
     return found

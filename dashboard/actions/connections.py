@@ -38,25 +38,25 @@ class Hands:
     _opened: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
-    def eyes(self) -> inspect.Eyes:
+    def inspector(self) -> inspect.Eyes:
         """What a plan is looked at with."""
-        return self._opened.enter_context(inspect.connected(self.cluster, loop.now_ms()))
+        return self._opened.enter_context(inspect.connect_cluster(self.cluster, loop.now_ms()))
 
     @property
     def admin(self) -> TransactionAdmin:
         """The coordinators' side."""
-        return self.eyes.admin
+        return self.inspector.admin
 
     @property
     def reads(self) -> ClusterReads:
         """The partitions' side."""
-        return self.eyes.reads
+        return self.inspector.reads
 
-    def describe(self, transactional_id: str) -> Described | NotDescribed:
+    def describe_id(self, transactional_id: str) -> Described | NotDescribed:
         """Return what the coordinator of an id says that was seen before."""
         return self.admin.describe_transactions([transactional_id], listed=True)[transactional_id]
 
-    def ledger(self, root: str, checkpoint: str) -> LedgerFolder:
+    def open_ledger(self, root: str, checkpoint: str) -> LedgerFolder:
         """Open the ledger of a checkpoint, by its URL, with the options of its root.
 
         Raises `NoRoot` for one that is configured no more, `SinkError` for a store that nobody can open.

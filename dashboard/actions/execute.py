@@ -1,6 +1,6 @@
 """Execution: a confirmed plan is done once, each subject looked at again right before, and written down.
 
-`confirm` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
+`confirm_plan` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
 names a lease token; a worker begins only a row that has that token, was never begun and whose lease lives.
 So neither a message that comes twice nor a second worker executes it again, and one whose worker died is
 settled by `watch`, which only looks.
@@ -26,13 +26,13 @@ from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import Hands, NoRoot
 from dashboard.actions.handlers import abort_marker, batches, fence
-from dashboard.actions.results import Result, SubjectOutcome, failed, summed
+from dashboard.actions.results import Result, SubjectOutcome, action_state, failed_result
 from dashboard.celery import app
 from dashboard.models import Action
 from dashboard.runtime import loop
 from dashboard.system import access
 from dashboard.system.access import Actor
-from fenceline.formatting import clock
+from fenceline.formatting import format_clock
 from fenceline.plans.plan import Act, Plan, SubjectPlan
 from spark_pipeline.sink.errors import SinkError
 from transaction_admin.api import CannotAdminister
@@ -54,10 +54,10 @@ Observer = Callable[[str, str], None]
 Keeping = Callable[[Action], AbstractContextManager[None]]
 #: What does each act, and what looks at what came of it where its worker died.
 ACTS: Mapping[Act, tuple[Do, Do]] = {
-    Act.FENCE: (fence.do, fence.look),
-    Act.ABORT_MARKER: (abort_marker.do, abort_marker.look),
-    Act.FINISH_BATCH: (batches.finish, batches.look_finished),
-    Act.ROLL_BACK_BATCH: (batches.roll_back, batches.look_rolled_back),
+    Act.FENCE: (fence.fence_producer, fence.read_outcome),
+    Act.ABORT_MARKER: (abort_marker.write_marker, abort_marker.read_outcome),
+    Act.FINISH_BATCH: (batches.finish_batch, batches.read_finish_outcome),
+    Act.ROLL_BACK_BATCH: (batches.roll_back, batches.read_roll_back_outcome),
 }
 #: What tells by itself what is wrong and what to do.
 _CLEAR = (CannotAdminister, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)
@@ -75,7 +75,9 @@ class ExecutionRefused(Exception):
         self.status, self.text = status, text
 
 
-def confirm(action: Action, *, digest: str, typed: str, reason: str, actor: Actor, now_ms: int) -> Action:
+def confirm_plan(
+    action: Action, *, digest: str, typed: str, reason: str, actor: Actor, now_ms: int
+) -> Action:
     """Have a worker execute a plan, once; return its row.
 
     The same actor may say so again: the row is returned as it is. Raises `ExecutionRefused`: 403 who may not,
@@ -93,7 +95,7 @@ def confirm(action: Action, *, digest: str, typed: str, reason: str, actor: Acto
         return _executed_already(action, actor)
     _refuse_inputs(action, plan, typed, reason.strip(), now_ms)
     token = secrets.token_hex(16)
-    claimed = action_store.change(
+    claimed = action_store.update_action(
         action,
         Q(state=Action.State.PLANNED),
         state=Action.State.EXECUTING,
@@ -111,16 +113,17 @@ def confirm(action: Action, *, digest: str, typed: str, reason: str, actor: Acto
 
 def _refuse_actor(plan: Plan, actor: Actor) -> None:
     for needed in access.OF_ACT[plan.act], *((access.FORCE,) if plan.forced else ()):
-        if why := access.refusal(actor, needed):
+        if why := access.permission_refusal(actor, needed):
             raise ExecutionRefused(403, why)
 
 
 def _refuse_inputs(action: Action, plan: Plan, typed: str, reason: str, now_ms: int) -> None:
     if now_ms >= action.expires_ms:
         raise ExecutionRefused(
-            410, f"The plan has expired at {clock(action.expires_ms)}: make a new one, which looks again."
+            410,
+            f"The plan has expired at {format_clock(action.expires_ms)}: make a new one, which looks again.",
         )
-    if not plan.doable:
+    if not plan.doable_subjects:
         raise ExecutionRefused(422, "Nothing of this plan can be done: every subject is refused.")
     if typed != plan.confirm:
         raise ExecutionRefused(422, f"What was typed is not {plan.confirm}: type exactly that.")
@@ -155,7 +158,7 @@ def _send(action: Action, token: str) -> None:
         app.send_task(TASK, **message, expires=WAITS.total_seconds())
     except OperationalError as error:
         # Should a worker have got it all the same: it has the token, which the row has no more.
-        action_store.change(
+        action_store.update_action(
             action,
             Q(state=Action.State.EXECUTING, lease_token=token, started_ms=None),
             state=Action.State.PLANNED,
@@ -172,7 +175,7 @@ def _send(action: Action, token: str) -> None:
         ) from error
 
 
-def run(
+def run_action(
     number: int,
     token: str,
     observer: Observer | None = None,
@@ -183,7 +186,7 @@ def run(
 
     A row that was begun, was settled or has another token is left alone. `keeping` prolongs its lease.
     """
-    row = action_lease.begin(number, token, now_ms=loop.now_ms())
+    row = action_lease.begin_action(number, token, now_ms=loop.now_ms())
     if row is None:
         log.warning("action %d: was begun already, or is settled: not executed again", number)
         return False
@@ -203,7 +206,7 @@ def error_text(trouble: Exception) -> str:
     return f"{type(trouble).__name__}: {' '.join(str(trouble).split())}"
 
 
-def skipped(subject: SubjectPlan) -> Result:
+def skipped_result(subject: SubjectPlan) -> Result:
     """Return that a subject was refused when it was planned."""
     words = " ".join(each.words for each in subject.refusals)
     return Result(SubjectOutcome.SKIPPED, f"refused in the plan: {words}")
@@ -221,15 +224,15 @@ class _Execution:
         with Hands(self._plan.cluster) as hands:
             for subject in self._plan.subjects:
                 self._one(subject, hands)
-        state = summed(self._results)
+        state = action_state(self._results)
         worked = state in (Action.State.DONE, Action.State.PARTLY)
         now_ms = loop.now_ms()
         until_ms = now_ms + FOLLOWED_MS if worked else None
-        action_lease.end(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
+        action_lease.end_action(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
 
     def _one(self, subject: SubjectPlan, hands: Hands) -> None:
-        if subject.refused:
-            self._keep(skipped(subject), subject, None)
+        if subject.is_refused:
+            self._keep(skipped_result(subject), subject, None)
             return
         began_ms = loop.now_ms()
         self._tell("verify", subject)
@@ -248,20 +251,20 @@ class _Execution:
             raise
         except Exception as trouble:  # A store's client raises what it likes.
             if not hands.asked:
-                return failed(f"nothing was asked for it: {error_text(trouble)}")
+                return failed_result(f"nothing was asked for it: {error_text(trouble)}")
             return Result(SubjectOutcome.UNKNOWN, f"{hands.asked} was sent, and then: {error_text(trouble)}")
 
     def _keep(self, result: Result, subject: SubjectPlan, began_ms: int | None) -> None:
         ended_ms = None if began_ms is None else loop.now_ms()
         self._results.append(result.as_json(subject.subject, began_ms, ended_ms))
-        action_lease.write(self._row, self._results, result.records)
+        action_lease.write_results(self._row, self._results, result.records)
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
         """Write down that something is about to be asked; raise `hold.Lost` where it may not be."""
         asked = Result(SubjectOutcome.UNKNOWN, f"{request} is being sent").as_json(
             subject.subject, began_ms, None
         )
-        action_lease.write(self._row, [*self._results, asked])
+        action_lease.write_results(self._row, [*self._results, asked])
         self._tell(request, subject)
 
     def _tell(self, step: str, subject: SubjectPlan) -> None:

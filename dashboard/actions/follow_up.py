@@ -15,9 +15,9 @@ from dashboard.actions.connections import Hands
 from dashboard.actions.results import SubjectOutcome
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
 from fenceline.decode import text
-from fenceline.decode.checkpoint import positions
+from fenceline.decode.checkpoint import parse_positions
 from fenceline.facts import TopicPartition
-from fenceline.formatting import duration
+from fenceline.formatting import format_duration
 from fenceline.kafka.partitions import Offsets
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act, Plan, SubjectPlan
@@ -52,7 +52,7 @@ class Following:
             if lso is not None
         }
 
-    def news(self, hands: Hands) -> list[Entry]:
+    def new_entries(self, hands: Hands) -> list[Entry]:
         """Return what there is to tell that was not told. Raises `CannotAdminister`."""
         return [*self._lsos(hands), *self._waiting(), *self._episodes(), *self._batches()]
 
@@ -83,7 +83,7 @@ class Following:
         wanted = [where for where in self._held if (LSO, str(where)) not in self._told]
         if not wanted:
             return
-        for where, said in hands.reads.offsets(wanted).items():
+        for where, said in hands.reads.list_offsets(wanted).items():
             before = self._held[where]
             if isinstance(said, Offsets) and said.lso > before:
                 words = f"LSO of {where} moved {before:,} → {said.lso:,}"
@@ -98,7 +98,7 @@ class Following:
             if at_ms is not None:
                 after_ms = at_ms - min(each.ended_ms for each in self._done)
                 yield {
-                    **self._entry(kind, name, f"{kind} {name} resumed after {duration(after_ms)}"),
+                    **self._entry(kind, name, f"{kind} {name} resumed after {format_duration(after_ms)}"),
                     "after_ms": after_ms,
                 }
 
@@ -133,7 +133,7 @@ class Following:
         return self._at([batch.committed_ms for batch in mine if self._is_past(batch)])
 
     def _is_past(self, batch: Batch) -> bool:
-        read = {where: at for _, raw in batch.offsets for where, at in (positions(raw) or {}).items()}
+        read = {where: at for _, raw in batch.offsets for where, at in (parse_positions(raw) or {}).items()}
         return any(
             at > self._held[where] for each, at in read.items() if (where := _place(each)) in self._held
         )
@@ -153,7 +153,7 @@ class Following:
             name, started_ms = each.subject.seen["transactional_id"], each.subject.seen["started_ms"]
             found = Recovery.objects.filter(
                 cluster_id=self._row.cluster_id,
-                key=key_of(text.unescape(name)),
+                key=key_of(text.unescape_text(name)),
                 opened_ms__gte=started_ms or 0,
             ).order_by("opened_ms", "pk")
             row = found.first()
@@ -164,7 +164,7 @@ class Following:
                 yield {**self._entry(RECOVERY, name, words), "recovery": row.pk}
             if row.resumed_ms is not None and (RESUMED, name) not in self._told:
                 after_ms = max(0, row.resumed_ms - row.opened_ms)
-                words = f"{row.resumed_by or name} committed again after {duration(after_ms)}"
+                words = f"{row.resumed_by or name} committed again after {format_duration(after_ms)}"
                 yield {**self._entry(RESUMED, name, words), "after_ms": after_ms}
 
     def _batches(self) -> Iterator[Entry]:

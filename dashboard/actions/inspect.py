@@ -27,7 +27,7 @@ from fenceline.kafka.partitions import (
     ProducerOwners,
     ProducerState,
     VerdictReason,
-    judge,
+    evaluate_pin,
     open_in_both,
     still_accused,
 )
@@ -68,7 +68,7 @@ class Eyes:
 
 
 @contextmanager
-def connected(cluster: str, now_ms: int) -> Iterator[Eyes]:
+def connect_cluster(cluster: str, now_ms: int) -> Iterator[Eyes]:
     """Connect to a cluster. Raises `UnknownCluster`, `CannotAdminister` and `CannotTranslate`."""
     config = settings.FENCELINE.clusters.get(cluster)
     row = Cluster.objects.filter(name=cluster).first()
@@ -105,7 +105,7 @@ def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> partition_store.Partit
     return found
 
 
-def described(look: Eyes, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
+def describe_ids(look: Eyes, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
     """Return what coordinators say of ids (escaped text). Creates nothing; raises `CannotAdminister`."""
     said = look.admin.describe_transactions(names)
     if any(isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in said.values()):
@@ -115,13 +115,13 @@ def described(look: Eyes, names: Collection[str]) -> Mapping[str, Described | No
     return said
 
 
-def logs(look: Eyes, wheres: Collection[TopicPartition]) -> Mapping[TopicPartition, HeldLog]:
+def partition_logs(look: Eyes, wheres: Collection[TopicPartition]) -> Mapping[TopicPartition, HeldLog]:
     """Return partitions as their leaders tell of them now, with who waits there and what lies behind."""
     if not wheres:
         return {}
-    offsets = look.reads.offsets(wheres)
-    told = look.reads.producers(wheres)
-    standing = blocked_readers.standing(
+    offsets = look.reads.list_offsets(wheres)
+    told = look.reads.describe_producers(wheres)
+    standing = blocked_readers.readers_at(
         look.cluster_id,
         {
             where: said.lso
@@ -172,7 +172,7 @@ def _batches(look: Eyes, where: TopicPartition, said: Offsets) -> tuple[RecordBa
     found: list[RecordBatch] = []
     at = said.lso
     for _ in range(_MOST_REQUESTS):
-        answer = look.reads.batches(where, at, most_bytes=_BYTES_AT_ONCE)
+        answer = look.reads.batch_headers(where, at, most_bytes=_BYTES_AT_ONCE)
         if isinstance(answer, Unseen):
             return None
         found += answer.batches
@@ -184,7 +184,7 @@ def _batches(look: Eyes, where: TopicPartition, said: Offsets) -> tuple[RecordBa
     return None
 
 
-def pins(look: Eyes, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
+def producer_pins(look: Eyes, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
     """Return our rows of where producers are open, by their ids."""
     return pins_of(look.cluster_id, producer_ids)
 
@@ -213,8 +213,8 @@ def silent_since(
 
 def inspect_partitions(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[TopicPartition, Marked]:
     """Return what is open in partitions, and whose, looked at as often as an accusation takes."""
-    topology = look.reads.topology({where.topic for where in wheres})
-    seen = logs(look, wheres)
+    topology = look.reads.describe_topology({where.topic for where in wheres})
+    seen = partition_logs(look, wheres)
     judged: dict[TopicPartition, list[Pin]] = {}
     owners = ProducerOwners({}, {}, whole=True, may_hide=not look.sees_all)
     accused: frozenset[PinKey] = frozenset()
@@ -224,7 +224,7 @@ def inspect_partitions(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[
         if not any(pin.ground is VerdictReason.SEEN_ONCE for pin in every):
             break
         accused = still_accused(every, accused)
-    ours = pins(look, [pin.producer_id for each in judged.values() for pin in each])
+    ours = producer_pins(look, [pin.producer_id for each in judged.values() for pin in each])
     found = {}
     for where in wheres:
         leader = topology.partitions.get(where)
@@ -249,17 +249,17 @@ def _join(
     look: Eyes, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
 ) -> tuple[dict[TopicPartition, list[Pin]], ProducerOwners]:
     """Ask leaders, coordinators, leaders: return the verdict on what was open both times."""
-    before = look.reads.producers(wheres)
+    before = look.reads.describe_producers(wheres)
     opened = {where: _opened(said) for where, said in before.items() if not isinstance(said, Unseen)}
     owners = owners_of(look, {each.producer_id for said in opened.values() for each in said})
     asked = [where for where, said in opened.items() if said]
-    after = look.reads.producers(asked) if asked else {}
+    after = look.reads.describe_producers(asked) if asked else {}
     found = {}
     for where, said in after.items():
         if isinstance(said, Unseen):
             continue
         found[where] = [
-            judge(
+            evaluate_pin(
                 where,
                 each,
                 owners,
@@ -291,5 +291,5 @@ def owners_of(look: Eyes, producer_ids: Collection[int]) -> ProducerOwners:
     missing = [each for each in producer_ids if each not in ids]
     rows = Transaction.objects.filter(cluster_id=look.cluster_id, producer_id__in=missing)
     ids |= dict(rows.values_list("producer_id", "transactional_id"))
-    said = described(look, set(ids.values())) if ids else {}
+    said = describe_ids(look, set(ids.values())) if ids else {}
     return ProducerOwners(ids, said, whole, may_hide=not look.sees_all)

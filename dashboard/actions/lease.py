@@ -34,14 +34,14 @@ class ActionLeaseLost(Exception):
     """The row is not ours any more: nothing may be done or written."""
 
 
-def begin(number: int, token: str, *, now_ms: int) -> Action | None:
+def begin_action(number: int, token: str, *, now_ms: int) -> Action | None:
     """Begin an action; None where it was begun, was settled, or has another token: then do nothing."""
-    row = action_store.action(number)
+    row = action_store.find_action(number)
     unbegun = _EXECUTING & Q(lease_token=token, started_ms=None, lease_until__gt=Now())
     if (
         row is None
         or not token
-        or not action_store.change(row, unbegun, started_ms=now_ms, lease_until=Now() + LIVES)
+        or not action_store.update_action(row, unbegun, started_ms=now_ms, lease_until=Now() + LIVES)
     ):
         return None
     row.refresh_from_db()
@@ -55,7 +55,9 @@ def prolong(row: Action) -> None:
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 
-def write(row: Action, results: Sequence[dict[str, Any]], records: Sequence[WrittenRecord] = ()) -> None:
+def write_results(
+    row: Action, results: Sequence[dict[str, Any]], records: Sequence[WrittenRecord] = ()
+) -> None:
     """Write down what is known so far; raise `ActionLeaseLost`.
 
     `records` are what the last subject's requests had coordinators write: what follows from them, transitions
@@ -63,27 +65,29 @@ def write(row: Action, results: Sequence[dict[str, Any]], records: Sequence[Writ
     """
     live = _EXECUTING & Q(lease_token=row.lease_token, lease_until__gt=Now())
     also = partial(_attribute, row, records) if records else None
-    if not action_store.change(row, live, also=also, results=list(results), lease_until=Now() + LIVES):
+    if not action_store.update_action(row, live, also=also, results=list(results), lease_until=Now() + LIVES):
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 
 def _attribute(row: Action, records: Sequence[WrittenRecord], write: WriteTransaction) -> None:
-    attributions.save(row, records, rev=write.next_rev(), now_ms=loop.now_ms())
-    write.ring("transitions")
+    attributions.save_attributions(row, records, rev=write.next_rev(), now_ms=loop.now_ms())
+    write.notify_after_commit("transitions")
 
 
 def take_over(row: Action, token: str) -> bool:
     """Take a row whose lease is over; return whether it was."""
     dead = _EXECUTING & Q(lease_token=row.lease_token, lease_until__lte=Now())
-    taken = action_store.change(row, dead, lease_token=token, lease_until=Now() + LIVES)
+    taken = action_store.update_action(row, dead, lease_token=token, lease_until=Now() + LIVES)
     row.refresh_from_db()
     return taken
 
 
-def end(row: Action, state: Action.State, results: Sequence[dict[str, Any]], **fields: Any) -> None:
+def end_action(row: Action, state: Action.State, results: Sequence[dict[str, Any]], **fields: Any) -> None:
     """End an action; raise `ActionLeaseLost`."""
     mine = _EXECUTING & Q(lease_token=row.lease_token)
-    if not action_store.change(row, mine, state=state, results=list(results), lease_until=None, **fields):
+    if not action_store.update_action(
+        row, mine, state=state, results=list(results), lease_until=None, **fields
+    ):
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 

@@ -50,7 +50,7 @@ class Offer:
 
     act: Act
     cluster: str
-    #: As `dashboard.actions.planning.plan` takes it.
+    #: As `dashboard.actions.planning.make_plan` takes it.
     subject: str
     #: On its button.
     words: str
@@ -62,7 +62,7 @@ class Offer:
         return bool(self.refusals) and all(each.forceable for each in self.refusals)
 
 
-def offered(offers: Iterable[Offer]) -> Sequence[Offer]:
+def available_offers(offers: Iterable[Offer]) -> Sequence[Offer]:
     """Return those that the planner would not refuse."""
     return [each for each in offers if not each.refusals]
 
@@ -132,11 +132,11 @@ def of_findings(rows: Sequence[FindingRecord], *, now_ms: int) -> Mapping[int, S
     for row in open_rows:
         kind, _, name = row.subject.partition(":")
         if kind == "transaction":
-            found[row.pk] = offered(of_ids.get((row.cluster_id, name), ()))
+            found[row.pk] = available_offers(of_ids.get((row.cluster_id, name), ()))
         elif kind == "partition":
-            found[row.pk] = offered(of_partitions.get((row.cluster_id, name), ()))
+            found[row.pk] = available_offers(of_partitions.get((row.cluster_id, name), ()))
         elif kind == "query":
-            found[row.pk] = offered(_of_query(row.cluster.name, name, now_ms))
+            found[row.pk] = available_offers(_of_query(row.cluster.name, name, now_ms))
     return found
 
 
@@ -144,7 +144,7 @@ def _of_named_transactions(
     rows: Sequence[FindingRecord], now_ms: int
 ) -> Mapping[tuple[int, str], Sequence[Offer]]:
     keys = {
-        key_of(text.unescape(row.subject.removeprefix("transaction:")))
+        key_of(text.unescape_text(row.subject.removeprefix("transaction:")))
         for row in rows
         if row.subject.startswith("transaction:")
     }
@@ -165,7 +165,7 @@ def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, st
         if row.subject.startswith("partition:") and number.isdecimal():
             names[row.cluster_id, topic, int(number)] = row
     found: dict[tuple[int, str], Sequence[Offer]] = {}
-    for place, pins in partition_queries.pins(names).items():
+    for place, pins in partition_queries.partition_pins(names).items():
         cluster_id, topic, partition = place
         hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
         marker = appraise_markers(_marked(topic, partition, hanging))
@@ -174,7 +174,7 @@ def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, st
 
 
 def _of_query(cluster: str, ident: str, now_ms: int) -> Sequence[Offer]:
-    query = streaming_queries.query(cluster, ident)
+    query = streaming_queries.find_query(cluster, ident)
     waiting = [] if query is None else streaming_batches.open_decisions([query])
     return [offer for each in waiting[:1] for offer in of_batch(each.query, each.batch_id, now_ms=now_ms)]
 
@@ -204,7 +204,7 @@ def _owner(pin: PinRecord) -> Transaction | None:
     """Return the row of the id that a transaction in a partition belongs to, while it holds that one."""
     if not pin.transactional_id:
         return None
-    row = transaction_queries.transaction(pin.cluster.name, pin.transactional_id)
+    row = transaction_queries.find_transaction(pin.cluster.name, pin.transactional_id)
     return row if row is not None and row.producer_id == pin.producer_id else None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dashboard.actions import inspect, sink_batches
-from dashboard.actions.producers import producers as looked_at
+from dashboard.actions.producers import describe_producers as looked_at
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.plans import batches, markers, producers
@@ -37,7 +37,7 @@ class _Planned(NamedTuple):
     warnings: Sequence[str]
 
 
-def plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int) -> Plan:
+def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int) -> Plan:
     """Return what an act would do to some subjects of a cluster, as they are now.
 
     Subjects are transactional ids as escaped text (fence), `topic-partition` for all that hangs in it or
@@ -47,7 +47,7 @@ def plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms
     """
     names = _told(subjects)
     try:
-        with inspect.connected(cluster, now_ms) as look:
+        with inspect.connect_cluster(cluster, now_ms) as look:
             planned = _PLANNERS[act](look, names, force)
     except inspect.UnknownCluster as unknown:
         raise CannotPlan(f"{unknown}.") from None
@@ -76,14 +76,14 @@ def _fence(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
         plans.append(subject)
         if each.producer_id is not None and _is_done(subject, force):
             ended |= {each.producer_id}
-    warned = producers.warnings(found, now_ms=look.now_ms)
+    warned = producers.fencing_warnings(found, now_ms=look.now_ms)
     return _Planned(plans, [each.transactional_id for each in found], list(warned))
 
 
 def _transactional_id(name: str) -> str:
     """Return an id in the one form that it is stored in. Raises `CannotPlan`."""
     try:
-        raw = text.unescape(name)
+        raw = text.unescape_text(name)
     except ValueError as error:
         raise CannotPlan(f"{_shown(name)} is no transactional id: {error}.") from None
     if not raw or len(raw) > _LONGEST_ID:
@@ -91,7 +91,7 @@ def _transactional_id(name: str) -> str:
             f"{_shown(name)} is no transactional id: it has {len(raw):,} bytes, and Kafka takes 1 to "
             f"{_LONGEST_ID:,}."
         )
-    return text.escape(raw)
+    return text.escape_bytes(raw)
 
 
 def _abort_marker(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
@@ -107,7 +107,7 @@ def _abort_marker(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Pla
                 ended[where] = ended.get(where, frozenset()) | {each.seen["producer_id"]}
     subjects = list(plans.values())
     confirms = [_marker_confirm(found[where], start) for where, start in plans]
-    warned = list(markers.warnings(list(found.values()), now_ms=look.now_ms))
+    warned = list(markers.marker_warnings(list(found.values()), now_ms=look.now_ms))
     if len(subjects) > MOST_SUBJECTS:
         left = len(subjects) - MOST_SUBJECTS
         warned.append(f"{left:,} more transactions hang there: make another plan for them after this one.")
@@ -131,13 +131,13 @@ def _marker_confirm(marked: markers.Marked, start: int | None) -> str:
 
 
 def _finish_batch(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
-    found = [sink_batches.batch(look, *_batch(name), finish=True) for name in names]
+    found = [sink_batches.inspect_batch(look, *_batch(name), finish=True) for name in names]
     warned = list(batches.finish_warnings(found, now_ms=look.now_ms))
     return _Planned([batches.plan_finish(each) for each in found], [each.confirm for each in found], warned)
 
 
 def _roll_back_batch(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
-    found = [sink_batches.batch(look, *_batch(name), finish=False) for name in names]
+    found = [sink_batches.inspect_batch(look, *_batch(name), finish=False) for name in names]
     plans = [batches.plan_roll_back(each, now_ms=look.now_ms) for each in found]
     return _Planned(plans, [each.confirm for each in found], list(batches.roll_back_warnings(found)))
 
@@ -162,7 +162,7 @@ _PLANNERS: Mapping[Act, Callable[[inspect.Eyes, Sequence[str], bool], _Planned]]
 
 def _is_done(subject: SubjectPlan, force: bool) -> bool:
     """Whether a subject is one that will be done: what comes after it finds it ended."""
-    return not (_forced(subject) if force else subject).refused
+    return not (_forced(subject) if force else subject).is_refused
 
 
 def _assembled(cluster: str, act: Act, planned: _Planned, *, force: bool, now_ms: int) -> Plan:
@@ -172,7 +172,7 @@ def _assembled(cluster: str, act: Act, planned: _Planned, *, force: bool, now_ms
         overridden = [each for subject in subjects for each in subject.refusals if each.forceable]
         subjects = [_forced(subject) for subject in subjects]
     made = Plan(act, cluster, now_ms, "", tuple(subjects), bool(overridden), tuple(overridden))
-    doable = len(made.doable) or len(subjects)
+    doable = len(made.doable_subjects) or len(subjects)
     confirm = planned.confirms[0] if len(subjects) == 1 else f"{cluster} {doable}"
     return replace(made, confirm=confirm, warnings=tuple(_once(planned.warnings)))
 

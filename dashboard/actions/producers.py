@@ -19,24 +19,28 @@ from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.impact import HeldLog
 from fenceline.plans.plan import RefusalReason
 from fenceline.plans.producers import Producer, SinkOwner
-from fenceline.plans.protected import protection
+from fenceline.plans.protected import protection_reason
 from fenceline.spark.records import Decided
 
 
-def producers(look: inspect.Eyes, names: Sequence[str]) -> Sequence[Producer]:
+def describe_producers(look: inspect.Eyes, names: Sequence[str]) -> Sequence[Producer]:
     """Return transactional ids (escaped text) as their coordinators tell of them now, in this order."""
-    said = inspect.described(look, names)
+    said = inspect.describe_ids(look, names)
     rows = _transactions(look, names)
-    pins = inspect.pins(look, [each.producer_id for each in said.values() if isinstance(each, Described)])
+    pins = inspect.producer_pins(
+        look, [each.producer_id for each in said.values() if isinstance(each, Described)]
+    )
     wheres = {name: _wheres(each, pins) for name, each in said.items()}
-    seen = inspect.logs(look, list(dict.fromkeys(where for each in wheres.values() for where in each)))
-    usual = ClusterBaselines(look.cluster_id).usual(
+    seen = inspect.partition_logs(
+        look, list(dict.fromkeys(where for each in wheres.values() for where in each))
+    )
+    usual = ClusterBaselines(look.cluster_id).usual_commits(
         {application_of(name).application for name in names}, look.now_ms
     )
-    coordinators = partition_queries.coordinators(
+    coordinators = partition_queries.coordinator_brokers(
         look.cluster_id, [row.log_partition for row in rows.values()]
     )
-    committing = blocked_readers.committing(look.cluster_id, names)
+    committing = blocked_readers.committing_groups(look.cluster_id, names)
     sinks, places = _Sinks(look.cluster_id), _places(look.cluster_id, rows.values())
     found = []
     for name in names:
@@ -51,7 +55,7 @@ def producers(look: inspect.Eyes, names: Sequence[str]) -> Sequence[Producer]:
                 _started_ms(look.now_ms, said[name], places.get(row.log_partition) if row else None, pins),
                 _silent_since_ms(look, said[name], those, pins),
                 usual.get(application_of(name).application),
-                sinks.of(name, said[name]),
+                sinks.owner_of(name, said[name]),
                 committing.get(name, ()),
             )
         )
@@ -67,7 +71,7 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
         return ()
     cluster_id = rows[0].cluster_id
     pins = inspect.pins_of(cluster_id, [row.producer_id for row in rows])
-    usual = ClusterBaselines(cluster_id).usual({row.application for row in rows}, now_ms)
+    usual = ClusterBaselines(cluster_id).usual_commits({row.application for row in rows}, now_ms)
     sinks, places = _Sinks(cluster_id), _places(cluster_id, rows)
     found = []
     for row in rows:
@@ -79,7 +83,7 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
                 started_ms=_started_ms(now_ms, said, places.get(row.log_partition), pins),
                 silent_since_ms=max((pin.seen_ms for pin in its), default=None),
                 usual=usual.get(row.application),
-                sink=sinks.of(name, said),
+                sink=sinks.owner_of(name, said),
             )
         )
     return found
@@ -91,7 +95,7 @@ def _described(row: Transaction) -> Described:
 
 
 def _transactions(look: inspect.Eyes, names: Sequence[str]) -> Mapping[str, Transaction]:
-    keys = {bytes(key_of(text.unescape(name))): name for name in names}
+    keys = {bytes(key_of(text.unescape_text(name))): name for name in names}
     rows = Transaction.objects.filter(cluster_id=look.cluster_id, key__in=list(keys))
     return {keys[bytes(row.key)]: row for row in rows}
 
@@ -163,16 +167,16 @@ class _Sinks:
         self._cluster_id = cluster_id
         self._prepared: Sequence[SinkDecision] | None = None
 
-    def of(self, name: str, said: Described | NotDescribed) -> SinkOwner | None:
+    def owner_of(self, name: str, said: Described | NotDescribed) -> SinkOwner | None:
         """Whose sink an id is of, None for any other id."""
         decision = self._open_decision(name, said)
         if decision is not None:
             return SinkOwner(decision.query.ident, str(decision.query), decision.batch_id, prepared=True)
         written = written_for(self._cluster_id, name)
         if written is not None:
-            return SinkOwner(written.query.ident, str(written.query), under_way(written.query))
+            return SinkOwner(written.query.ident, str(written.query), next_batch(written.query))
         timeout_ms = said.timeout_ms if isinstance(said, Described) else 0
-        return SinkOwner() if protection(name, timeout_ms) is RefusalReason.OWN_SINK else None
+        return SinkOwner() if protection_reason(name, timeout_ms) is RefusalReason.OWN_SINK else None
 
     def _open_decision(self, name: str, said: Described | NotDescribed) -> SinkDecision | None:
         """The prepared decision, not carried out to the end, that names an id's open transaction."""
@@ -189,7 +193,7 @@ class _Sinks:
         return None
 
 
-def under_way(query: Query) -> int | None:
+def next_batch(query: Query) -> int | None:
     """Return the batch that a query's sink writes next: the one behind the last that it has prepared."""
     last = (
         SinkDecision.objects.filter(query=query, decided=Decided.PREPARED.value).order_by("-batch_id").first()

@@ -21,7 +21,7 @@ from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
-from dashboard.actions.results import Result, SubjectOutcome, failed, summed
+from dashboard.actions.results import Result, SubjectOutcome, action_state, failed_result
 from dashboard.models import Action
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.runtime.leases import Lease, renew
@@ -55,7 +55,7 @@ class _Watcher:
             self._hands = Hands(self.cluster)
         return self._hands
 
-    def drop(self) -> None:
+    def disconnect(self) -> None:
         """Close the connections; the next look makes new ones."""
         if self._hands is not None:
             self._hands.__exit__(None, None, None)
@@ -65,13 +65,13 @@ class _Watcher:
 _watchers: dict[str, _Watcher] = {}
 
 
-def tick(lease: Lease, *, now_ms: int) -> None:
+def follow_actions(lease: Lease, *, now_ms: int) -> None:
     """Settle and follow the actions of a cluster, once. Raises `LeaseLost`."""
     renew(lease, seen_through_ms=now_ms, behind=0)
     of_cluster = Action.objects.filter(cluster_id=lease.cluster_id).select_related("cluster")
     for row in of_cluster.filter(state=Action.State.EXECUTING, lease_until__lte=Now()):
         with suppress(action_lease.ActionLeaseLost):
-            settle(row, now_ms=now_ms)
+            settle_action(row, now_ms=now_ms)
     watcher = _watchers.setdefault(lease.cluster, _Watcher(lease.cluster))
     followed = list(of_cluster.exclude(followed_until_ms=None))
     for row in followed:
@@ -79,24 +79,24 @@ def tick(lease: Lease, *, now_ms: int) -> None:
             watcher.looked_ms[row.pk] = now_ms
             _follow(watcher, row, now_ms)
     if not followed:
-        watcher.drop()
+        watcher.disconnect()
         watcher.looked_ms.clear()
 
 
-def rest(cluster: str) -> None:
+def close_connections(cluster: str) -> None:
     """Close what ticks have opened; the next one opens it again."""
     if cluster in _watchers:
-        _watchers.pop(cluster).drop()
+        _watchers.pop(cluster).disconnect()
 
 
-def settle(row: Action, *, now_ms: int) -> bool:
+def settle_action(row: Action, *, now_ms: int) -> bool:
     """Record what became of an action whose worker died; return False while that cannot be seen yet."""
     if not action_lease.take_over(row, secrets.token_hex(16)):
         return False
     plan = action_store.plan_of(row)
     if row.started_ms is None:
         results = [_unbegun(each) for each in plan.subjects]
-        action_lease.end(row, Action.State.FAILED, results, ended_ms=now_ms)
+        action_lease.end_action(row, Action.State.FAILED, results, ended_ms=now_ms)
         return True
     is_last = now_ms - row.started_ms > _PATIENCE_MS
     with Hands(plan.cluster) as hands:
@@ -107,20 +107,20 @@ def settle(row: Action, *, now_ms: int) -> bool:
         except Exception as trouble:  # A store's client raises what it likes.
             why = execute.error_text(trouble)
             if not is_last:
-                action_store.change(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
+                action_store.update_action(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
                 log.info("action %d: what its dead worker did cannot be seen yet: %s", row.pk, why)
                 return False
             results = _unseen(row, plan, why, now_ms)
-    state = summed(results)
+    state = action_state(results)
     worked = state in (Action.State.DONE, Action.State.PARTLY)
     until_ms = now_ms + execute.FOLLOWED_MS if worked else None
-    action_lease.end(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
+    action_lease.end_action(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
     log.warning("action %d: its worker died; it is %s, by looking alone", row.pk, state)
     return True
 
 
 def _unbegun(subject: SubjectPlan) -> dict[str, Any]:
-    said = execute.skipped(subject) if subject.refused else failed(_NO_WORKER)
+    said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NO_WORKER)
     return said.as_json(subject.subject, None, None)
 
 
@@ -133,7 +133,7 @@ def _observed(row: Action, plan: Plan, hands: Hands, now_ms: int) -> list[dict[s
         if known is not None and not _is_in_flight(known):
             found.append(known)
         elif known is None:
-            said = execute.skipped(subject) if subject.refused else failed(_NOT_REACHED)
+            said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
             found.append(said.as_json(subject.subject, None, None))
         else:
             said = look(subject, hands)
@@ -149,7 +149,7 @@ def _unseen(row: Action, plan: Plan, why: str, now_ms: int) -> list[dict[str, An
     for number, subject in enumerate(plan.subjects):
         known: Mapping[str, Any] | None = row.results[number] if number < len(row.results) else None
         if known is None:
-            said = execute.skipped(subject) if subject.refused else failed(_NOT_REACHED)
+            said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
             found.append(said.as_json(subject.subject, None, None))
         elif _is_in_flight(known):
             result = Result(
@@ -173,12 +173,12 @@ def _is_due(watcher: _Watcher, row: Action, now_ms: int) -> bool:
 def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
     following = Following(row, now_ms)
     try:
-        news: Sequence[dict[str, Any]] = following.news(watcher.hands)
+        news: Sequence[dict[str, Any]] = following.new_entries(watcher.hands)
     except execute.OURS:
         raise
     except Exception as trouble:  # As above.
         log.info("action %d cannot be followed now: %s", row.pk, execute.error_text(trouble))
-        watcher.drop()
+        watcher.disconnect()
         news = ()
     is_over = following.is_over(news) or now_ms >= (row.followed_until_ms or 0)
     if now_ms >= (row.followed_until_ms or 0):
@@ -188,4 +188,4 @@ def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
         fields["follow_up"] = [*row.follow_up, *news]
     if fields:
         # Who else follows it has told the same.
-        action_store.change(row, Q(rev=row.rev), **fields)
+        action_store.update_action(row, Q(rev=row.rev), **fields)

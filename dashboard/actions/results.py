@@ -58,17 +58,17 @@ class Result:
         }
 
 
-def stale(words: str) -> Result:
+def stale_result(words: str) -> Result:
     """Return that it is not as it was seen."""
     return Result(SubjectOutcome.STALE, f"plan is stale: {words}; nothing was asked for it")
 
 
-def failed(words: str, *parts: RequestResult) -> Result:
+def failed_result(words: str, *parts: RequestResult) -> Result:
     """Return that nothing was done."""
     return Result(SubjectOutcome.FAILED, words, parts)
 
 
-def summed(results: Iterable[Mapping[str, Any]]) -> Action.State:
+def action_state(results: Iterable[Mapping[str, Any]]) -> Action.State:
     """Return the state of an action by the results of its subjects; what was never to be done counts not."""
     fates = {each["outcome"] for each in results} - {SubjectOutcome.SKIPPED}
     if fates == {SubjectOutcome.DONE}:

@@ -30,15 +30,15 @@ def plan_for(
     none, and what planning says.
     """
     for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
-        if why_not := access.refusal(actor, permission):
+        if why_not := access.permission_refusal(actor, permission):
             raise NotPlanned(403, why_not)
-    if not any(row.name == cluster for row in visibility.clusters()):
+    if not any(row.name == cluster for row in visibility.configured_clusters()):
         raise NotPlanned(404, f"No cluster “{cluster[:80]}” is configured.")
     unique = list(dict.fromkeys(subjects))
     if not 1 <= len(unique) <= MOST_SUBJECTS:
         raise NotPlanned(400, f"A plan has 1 to {MOST_SUBJECTS} subjects, and these are {len(unique):,}.")
     try:
-        plan = planning.plan(cluster, act, unique, force=force, now_ms=now_ms)
+        plan = planning.make_plan(cluster, act, unique, force=force, now_ms=now_ms)
     except planning.CannotPlan as error:
         raise NotPlanned(getattr(error, "status", 409), str(error)) from error
-    return action_store.keep(plan, actor, now_ms=now_ms)
+    return action_store.save_plan(plan, actor, now_ms=now_ms)

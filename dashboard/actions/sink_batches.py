@@ -16,12 +16,12 @@ from dashboard.streaming.registry import is_alive
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import TopicPartition, TransactionState
-from fenceline.formatting import error_line, some
+from fenceline.formatting import error_line, list_names
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.paths import to_url
 from fenceline.plans.batches import SinkBatchFacts, WrittenTransaction
 from fenceline.spark.records import Decided, Decision, Done, Ledger, SinkTransaction
-from fenceline.spark.sink_fates import Coordinated, TransactionFate, fate_of
+from fenceline.spark.sink_fates import Coordinated, TransactionFate, outcome_by_coordinator
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.storage import Storage, open_storage
@@ -51,13 +51,13 @@ class _Read:
     prepared: tuple[Decision, ...]
 
 
-def batch(look: inspect.Eyes, ident: str, batch_id: int, *, finish: bool) -> SinkBatchFacts:
+def inspect_batch(look: inspect.Eyes, ident: str, batch_id: int, *, finish: bool) -> SinkBatchFacts:
     """Return a batch of a query as its ledger and the coordinators tell of it now.
 
     `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
     `CannotAdminister`; what keeps the ledger from being read is the batch's `trouble`.
     """
-    query = streaming_queries.query(look.cluster, ident)
+    query = streaming_queries.find_query(look.cluster, ident)
     if query is None:
         return SinkBatchFacts(ident, ident, batch_id, trouble=f"no query {ident} is known on {look.cluster}")
     told = SinkBatchFacts(
@@ -100,7 +100,7 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
     waiting = list(prepared.filter(outcome="").order_by("batch_id"))
     newest = prepared.order_by("-batch_id").first()
     written = batch_state.decision_of(rounds[-1]).transactions if rounds else ()
-    fates = batch_state.fates(query.cluster_id, written)
+    fates = batch_state.transaction_outcomes(query.cluster_id, written)
     return replace(
         told,
         checkpoint=url,
@@ -144,7 +144,7 @@ def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Desc
 
 def _name(query: Query) -> str:
     """Return a query's name, so that it can be shown and typed."""
-    return text.escape(str(query).encode(errors="replace"))
+    return text.escape_bytes(str(query).encode(errors="replace"))
 
 
 def _with_written(look: inspect.Eyes, found: SinkBatchFacts) -> SinkBatchFacts:
@@ -152,19 +152,19 @@ def _with_written(look: inspect.Eyes, found: SinkBatchFacts) -> SinkBatchFacts:
     if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
         return found
     wanted = decision.transactions
-    answers = inspect.described(look, [each.transactional_id for each in wanted]) if wanted else {}
+    answers = inspect.describe_ids(look, [each.transactional_id for each in wanted]) if wanted else {}
     blind = [each for each in answers.values() if _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
     fates = {each: _fate(each, answers[each.transactional_id]) for each in wanted}
     gone_on = [each for each, fate in fates.items() if fate is TransactionFate.UNKNOWN]
-    past = batch_state.fates(look.cluster_id, gone_on)
+    past = batch_state.transaction_outcomes(look.cluster_id, gone_on)
     fates |= {each: ended.fate for each, ended in past.items() if _is_past(ended.fate)}
     held = {where for each in wanted if fates[each] is TransactionFate.OPEN for where in each.partitions}
     return replace(
         found,
         written=tuple(WrittenTransaction(each, fates[each]) for each in wanted),
-        logs=tuple(inspect.logs(look, sorted(held)).values()),
+        logs=tuple(inspect.partition_logs(look, sorted(held)).values()),
     )
 
 
@@ -193,16 +193,16 @@ def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> Transac
         answer.started_ms,
         _NEWEST_PROTOCOL,
     )
-    return fate_of(written, now).fate
+    return outcome_by_coordinator(written, now).fate
 
 
 def _with_undecided(look: inspect.Eyes, found: SinkBatchFacts, read: _Read) -> SinkBatchFacts:
     listing = look.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
-        return replace(found, unseen=some([str(each) for each in listing.unseen]))
+        return replace(found, unseen=list_names([str(each) for each in listing.unseen]))
     stem = f"{read.ledger.prefix}-{read.ledger.ledger_id[:8]}-p"
     names = [name for name in listing.entries if name.startswith(stem)]
-    answers = inspect.described(look, names) if names else {}
+    answers = inspect.describe_ids(look, names) if names else {}
     blind = [each.text for each in answers.values() if isinstance(each, NotDescribed) and _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0])
@@ -219,7 +219,9 @@ def _with_undecided(look: inspect.Eyes, found: SinkBatchFacts, read: _Read) -> S
         for topic, numbers in each.partitions
         for number in numbers
     }
-    return replace(found, undecided=undecided, logs=tuple(inspect.logs(look, sorted(held)).values()))
+    return replace(
+        found, undecided=undecided, logs=tuple(inspect.partition_logs(look, sorted(held)).values())
+    )
 
 
 def _identity(each: Described | SinkTransaction) -> tuple[str, int, int]:
@@ -259,21 +261,21 @@ def _read(root: CheckpointRoot, url: str, batch_id: int) -> _Read:
 
 def _read_folder(checkpoint: Storage, batch_id: int) -> _Read:
     folder = LedgerFolder(checkpoint)
-    ledger = folder.identity()
+    ledger = folder.read_identity()
     if ledger is None:
         raise _Unreadable(
             f"{checkpoint.path} holds none: no exactly-once sink has written with this checkpoint"
         )
-    names = folder.names()
-    rounds = names.rounds(batch_id)
+    names = folder.read_names()
+    rounds = names.rounds_of(batch_id)
     last = folder.last_prepared(names)
-    still_open = [folder.decision(which) for which in names.open()]
+    still_open = [folder.read_decision(which) for which in names.open_rounds()]
     return _Read(
         ledger,
         names.generation,
         _planned(checkpoint),
-        tuple(folder.decision(which) for which in rounds),
-        folder.outcome(rounds[-1]) if rounds else None,
+        tuple(folder.read_decision(which) for which in rounds),
+        folder.read_outcome(rounds[-1]) if rounds else None,
         last.batch_id if last else None,
         tuple(each for each in still_open if each.decided is Decided.PREPARED),
     )
@@ -281,4 +283,6 @@ def _read_folder(checkpoint: Storage, batch_id: int) -> _Read:
 
 def _planned(checkpoint: Storage) -> int | None:
     """Return the newest batch in the offset log."""
-    return max((int(name) for name in checkpoint.inside(_OFFSETS).names() if name.isdecimal()), default=None)
+    return max(
+        (int(name) for name in checkpoint.subfolder(_OFFSETS).file_names() if name.isdecimal()), default=None
+    )

@@ -32,7 +32,7 @@ class ActionCriteria(Criteria):
 
 
 @retry_write
-def keep(plan: Plan, actor: Actor, *, now_ms: int) -> Action:
+def save_plan(plan: Plan, actor: Actor, *, now_ms: int) -> Action:
     """Keep a plan as an audit row; the bell rings after the commit.
 
     Raises `Cluster.DoesNotExist` for a cluster that was never configured.
@@ -52,7 +52,7 @@ def keep(plan: Plan, actor: Actor, *, now_ms: int) -> Action:
     with cluster_transaction(cluster.name, cluster.pk) as write:
         row.rev = write.next_rev()
         row.save()
-        write.ring(KIND)
+        write.notify_after_commit(KIND)
     return row
 
 
@@ -61,12 +61,14 @@ def plan_of(action: Action) -> Plan:
     return from_json(action.plan)
 
 
-def action(number: int) -> Action | None:
+def find_action(number: int) -> Action | None:
     """Return an audit row by its number, None where there is none."""
     return Action.objects.select_related("cluster").filter(pk=number).first()
 
 
-def newest(wanted: ActionCriteria, *, before: int | None, limit: int) -> tuple[Sequence[Action], int | None]:
+def newest_actions(
+    wanted: ActionCriteria, *, before: int | None, limit: int
+) -> tuple[Sequence[Action], int | None]:
     """Return the newest actions, and the number that the list goes on behind, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
@@ -76,7 +78,7 @@ def newest(wanted: ActionCriteria, *, before: int | None, limit: int) -> tuple[S
 
 
 @retry_write
-def change(
+def update_action(
     row: Action, *where: Q, also: Callable[[WriteTransaction], None] | None = None, **fields: Combinable | Any
 ) -> bool:
     """Set columns of a row while it is still as `where` says; ring, and return whether it was.
@@ -90,7 +92,7 @@ def change(
             return False
         if also is not None:
             also(write)
-        write.ring(KIND)
+        write.notify_after_commit(KIND)
     return True
 
 

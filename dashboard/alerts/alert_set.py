@@ -10,7 +10,14 @@ from dashboard.models import Alert, FindingRecord
 from dashboard.runtime.leases import Lease
 from dashboard.streaming import names as query_names
 from dashboard.system import owners
-from fenceline.alerts.engine import PENDING, RESOLVED, AlertState, FindingObservation, StateChange, follow
+from fenceline.alerts.engine import (
+    PENDING,
+    RESOLVED,
+    AlertState,
+    FindingObservation,
+    StateChange,
+    advance_alert,
+)
 from fenceline.alerts.labels import FindingText, annotations_of, labels_of
 from fenceline.alerts.limits import Alerting
 from fenceline.owners import Owner
@@ -39,7 +46,7 @@ class Book:
         self._query_names: Mapping[str, str] = {}
         self._changed: set[bytes] = set()
 
-    def follow(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, StateChange]], int]:
+    def follow_findings(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, StateChange]], int]:
         """Let alerts follow their findings, of which all up to `after` were looked at before.
 
         Returns what changed, and up to which finding all were looked at now. New alerts have been written by
@@ -47,7 +54,7 @@ class Book:
         """
         upto = self._find(after)
         self._keep(Alert.objects.filter(cluster_id=self._lease.cluster_id).exclude(state=RESOLVED))
-        self.want(self._findings)
+        self.load_alerts(self._findings)
         self._find_pending()
         findings = [row for rows in self._findings.values() for row in rows.values()]
         self._owners = owners.of_findings(findings)
@@ -59,28 +66,28 @@ class Book:
             known = self.rows.get(key)
             before = None if known is None else state_of(known)
             looks = self._looks(key)
-            now, changes = follow(before, looks, now_ms=now_ms, limits=self._limits)
+            now, changes = advance_alert(before, looks, now_ms=now_ms, limits=self._limits)
             if now is None or now == before:
                 continue
             row = known or self._new(key, news)
-            self.set(row, **{name: getattr(now, name) for name in _STATE})
+            self.set_columns(row, **{name: getattr(now, name) for name in _STATE})
             happened += [(row, change) for change in changes]
         Alert.objects.bulk_create(news)
         return happened, upto
 
-    def want(self, keys: Iterable[bytes]) -> None:
+    def load_alerts(self, keys: Iterable[bytes]) -> None:
         """Read the alerts with these fingerprints that are not in the book, as far as there are any."""
         for part in _parts([key for key in keys if key not in self.rows]):
             self._keep(Alert.objects.filter(fingerprint__in=part))
 
-    def take(self, row: Alert) -> Alert:
+    def adopt_row(self, row: Alert) -> Alert:
         """Return the book's own row of an alert that was read elsewhere."""
         key = bytes(row.fingerprint)
         if key not in self.rows:
             self._keep([row])
         return self.rows[key]
 
-    def set(self, row: Alert, **columns: object) -> None:
+    def set_columns(self, row: Alert, **columns: object) -> None:
         """Set columns of an alert, and note it for writing where any differs."""
         for name, value in columns.items():
             if getattr(row, name) != value:

@@ -86,7 +86,7 @@ _WANTED = ("data", "json", "params", "headers", "auth", "files")
 _OURS = ("host", "content-length")
 
 
-def check(url: str) -> None:
+def check_address(url: str) -> None:
     """Check an apprise address; raises `Unsupported`. Asks nobody."""
     vendor = _vendor(url)
     plugin = _plugin(vendor, url, "")
@@ -207,14 +207,14 @@ def _not_sent(error: alert_http.NotSent | ssrf.TargetRefused) -> alert_http.NotS
 
 
 def _sent(call: _Call, made: requests.PreparedRequest) -> alert_http.HttpAnswer:
-    target = ssrf.parse(made.url or "")
+    target = ssrf.parse_target(made.url or "")
     if target.scheme != "https" or target.port != 443 or not _is_of(call.vendor, target.host):
         hosts = ", ".join(call.vendor.hosts)
         raise ssrf.TargetRefused(f"Not sent to {target.host}: apprise may reach {hosts} only.")
     body = made.body.encode() if isinstance(made.body, str) else made.body or b""
     if not isinstance(body, bytes):
         raise ssrf.TargetRefused(f"Not sent to {target.host}: files are not sent.")
-    return alert_http.send(
+    return alert_http.send_request(
         target,
         body,
         {name: str(value) for name, value in made.headers.items() if name.lower() not in _OURS},
@@ -234,7 +234,7 @@ def _response(answer: alert_http.HttpAnswer, made: requests.PreparedRequest) -> 
     return response
 
 
-def send(
+def send_message(
     url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, judge: ssrf.TargetGuard
 ) -> alert_http.HttpAnswer:
     """Send words ({"title", "body", "type"}) to the vendor an address means, and return its last answer.

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from dashboard.alerts import deliver, signing, validation
-from dashboard.alerts.notify import ring
+from dashboard.alerts.notify import notify_pages
 from dashboard.alerts.silences import Matchers, fit_matchers
 from dashboard.models import Channel
 from dashboard.runtime.collector_names import ALERTS
@@ -69,19 +69,19 @@ def change(row: Channel, draft: ChannelDraft) -> None:
 def _write(row: Channel, draft: ChannelDraft) -> None:
     """Give a channel what a draft asks for, and save it; all that is wrong is told at once."""
     found = validation.Checks()
-    row.name = found.field("name", lambda: _name(row, draft.name), "")
-    if found.field("kind", lambda: _kind(row, draft.kind), ""):
-        row.url = found.field("url", lambda: _url(row, draft), row.url)
-    row.min_severity = found.field(
+    row.name = found.check_field("name", lambda: _name(row, draft.name), "")
+    if found.check_field("kind", lambda: _kind(row, draft.kind), ""):
+        row.url = found.check_field("url", lambda: _url(row, draft), row.url)
+    row.min_severity = found.check_field(
         "min_severity", lambda: _one_of(draft.min_severity, "severity", SEVERITIES), row.min_severity
     )
-    row.matchers = found.field("matchers", lambda: _matchers(draft), row.matchers)
-    row.group_by = found.field("group_by", lambda: _group_by(draft.group_by), row.group_by)
+    row.matchers = found.check_field("matchers", lambda: _matchers(draft), row.matchers)
+    row.group_by = found.check_field("group_by", lambda: _group_by(draft.group_by), row.group_by)
     for wait in WAITS:
         name = wait[0]
-        setattr(row, name, found.field(name, partial(_wait, draft.waits.get(name), wait), None))
+        setattr(row, name, found.check_field(name, partial(_wait, draft.waits.get(name), wait), None))
     row.send_resolved = draft.send_resolved
-    found.done()
+    found.raise_errors()
     _save(row)
 
 
@@ -92,17 +92,17 @@ def _save(row: Channel) -> None:
     except IntegrityError as error:
         # Somebody else took the name since it was looked for.
         raise validation.Unfit({"name": _taken(row.name)}) from error
-    ring()
+    notify_pages()
 
 
 def _save_audited(row: Channel) -> None:
     if row.pk is None:
         row.save()
-        _record(Event.CHANNEL_CREATED, row, audit.differences({}, _audited(row), _SHOWN))
+        _record(Event.CHANNEL_CREATED, row, audit.field_changes({}, _audited(row), _SHOWN))
         return
     before = lock_row(Channel.objects.filter(pk=row.pk))
     row.save(update_fields=_WRITTEN)
-    changes = audit.differences(_audited(before), _audited(row), _SHOWN) if before else {}
+    changes = audit.field_changes(_audited(before), _audited(row), _SHOWN) if before else {}
     if changes:
         _record(Event.CHANNEL_CHANGED, row, changes)
 
@@ -112,11 +112,11 @@ def _audited(row: Channel) -> dict[str, Any]:
 
 
 def _record(event: Event, row: Channel, changes: audit.Changes | None = None) -> None:
-    audit.record(event, AuditedSubject("channel", row.pk, row.name), changes)
+    audit.record_change(event, AuditedSubject("channel", row.pk, row.name), changes)
 
 
 #: What the audit log has of an address, and of matchers.
-_SHOWN = {"url": redact.url, "matchers": matching.matchers_text}
+_SHOWN = {"url": redact.redact_url, "matchers": matching.matchers_text}
 #: What a change writes: never the secrets, nor what deliveries count meanwhile.
 _WRITTEN = [
     "name", "url", "min_severity", "matchers", "group_by", "group_wait_s", "group_interval_s",
@@ -125,17 +125,17 @@ _WRITTEN = [
 
 
 def _taken(name: str) -> str:
-    return f"There is a channel “{validation.clip(name)}” already: choose another name."
+    return f"There is a channel “{validation.clip_text(name)}” already: choose another name."
 
 
 def _one_of(value: str, what: str, known: Sequence[str]) -> str:
     if value not in known:
-        raise ValueError(f"“{validation.clip(value)}” is no {what}: take one of {', '.join(known)}.")
+        raise ValueError(f"“{validation.clip_text(value)}” is no {what}: take one of {', '.join(known)}.")
     return value
 
 
 def _name(row: Channel, asked: str) -> str:
-    name = validation.line(asked, "The name", validation.LONGEST_NAME)
+    name = validation.required_line(asked, "The name", validation.LONGEST_NAME)
     if Channel.objects.filter(name=name).exclude(pk=row.pk).exists():
         raise ValueError(_taken(name))
     return name
@@ -153,13 +153,13 @@ def _matchers(draft: ChannelDraft) -> list[list[str]]:
 
 def _wait(value: Any, wait: Wait) -> float | None:
     _, words, least, most, spelled = wait
-    return validation.within(value, words, least, most, spelled)
+    return validation.seconds_within(value, words, least, most, spelled)
 
 
 def _url(row: Channel, draft: ChannelDraft) -> str:
     if not draft.url and row.pk is not None:
         return row.url
-    url = validation.line(draft.url, "The address", _LONGEST_URL)
+    url = validation.required_line(draft.url, "The address", _LONGEST_URL)
     deliver.check_channel(row.kind, url, row.secret)
     return url
 
@@ -170,7 +170,7 @@ def _group_by(names: Sequence[str]) -> list[str]:
     return validation.label_names(names, validation.LABELS)
 
 
-def rotate(row: Channel) -> str:
+def rotate_secret(row: Channel) -> str:
     """Give a channel a new secret and return it; the old one signs as well until `end_old`.
 
     Raises `checks.Unfit` where nothing is signed, or while an older secret still signs.
@@ -185,7 +185,7 @@ def rotate(row: Channel) -> str:
                 {"secret": "An older secret still signs: end it first, then take a new one."}
             )
         _record(Event.CHANNEL_SECRET_ROTATED, row, {"secret": (redact.HIDDEN, redact.HIDDEN)})
-    ring()
+    notify_pages()
     return new
 
 
@@ -194,17 +194,17 @@ def end_old(row: Channel) -> None:
     with transaction.atomic():
         if Channel.objects.filter(pk=row.pk).exclude(old_secret="").update(old_secret=""):
             _record(Event.CHANNEL_OLD_SECRET_ENDED, row, {"old_secret": (redact.HIDDEN, None)})
-    ring()
+    notify_pages()
 
 
 def enable(row: Channel) -> None:
     """Let a channel be told again, as if nothing had failed."""
     with transaction.atomic():
         was_disabled = Channel.objects.filter(pk=row.pk, enabled=False).update(enabled=True)
-        deliver.enable(row)
+        deliver.enable_channel(row)
         if was_disabled:
             _record(Event.CHANNEL_ENABLED, row, {"enabled": (False, True)})
-    ring()
+    notify_pages()
 
 
 def disable(row: Channel, *, by: str) -> None:
@@ -215,13 +215,13 @@ def disable(row: Channel, *, by: str) -> None:
         if disabled:
             _record(Event.CHANNEL_DISABLED, row, {"enabled": (True, False)})
     if disabled:
-        ring()
+        notify_pages()
 
 
 def delete(row: Channel) -> None:
     """Forget a channel and everything that was sent through it."""
     _delete(row)
-    ring()
+    notify_pages()
 
 
 @retry_write

@@ -45,9 +45,11 @@ def check_channel(kind: str, url: str, secret: str) -> None:
     """
     try:
         if kind not in _KINDS:
-            raise CannotSend(f"There is no kind “{redact.line(kind, 20)}”: take {', '.join(sorted(_KINDS))}.")
+            raise CannotSend(
+                f"There is no kind “{redact.clean_line(kind, 20)}”: take {', '.join(sorted(_KINDS))}."
+            )
         if kind == Channel.Kind.APPRISE:
-            apprise_channels.check(url)
+            apprise_channels.check_address(url)
         else:
             _reachable(url)
         _check_secret(kind, secret)
@@ -57,14 +59,14 @@ def check_channel(kind: str, url: str, secret: str) -> None:
 
 def _reachable(url: str) -> None:
     try:
-        _judge().addresses(ssrf.parse(url))
+        _judge().allowed_addresses(ssrf.parse_target(url))
     except ssrf.Unresolved as error:
         log.info("a channel's host has no address now: %s", error)
 
 
 def _check_secret(kind: str, secret: str) -> None:
     if kind == Channel.Kind.WEBHOOK:
-        signing.key(secret)
+        signing.secret_key(secret)
     elif secret:
         raise CannotSend(f"A channel of kind {kind} signs nothing: leave its secret empty.")
 
@@ -78,7 +80,7 @@ def _limits() -> Alerting:
     return limits
 
 
-def test(channel: Channel) -> Delivery:
+def send_test(channel: Channel) -> Delivery:
     """Send a message that says it is a test, now and once, and return its delivery, ended.
 
     Takes up to `[alerts] timeout_s`: call it outside of a transaction. A disabled channel can be tested; a
@@ -93,22 +95,22 @@ def test(channel: Channel) -> Delivery:
         payload=_sample(channel, limits.external_url),
         next_at=Now(),
         # Claimed from the start, so that no worker takes it before us.
-        claimed_until=delivery_queue.until(limits.timeout_s),
+        claimed_until=delivery_queue.claim_expiry(limits.timeout_s),
         claim=1,
         attempts=1,
     )
-    send(delivery_queue.claimed(row.pk))
+    send_delivery(delivery_queue.current_claim(row.pk))
     row.refresh_from_db()
     return row
 
 
 def _sample(channel: Channel, external_url: str) -> Any:
     now_ms = time.time_ns() // 1_000_000
-    message = payload.sample(channel.name, external_url=external_url, now_ms=now_ms)
-    return payload.body(channel.kind, message, now_ms=now_ms, lives_ms=_TEST_LIVES_MS)
+    message = payload.sample_message(channel.name, external_url=external_url, now_ms=now_ms)
+    return payload.channel_payload(channel.kind, message, now_ms=now_ms, lives_ms=_TEST_LIVES_MS)
 
 
-def again(delivery: Delivery) -> Delivery:
+def send_again(delivery: Delivery) -> Delivery:
     """Have a message sent once more, as if it were new but with its id, and return the new delivery.
 
     Raises `CannotSend` while its channel is disabled or the message is still being sent.
@@ -133,25 +135,25 @@ def again(delivery: Delivery) -> Delivery:
     return row
 
 
-def enable(channel: Channel) -> None:
+def enable_channel(channel: Channel) -> None:
     """Let a channel be told again, as if nothing had failed."""
     rows = Channel.objects.filter(pk=channel.pk)
     rows.update(enabled=True, failures=0, disabled_at=None, disabled_why="")
     channel.refresh_from_db()
 
 
-def send(claimed: delivery_queue.Claim) -> None:
+def send_delivery(claimed: delivery_queue.Claim) -> None:
     """Send a claimed delivery once and write what came of it; nothing where the claim is outdated by then."""
     row, channel = claimed.delivery, claimed.channel
     if not channel.enabled and row.origin != Delivery.Origin.TEST:
         outcome = senders.SendOutcome(False, error=f"Not sent: the channel is disabled. {_REMEDY}")
     else:
-        outcome = senders.attempt(_message(claimed), _judge())
+        outcome = senders.send_once(_message(claimed), _judge())
     level = logging.INFO if outcome.delivered else logging.WARNING
     said = outcome.error or "delivered"
     log.log(level, "channel %s, %s, try %d: %s", channel.name, row.message_id, row.attempts, said)
     _write(claimed, outcome)
-    notify_alerts.ring()
+    notify_alerts.notify_pages()
 
 
 def _message(claimed: delivery_queue.Claim) -> senders.OutgoingMessage:
@@ -172,7 +174,7 @@ def _write(claimed: delivery_queue.Claim, outcome: senders.SendOutcome) -> None:
     end = time.monotonic() + delivery_queue.GRACE_S
     while True:
         try:
-            return delivery_queue.finish(claimed, outcome, _limits())
+            return delivery_queue.finish_delivery(claimed, outcome, _limits())
         except DatabaseError:
             if connection.in_atomic_block or time.monotonic() > end:
                 raise
@@ -193,7 +195,11 @@ class Sender:
         """Start what is due while threads are free; return how many are under way."""
         self._busy = {future: channel for future, channel in self._busy.items() if not future.done()}
         if len(self._busy) < self._threads:
-            rows = list(delivery_queue.due(self._busy.values()).values_list("pk", "channel_id")[:_LOOKED_AT])
+            rows = list(
+                delivery_queue.due_deliveries(self._busy.values()).values_list("pk", "channel_id")[
+                    :_LOOKED_AT
+                ]
+            )
             # Of each channel the one that waited longest.
             for channel, pk in {channel: pk for pk, channel in reversed(rows)}.items():
                 if len(self._busy) < self._threads:
@@ -215,7 +221,7 @@ def _deliver(pk: int) -> None:
     try:
         claimed = delivery_queue.claim(pk, _limits().timeout_s)
         if claimed is not None:
-            send(claimed)
+            send_delivery(claimed)
     except DatabaseError as error:
         log.error("delivery %d: trying again soon: %s", pk, log_line(error))
         connection.close()

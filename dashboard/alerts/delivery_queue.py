@@ -45,7 +45,7 @@ class Claim:
     now: datetime
 
 
-def due(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
+def due_deliveries(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
     """Return what may be sent now, the longest waiting first, but nothing for the channels in `busy`."""
     older = Delivery.objects.filter(
         channel=OuterRef("channel"),
@@ -67,23 +67,25 @@ def claim(pk: int, timeout_s: float) -> Claim | None:
     """Take the right to send a delivery within `timeout_s`; None where it is another's, not due or ended."""
     taken = _claimable().filter(pk=pk)
     with transaction.atomic():
-        if not taken.update(claim=F("claim") + 1, claimed_until=until(timeout_s), attempts=F("attempts") + 1):
+        if not taken.update(
+            claim=F("claim") + 1, claimed_until=claim_expiry(timeout_s), attempts=F("attempts") + 1
+        ):
             return None
-        return claimed(pk)
+        return current_claim(pk)
 
 
-def until(timeout_s: float) -> CombinedExpression:
+def claim_expiry(timeout_s: float) -> CombinedExpression:
     """Return until when a claim lives, by the database's clock."""
     return Now() + timedelta(seconds=timeout_s + GRACE_S)
 
 
-def claimed(pk: int) -> Claim:
+def current_claim(pk: int) -> Claim:
     """Return the claim that was just made on a delivery."""
     row = Delivery.objects.select_related("channel").annotate(now=Now()).get(pk=pk)
     return Claim(row, row.channel, row.claim, row.now)
 
 
-def finish(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
+def finish_delivery(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
     """Write what came of a try, and what it means for its channel; nothing where the claim is outdated."""
     row = claim.delivery
     mine = Delivery.objects.filter(pk=row.pk, claim=claim.number, ended_at=None)
@@ -142,4 +144,4 @@ def _count(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
         many = rows.filter(enabled=True, failures__gte=limits.disable_after)
         if limits.disable_after and many.update(enabled=False, disabled_at=Now(), disabled_why=why):
             subject = AuditedSubject("channel", claim.channel.pk, claim.channel.name)
-            audit.record(Event.CHANNEL_DISABLED, subject, {"enabled": (True, False)})
+            audit.record_change(Event.CHANNEL_DISABLED, subject, {"enabled": (True, False)})

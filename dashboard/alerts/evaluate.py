@@ -41,7 +41,7 @@ _UPTO = "finding"
 
 
 @retry_write
-def tick(lease: Lease, *, now_ms: int) -> int:
+def evaluate_alerts(lease: Lease, *, now_ms: int) -> int:
     """Look once at one cluster; return how many messages were made. Raises `leases.LeaseLost`."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         return _Tick(lease, settings.FENCELINE.alerts, now_ms).run(write)
@@ -54,7 +54,7 @@ class _Tick:
 
     def run(self, write: WriteTransaction) -> int:
         after = self._upto()
-        happened, upto = self._book.follow(after, self._now_ms)
+        happened, upto = self._book.follow_findings(after, self._now_ms)
         changes = [*self._unsettled(), *self._note(happened)]
         routes = [_route(row, self._limits) for row in Channel.objects.order_by("pk")]
         standing = self._standing()
@@ -66,27 +66,27 @@ class _Tick:
         settled = self._settle(changes, items, views)
         self._say_why(items, muting, views)
         if upto != after:
-            leases.collector(self._lease).update(detail={_UPTO: upto})
+            leases.collector_row(self._lease).update(detail={_UPTO: upto})
         if self._book.is_changed or settled:
             self._book.save(write.next_rev())
-            write.ring("alerts")
+            write.notify_after_commit("alerts")
         return sum(len(each.outlook.sendings) for each in views)
 
     def _upto(self) -> int:
         """Return up to which finding all were looked at; what was over before the first tick is not told."""
-        found = leases.collector(self._lease).values_list("detail", flat=True).get().get(_UPTO)
+        found = leases.collector_row(self._lease).values_list("detail", flat=True).get().get(_UPTO)
         if found is not None:
             return int(found)
         rows = FindingRecord.objects.filter(cluster_id=self._lease.cluster_id)
         newest: int = rows.aggregate(newest=Max("pk"))["newest"] or 0
-        leases.collector(self._lease).update(detail={_UPTO: newest})
+        leases.collector_row(self._lease).update(detail={_UPTO: newest})
         return newest
 
     def _unsettled(self) -> list[AlertChange]:
         rows = AlertChange.objects.filter(processed_at=None, alert__cluster_id=self._lease.cluster_id)
         changes = list(rows.select_related("alert").order_by("pk"))
         for change in changes:
-            change.alert = self._book.take(change.alert)
+            change.alert = self._book.adopt_row(change.alert)
         return changes
 
     def _note(self, happened: Iterable[tuple[Alert, StateChange]]) -> list[AlertChange]:
@@ -111,7 +111,7 @@ class _Tick:
     ) -> dict[str, Item]:
         """Return the alerts that fire, that a group holds, or of which a change is not settled."""
         held = {name for each in standing.values() for message in each for name in message.firing}
-        self._book.want(bytes.fromhex(name) for name in held)
+        self._book.load_alerts(bytes.fromhex(name) for name in held)
         needed = held | {bytes(change.alert.fingerprint).hex() for change in changes}
         return {
             key.hex(): _item(row, self._limits)
@@ -124,29 +124,31 @@ class _Tick:
         for name, item in items.items():
             row = self._book.rows[bytes.fromhex(name)]
             if muting.is_anywhere(item, routes):
-                self._book.set(row, loud_ms=None)
+                self._book.set_columns(row, loud_ms=None)
             elif item.firing and row.loud_ms is None:
-                self._book.set(row, loud_ms=self._now_ms + SETTLE_MS)
-            items[name] = item.since(row.loud_ms)
+                self._book.set_columns(row, loud_ms=self._now_ms + SETTLE_MS)
+            items[name] = item.unmuted_since(row.loud_ms)
 
     def _tell(
         self, route: Route, items: Mapping[str, Item], standing: Sequence[LastNotification], muting: Muting
     ) -> notification_decision.View:
         """Make the messages of one channel that are due."""
-        found = grouping.outlook(
+        found = grouping.decide_notifications(
             route, items, standing, lambda item: muting.is_muted(item, route),
             cluster=self._lease.cluster, now_ms=self._now_ms,
         )  # fmt: skip
-        found.keep(MOST_MESSAGES, self._now_ms)
+        found.defer_excess(MOST_MESSAGES, self._now_ms)
         rows = Delivery.objects.bulk_create(self._delivery(each) for each in found.sendings)
         ended = [each.replaces.number for each in found.sendings if each.replaces]
         ended += [each.number for each in found.cleared]
         if ended:
             Delivery.objects.filter(pk__in=ended).update(standing=False)
-        return notification_decision.view(found, route, standing, [row.pk for row in rows], self._now_ms)
+        return notification_decision.channel_view(
+            found, route, standing, [row.pk for row in rows], self._now_ms
+        )
 
     def _delivery(self, sending: Sending) -> Delivery:
-        message = grouping.message(sending, external_url=self._limits.external_url, now_ms=self._now_ms)
+        message = grouping.group_message(sending, external_url=self._limits.external_url, now_ms=self._now_ms)
         route = sending.route
         return Delivery(
             channel_id=route.number,
@@ -154,7 +156,9 @@ class _Tick:
             message_id=f"msg_{secrets.token_hex(16)}",
             group_key=sending.key,
             reason=sending.reason,
-            payload=payload.body(route.kind, message, now_ms=self._now_ms, lives_ms=route.lives_ms),
+            payload=payload.channel_payload(
+                route.kind, message, now_ms=self._now_ms, lives_ms=route.lives_ms
+            ),
             held={
                 "firing": list(sending.held),
                 "severities": list(sending.held.values()),
@@ -179,7 +183,7 @@ class _Tick:
                 change.new, key.hex(), change.said["severity"], change.said["labels"], items[key.hex()],
                 notification_decision.muted_words(self._book.before[key]),
             )  # fmt: skip
-            more, waits = notification_decision.fates(happened, views, change.fates)
+            more, waits = notification_decision.notification_outcomes(happened, views, change.fates)
             if more or not waits:
                 change.fates = [*change.fates, *more]
                 change.processed_at = None if waits else Now()
@@ -194,28 +198,32 @@ class _Tick:
         for key, row in self._book.rows.items():
             if row.state == engine.PENDING:
                 words = engine.why_pending(state_of(row), self._limits)
-                self._book.set(row, quiet=[[engine.PENDING, "", words]])
+                self._book.set_columns(row, quiet=[[engine.PENDING, "", words]])
             elif row.state == FIRING:
                 item = items[key.hex()]
-                self._book.set(
+                self._book.set_columns(
                     row,
                     quiet=self._quiet(item, muting, views),
                     told=notification_decision.notified_channels(item, views),
                 )
             else:
-                self._book.set(row, quiet=[])
+                self._book.set_columns(row, quiet=[])
 
     def _quiet(self, item: Item, muting: Muting, views: Sequence[notification_decision.View]) -> list[Why]:
-        inhibited = {each.route.number: why for each in views if (why := muting.inhibited(item, each.route))}
-        anyhow = muting.inhibited(item, None)
-        return notification_decision.why_quiet(item, muting.silenced(item), views, inhibited, anyhow)
+        inhibited = {
+            each.route.number: why for each in views if (why := muting.inhibition_reason(item, each.route))
+        }
+        anyhow = muting.inhibition_reason(item, None)
+        return notification_decision.suppression_reasons(
+            item, muting.matching_silences(item), views, inhibited, anyhow
+        )
 
 
 def _route(row: Channel, limits: Alerting) -> Route:
     off = ""
     if not row.enabled or row.disabled_at is not None:
         off = f"the channel is disabled{f': {row.disabled_why}' if row.disabled_why else ''}"
-    return grouping.route(
+    return grouping.channel_route(
         number=row.pk,
         name=row.name,
         kind=row.kind,

@@ -48,7 +48,7 @@ class HttpAnswer:
     address: str
 
 
-def send(
+def send_request(
     target: Target,
     body: bytes,
     headers: Mapping[str, str],
@@ -65,7 +65,7 @@ def send(
     """
     deadline = _Deadline(time.monotonic() + timeout_s)
     try:
-        addresses = guard.addresses(target)
+        addresses = guard.allowed_addresses(target)
     except TargetRefused as error:
         raise NotSent(str(error), retry=False) from error
     except Unresolved as error:
@@ -90,7 +90,7 @@ def _connect(
     for number, address in enumerate(tried):
         # Each gets its share, so that a dead one does not cost the others their turn.
         try:
-            share = deadline.remaining() / (len(tried) - number)
+            share = deadline.remaining_s() / (len(tried) - number)
             raw = connect((address, target.port), share)
         except OSError as error:
             if number == len(tried) - 1:
@@ -107,7 +107,7 @@ def _connect(
 def _secured(raw: socket.socket, target: Target, deadline: _Deadline) -> socket.socket:
     if target.scheme == "http":
         return raw
-    raw.settimeout(deadline.remaining())
+    raw.settimeout(deadline.remaining_s())
     return _tls().wrap_socket(raw, server_hostname=target.host)
 
 
@@ -123,7 +123,7 @@ class _Deadline:
     def __init__(self, end: float) -> None:
         self.end = end
 
-    def remaining(self) -> float:
+    def remaining_s(self) -> float:
         remaining = self.end - time.monotonic()
         if remaining <= 0:
             raise TimeoutError("timed out")
@@ -140,7 +140,7 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        self._socket.settimeout(self._deadline.remaining())
+        self._socket.settimeout(self._deadline.remaining_s())
         return self._socket.recv_into(buffer)
 
 
@@ -151,7 +151,7 @@ class _Timed:
         self._socket, self._deadline = connected, deadline
 
     def sendall(self, data: bytes) -> None:
-        self._socket.settimeout(self._deadline.remaining())
+        self._socket.settimeout(self._deadline.remaining_s())
         self._socket.sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:

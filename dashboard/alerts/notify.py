@@ -6,7 +6,7 @@ from dashboard.models import Cluster
 from dashboard.runtime import notify
 
 
-def ring() -> None:
+def notify_pages() -> None:
     """Tell every cluster's open pages that something about alerting changed; call it after the commit."""
     for name, rev in Cluster.objects.filter(configured=True).values_list("name", "rev"):
-        notify.ring(name, "alerts", rev)
+        notify.notify_change(name, "alerts", rev)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import re2
 
-from dashboard.alerts.validation import clip
+from dashboard.alerts.validation import clip_text
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
@@ -27,8 +27,8 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
         compiled = re2.compile(_encoded(pattern), _OPTIONS)
     except re2.error as error:
         raise ValueError(
-            f"“{clip(pattern)}” is not a regular expression of RE2, which has no look-around and no back "
-            f"references: {error.args[0].decode(errors='replace')}."
+            f"“{clip_text(pattern)}” is not a regular expression of RE2, which has no look-around and no "
+            f"back references: {error.args[0].decode(errors='replace')}."
         ) from error
     return lambda text: compiled.fullmatch(_encoded(text)) is not None
 

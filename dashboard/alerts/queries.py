@@ -44,7 +44,7 @@ class AlertCriteria(Criteria):
 
 
 class DeliveryCriteria(Criteria):
-    """Which deliveries a list is asked for; `channel` is a channel's id."""
+    """Which deliveries a list is asked for; `find_channel` is a channel's id."""
 
     channel: int | None = Field(default=None, ge=0, lt=2**63)
     state: Literal["pending", "delivered", "failed"] | Literal[""] = ""
@@ -69,26 +69,26 @@ class DecidedChange:
     fates: Sequence[NotificationOutcome]
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Return whether every channel has a delivery of it or a reason why not."""
         return self.of.processed_at is not None
 
 
-def page(wanted: AlertCriteria, *, page: Number, size: int, now_ms: int) -> Page[Alert]:
+def alert_page(wanted: AlertCriteria, *, page: Number, size: int, now_ms: int) -> Page[Alert]:
     """Return a page of alerts: firing, pending, resolved; in each the worst, then the newest first."""
     newest = Coalesce("resolved_ms", "fired_ms", "since_ms").desc()
     rows = _filtered(wanted, now_ms)
     return page_of(rows.order_by(_rank("state", _STATES), _severity(), newest, "-pk"), page, size)
 
 
-def before(place: int | None, wanted: AlertCriteria, *, limit: int, now_ms: int) -> Sequence[Alert]:
+def alerts_before(place: int | None, wanted: AlertCriteria, *, limit: int, now_ms: int) -> Sequence[Alert]:
     """Return alerts behind a row's key, the one that was made last first."""
     rows = _filtered(wanted, now_ms)
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
 
 
-def counts(wanted: AlertCriteria, *, now_ms: int) -> Mapping[str, int]:
+def alert_counts(wanted: AlertCriteria, *, now_ms: int) -> Mapping[str, int]:
     """Return how many alerts that a filter allows are firing, pending and lately resolved."""
     found = dict(_filtered(wanted, now_ms).order_by().values_list("state").annotate(n=Count("pk")))
     return {state.value: found.get(state.value, 0) for state in _IN_ORDER}
@@ -97,14 +97,14 @@ def counts(wanted: AlertCriteria, *, now_ms: int) -> Mapping[str, int]:
 _IN_ORDER = (Alert.State.FIRING, Alert.State.PENDING, Alert.State.RESOLVED)
 
 
-def firing(cluster: str = "") -> Mapping[str, int]:
+def firing_counts(cluster: str = "") -> Mapping[str, int]:
     """Return how many alerts fire, by severity, worst first; where none does, a severity is left out."""
     rows = _of_cluster(cluster).filter(state=Alert.State.FIRING)
     found = dict(rows.order_by().values_list("severity").annotate(n=Count("pk")))
     return {severity: found[severity] for severity in _WORST_FIRST if found.get(severity)}
 
 
-def untold(cluster: str = "") -> tuple[int, int]:
+def unnotified_counts(cluster: str = "") -> tuple[int, int]:
     """Return how many alerts fire that nobody was told of: those about to be told, and those kept quiet."""
     rows = _of_cluster(cluster).filter(state=Alert.State.FIRING).exclude(quiet=[])
     kinds = [{kind for kind, *_ in quiet} for quiet in rows.values_list("quiet", flat=True)]
@@ -112,7 +112,7 @@ def untold(cluster: str = "") -> tuple[int, int]:
     return waiting, len(kinds) - waiting
 
 
-def missed(cluster: str = "") -> int:
+def undelivered_count(cluster: str = "") -> int:
     """Return how many alerts fire that somebody was sent, and no receiver has taken so far."""
     rows = _of_cluster(cluster).filter(state=Alert.State.FIRING, quiet=[]).exclude(told=[])
     deliveries = [{delivery for _, delivery, *_ in each} for each in rows.values_list("told", flat=True)]
@@ -130,18 +130,18 @@ def _in_vain(deliveries: Iterable[int]) -> set[int]:
 _WAITS = "grouped"
 
 
-def teams(cluster: str = "") -> Sequence[str]:
+def alert_teams(cluster: str = "") -> Sequence[str]:
     """Return the teams whose alerts are kept, by name."""
     found = _of_cluster(cluster).order_by().values_list("labels__team", flat=True).distinct()
     return sorted(filter(None, found[:_MOST_CHOICES]))
 
 
-def rules(cluster: str = "") -> Sequence[str]:
+def alert_rules(cluster: str = "") -> Sequence[str]:
     """Return the rules of which alerts are kept, by name."""
     return list(_of_cluster(cluster).order_by("rule").values_list("rule", flat=True).distinct())
 
 
-def alert(number: int) -> Alert | None:
+def find_alert(number: int) -> Alert | None:
     """Return one alert of a configured cluster by its number, None where there is none."""
     rows = Alert.objects.filter(pk=number, cluster__configured=True)
     return rows.select_related("cluster").first() if number < 2**63 else None
@@ -164,7 +164,7 @@ def active_labels() -> Sequence[Alert]:
     return list(rows.only(*fields).order_by(_rank("state", _STATES), _severity(), "pk")[:_MOST_MATCHED])
 
 
-def changes(row: Alert, *, limit: int) -> Sequence[DecidedChange]:
+def alert_changes(row: Alert, *, limit: int) -> Sequence[DecidedChange]:
     """Return the newest changes of an alert with what came of each, the newest first."""
     found = AlertChange.objects.filter(alert=row).order_by("-at_ms", "-pk")[:limit]
     return _told(list(found))
@@ -199,12 +199,12 @@ def actions_of(row: Alert, *, limit: int) -> Sequence[Action]:
     return [each for each in found if row.subject in each.subjects.splitlines()][:limit]
 
 
-def channels() -> Sequence[Channel]:
+def list_channels() -> Sequence[Channel]:
     """Return every channel by name."""
     return list(Channel.objects.order_by("name"))
 
 
-def channel(number: int) -> Channel | None:
+def find_channel(number: int) -> Channel | None:
     """Return one channel by its number, None where there is none."""
     return Channel.objects.filter(pk=number).first() if number < 2**63 else None
 
@@ -218,7 +218,7 @@ def last_deliveries(rows: Iterable[Channel], *, origin: str = "") -> Mapping[int
     return {row.channel_id: row for row in found}
 
 
-def deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int) -> Sequence[Delivery]:
+def list_deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int) -> Sequence[Delivery]:
     """Return deliveries behind a row's key, the newest first."""
     asked = given(channel=wanted.channel, state=wanted.state, origin=wanted.origin)
     rows = Delivery.objects.select_related("channel").filter(**asked)
@@ -227,12 +227,12 @@ def deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int) -> S
     return list(rows.defer("payload").order_by("-pk")[:limit])
 
 
-def delivery(number: int) -> Delivery | None:
+def find_delivery(number: int) -> Delivery | None:
     """Return one delivery by its number, None where there is none."""
     return Delivery.objects.select_related("channel").filter(pk=number).first() if number < 2**63 else None
 
 
-def relatives(row: Delivery) -> tuple[Delivery | None, Sequence[Delivery]]:
+def related_deliveries(row: Delivery) -> tuple[Delivery | None, Sequence[Delivery]]:
     """Return the first delivery of a message, None where it is this one, and others that sent it again."""
     rows = Delivery.objects.filter(channel=row.channel_id, group_key=row.group_key, message_id=row.message_id)
     found = list(rows.defer("payload").order_by("pk")[:_MOST_CHOICES])
@@ -240,7 +240,7 @@ def relatives(row: Delivery) -> tuple[Delivery | None, Sequence[Delivery]]:
     return first, [each for each in found[1:] if each.pk != row.pk]
 
 
-def voices() -> object:
+def notification_revision() -> object:
     """Return what changes when anybody is told of anything: no revision counts deliveries and channels."""
     last = Delivery.objects.order_by("-pk").values_list("pk", flat=True).first()
     waiting = Delivery.objects.filter(state=Delivery.State.PENDING).count()
@@ -253,7 +253,7 @@ def deliveries_of(row: Channel) -> int:
     return Delivery.objects.filter(channel=row).count()
 
 
-def silences(state: str, *, now_ms: int) -> QuerySet[Silence]:
+def list_silences(state: str, *, now_ms: int) -> QuerySet[Silence]:
     """Return the "active" silences, the next to end first, the "scheduled", or the "expired" ones."""
     if state == "active":
         return Silence.objects.filter(starts_ms__lte=now_ms, ends_ms__gt=now_ms).order_by("ends_ms", "pk")
@@ -264,17 +264,17 @@ def silences(state: str, *, now_ms: int) -> QuerySet[Silence]:
 
 def silences_page(*, page: Number, size: int, now_ms: int) -> Page[Silence]:
     """Return a page of the expired silences, the last to end first."""
-    return page_of(silences("expired", now_ms=now_ms), page, size)
+    return page_of(list_silences("expired", now_ms=now_ms), page, size)
 
 
 def silences_before(place: int | None, state: str, *, limit: int, now_ms: int) -> Sequence[Silence]:
     """Return silences behind a row's key, the newest first: of a state, or "all"."""
-    rows = Silence.objects.all() if state == "all" else silences(state, now_ms=now_ms)
+    rows = Silence.objects.all() if state == "all" else list_silences(state, now_ms=now_ms)
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
 
 
-def silence(number: int) -> Silence | None:
+def find_silence(number: int) -> Silence | None:
     """Return one silence by its number, None where there is none."""
     return Silence.objects.filter(pk=number).first() if number < 2**63 else None
 

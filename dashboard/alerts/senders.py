@@ -38,7 +38,7 @@ class OutgoingMessage:
     secrets: tuple[str, ...]
     message_id: str
     group_key: str
-    #: As `payload.body` makes it for the kind.
+    #: As `payload.channel_payload` makes it for the kind.
     payload: Any
     timeout_s: float
 
@@ -56,11 +56,14 @@ class SendOutcome:
     tried: dict[str, Any] = field(default_factory=dict)
 
 
-def attempt(message: OutgoingMessage, judge: ssrf.TargetGuard) -> SendOutcome:
+def send_once(message: OutgoingMessage, judge: ssrf.TargetGuard) -> SendOutcome:
     """Send a message once; whatever happens is an outcome, never an exception."""
     hide = redact.Redactor(message.url, message.secrets)
     began, at_ms = time.monotonic(), time.time_ns() // 1_000_000
-    tried: dict[str, Any] = {"at_ms": at_ms, "request": {"url": redact.url(message.url), "headers": {}}}
+    tried: dict[str, Any] = {
+        "at_ms": at_ms,
+        "request": {"url": redact.redact_url(message.url), "headers": {}},
+    }
     try:
         answer = _send(message, judge, at_ms, tried)
         outcome = outcome_of_status(answer, message.url)
@@ -74,7 +77,7 @@ def attempt(message: OutgoingMessage, judge: ssrf.TargetGuard) -> SendOutcome:
         log.exception("message %s: an error of ours", message.message_id)
         what = f"An error of ours ({type(error).__name__}): see the worker's log."
         outcome = SendOutcome(False, retry=True, error=what)
-    words = redact.line(hide.text(outcome.error), _LONGEST_ERROR)
+    words = redact.clean_line(hide.redact(outcome.error), _LONGEST_ERROR)
     tried |= {"ms": round((time.monotonic() - began) * 1_000), "error": words}
     return replace(outcome, error=words, tried=tried)
 
@@ -83,34 +86,34 @@ def _send(
     message: OutgoingMessage, judge: ssrf.TargetGuard, at_ms: int, tried: dict[str, Any]
 ) -> alert_http.HttpAnswer:
     if message.kind == APPRISE:
-        return apprise_channels.send(
+        return apprise_channels.send_message(
             message.url, message.payload, message.group_key, timeout_s=message.timeout_s, judge=judge
         )
     headers = {"Content-Type": "application/json", "User-Agent": alert_http.USER_AGENT}
-    target, body = ssrf.parse(message.url), encoded(message.payload)
+    target, body = ssrf.parse_target(message.url), encode_payload(message.payload)
     if message.kind == WEBHOOK:
-        headers |= signed(message, at_ms // 1_000, body)
+        headers |= signature_headers(message, at_ms // 1_000, body)
     else:
-        target = alertmanager(target)
+        target = alertmanager_target(target)
     tried["request"]["headers"] = headers
-    return alert_http.send(target, body, headers, timeout_s=message.timeout_s, guard=judge)
+    return alert_http.send_request(target, body, headers, timeout_s=message.timeout_s, guard=judge)
 
 
-def encoded(payload: object) -> bytes:
+def encode_payload(payload: object) -> bytes:
     """Return the bytes that are signed and sent. ASCII, so that no text can fail to be encoded."""
     return json.dumps(payload, separators=(",", ":")).encode()
 
 
-def signed(message: OutgoingMessage, at_s: int, body: bytes) -> dict[str, str]:
+def signature_headers(message: OutgoingMessage, at_s: int, body: bytes) -> dict[str, str]:
     """Return Standard Webhooks' headers; the timestamp is this try's, the id the message's."""
     return {
         "webhook-id": message.message_id,
         "webhook-timestamp": str(at_s),
-        "webhook-signature": signing.signatures(message.secrets, message.message_id, at_s, body),
+        "webhook-signature": signing.signature_header(message.secrets, message.message_id, at_s, body),
     }
 
 
-def alertmanager(target: ssrf.Target) -> ssrf.Target:
+def alertmanager_target(target: ssrf.Target) -> ssrf.Target:
     """Return where an Alertmanager takes alerts; its own address is enough, with its route prefix if any."""
     path, mark, query = target.path.partition("?")
     if not path.endswith(_API):
@@ -123,9 +126,9 @@ def outcome_of_status(answer: alert_http.HttpAnswer, url: str) -> SendOutcome:
     status = answer.status
     if 200 <= status < 300:
         return SendOutcome(True)
-    where, said = redact.url(url), _said(answer)
+    where, said = redact.redact_url(url), _said(answer)
     if 300 <= status < 400:
-        to = redact.url(_header(answer, "location") or "nowhere")
+        to = redact.redact_url(_header(answer, "location") or "nowhere")
         remedy = "Redirects are not followed: give the channel that address."
         return SendOutcome(False, error=f"{where} answered {said} and points to {to}. {remedy}")
     if status == 429 or status >= 500:
@@ -138,8 +141,10 @@ def outcome_of_status(answer: alert_http.HttpAnswer, url: str) -> SendOutcome:
 
 def _said(answer: alert_http.HttpAnswer) -> str:
     """Return status and the beginning of what was said, for a sentence."""
-    body = redact.line(answer.body.decode("utf-8", "replace").strip(), _SHOWN)
-    return f"{answer.status} {redact.line(answer.reason, 60)}".strip() + (f" (“{body}”)" if body else "")
+    body = redact.clean_line(answer.body.decode("utf-8", "replace").strip(), _SHOWN)
+    return f"{answer.status} {redact.clean_line(answer.reason, 60)}".strip() + (
+        f" (“{body}”)" if body else ""
+    )
 
 
 def _header(answer: alert_http.HttpAnswer, name: str) -> str:
@@ -161,7 +166,7 @@ def _kept(answer: alert_http.HttpAnswer, hide: redact.Redactor) -> dict[str, Any
     return {
         "status": answer.status,
         "headers": _headers(answer.headers, hide),
-        "body": hide.text(redact.line(answer.body.decode("utf-8", "replace"), alert_http.KEPT)),
+        "body": hide.redact(redact.clean_line(answer.body.decode("utf-8", "replace"), alert_http.KEPT)),
         "address": answer.address,
     }
 
@@ -169,8 +174,8 @@ def _kept(answer: alert_http.HttpAnswer, hide: redact.Redactor) -> dict[str, Any
 def _headers(headers: Sequence[tuple[str, str]], hide: redact.Redactor) -> dict[str, str]:
     kept = {}
     for name, value in headers[:_HEADERS_KEPT]:
-        shown = redact.HIDDEN if name.lower() in _SECRET_HEADERS else redact.line(value, _HEADER_KEPT)
+        shown = redact.HIDDEN if name.lower() in _SECRET_HEADERS else redact.clean_line(value, _HEADER_KEPT)
         if name.lower() == "location":
-            shown = redact.url(value)
-        kept[redact.line(name, _HEADER_KEPT)] = hide.text(shown)
+            shown = redact.redact_url(value)
+        kept[redact.clean_line(name, _HEADER_KEPT)] = hide.redact(shown)
     return kept

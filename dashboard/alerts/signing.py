@@ -27,7 +27,7 @@ def new_secret() -> str:
     return PREFIX + base64.b64encode(secrets.token_bytes(_NEW_BYTES)).decode()
 
 
-def key(secret: str) -> bytes:
+def secret_key(secret: str) -> bytes:
     """Return the bytes of a `whsec_…` that are signed with; raises `BadSecret`."""
     if not secret.startswith(PREFIX):
         raise BadSecret(f"The secret does not begin with {PREFIX}: take a new one.")
@@ -41,13 +41,13 @@ def key(secret: str) -> bytes:
     return raw
 
 
-def signatures(keys: Iterable[str], message_id: str, timestamp_s: int, body: bytes) -> str:
+def signature_header(keys: Iterable[str], message_id: str, timestamp_s: int, body: bytes) -> str:
     """Return the value of `webhook-signature`: one for each secret, so that receivers may change theirs.
 
     `timestamp_s` is the instant of this try, as in `webhook-timestamp`. Raises `BadSecret`.
     """
     signed = f"{message_id}.{timestamp_s}.".encode() + body
-    return " ".join(f"v1,{_signature(key(secret), signed)}" for secret in keys)
+    return " ".join(f"v1,{_signature(secret_key(secret), signed)}" for secret in keys)
 
 
 def _signature(raw: bytes, signed: bytes) -> str:

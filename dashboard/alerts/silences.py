@@ -10,13 +10,13 @@ from django.db import transaction
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts import validation
-from dashboard.alerts.notify import ring
+from dashboard.alerts.notify import notify_pages
 from dashboard.alerts.patterns import compile_pattern
 from dashboard.models import Alert, Silence
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts import matchers as matching
-from fenceline.formatting import duration
+from fenceline.formatting import format_duration
 
 #: A silence for longer is a rule that somebody should change.
 LONGEST_MS = 366 * 86_400_000
@@ -40,33 +40,33 @@ class SilenceDraft:
     lasts_ms: int | None = None
 
 
-def make(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
+def create_silence(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
     """Make a silence; raises `checks.Unfit` with what is wrong, by field: matchers, starts, ends, reason."""
     found = validation.Checks()
     none: list[list[str]] = []
-    matchers = found.field("matchers", lambda: _matchers(draft), none)
-    reason = found.field(
-        "reason", lambda: validation.lines(draft.reason, "The reason", validation.LONGEST_REASON), ""
+    matchers = found.check_field("matchers", lambda: _matchers(draft), none)
+    reason = found.check_field(
+        "reason", lambda: validation.required_text(draft.reason, "The reason", validation.LONGEST_REASON), ""
     )
-    starts_ms = found.field("starts", lambda: _starts(draft, now_ms), now_ms)
-    ends_ms = found.field("ends", lambda: _ends(draft, starts_ms, now_ms), now_ms)
-    found.done()
+    starts_ms = found.check_field("starts", lambda: _starts(draft, now_ms), now_ms)
+    ends_ms = found.check_field("ends", lambda: _ends(draft, starts_ms, now_ms), now_ms)
+    found.raise_errors()
     row = Silence(matchers=matchers, starts_ms=starts_ms, ends_ms=ends_ms, reason=reason, created_by=by)
     with transaction.atomic():
         row.save()
-        audit.record(Event.SILENCE_CREATED, _subject(row), _made(row))
-    ring()
+        audit.record_change(Event.SILENCE_CREATED, _subject(row), _made(row))
+    notify_pages()
     return row
 
 
-def end(row: Silence, *, by: str, now_ms: int) -> bool:
+def end_silence(row: Silence, *, by: str, now_ms: int) -> bool:
     """End a silence now; False where it was over already."""
     with transaction.atomic():
         ended = Silence.objects.filter(pk=row.pk, ends_ms__gt=now_ms).update(ends_ms=now_ms, ended_by=by)
         if ended:
-            audit.record(Event.SILENCE_ENDED, _subject(row), {"ends": (_at(row.ends_ms), _at(now_ms))})
+            audit.record_change(Event.SILENCE_ENDED, _subject(row), {"ends": (_at(row.ends_ms), _at(now_ms))})
     if ended:
-        ring()
+        notify_pages()
     return bool(ended)
 
 
@@ -76,14 +76,14 @@ def _subject(row: Silence) -> AuditedSubject:
 
 def _made(row: Silence) -> audit.Changes:
     after = {"matchers": matching.matchers_text(row.matchers), "reason": row.reason}
-    return audit.differences({}, after | {"starts": _at(row.starts_ms), "ends": _at(row.ends_ms)}, {})
+    return audit.field_changes({}, after | {"starts": _at(row.starts_ms), "ends": _at(row.ends_ms)}, {})
 
 
 def _at(instant_ms: int) -> datetime:
     return datetime.fromtimestamp(instant_ms / 1_000, UTC)
 
 
-def matched(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequence[Alert]:
+def matching_alerts(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequence[Alert]:
     """Return the alerts, firing or pending, that matchers match now; `among` some that were read before."""
     rows = alert_queries.active_labels() if among is None else among
     wanted = matching.MatcherSet(matchers, compile_pattern)
@@ -137,5 +137,7 @@ def _ends(draft: SilenceDraft, starts_ms: int, now_ms: int) -> int:
     if ends_ms <= starts_ms:
         raise ValueError("The end is not after the start.")
     if ends_ms - starts_ms > LONGEST_MS:
-        raise ValueError(f"It may last {duration(LONGEST_MS)} at most: make it shorter, or change the rule.")
+        raise ValueError(
+            f"It may last {format_duration(LONGEST_MS)} at most: make it shorter, or change the rule."
+        )
     return ends_ms

@@ -90,7 +90,7 @@ class Target:
 _PORTS = {"http": 80, "https": 443}
 
 
-def parse(address: str) -> Target:
+def parse_target(address: str) -> Target:
     """Take an http or https address apart; raises `TargetRefused` for all others, repeating no secret of
     them."""
     if not address.isprintable() or any(sign in address for sign in ' \\"<>^`{|}'):
@@ -143,7 +143,7 @@ def _ascii_path(path: str) -> str:
     )
 
 
-def resolve(host: str, port: int) -> Sequence[str]:
+def resolve_host(host: str, port: int) -> Sequence[str]:
     """Ask the system, as every other program: hosts file, search list, DNS."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -154,11 +154,11 @@ class TargetGuard:
     """Judges targets by `allowed`, the host names and CIDRs of `[alerts] allow_private`."""
 
     allowed: tuple[str, ...] = ()
-    resolver: Resolver = resolve
+    resolver: Resolver = resolve_host
     #: Connects to an address that was permitted.
     connect: Connector = socket.create_connection
 
-    def addresses(self, target: Target) -> list[str]:
+    def allowed_addresses(self, target: Target) -> list[str]:
         """Return the addresses of a target that may be connected to, at least one.
 
         Raises `Unresolved` where the name has none now, `TargetRefused` where none of them is allowed.
@@ -181,10 +181,10 @@ class TargetGuard:
     def _refusal(self, host: str, address: str) -> str:
         """Return why an address may not be connected to, "" where it may."""
         try:
-            plain = unwrapped(ipaddress.ip_address(address))
+            plain = unwrap_address(ipaddress.ip_address(address))
         except ValueError:
             return "an address that cannot be read"
-        why = refusal(plain)
+        why = address_refusal(plain)
         return "" if why and self._is_allowed(host, plain) else why
 
     def _is_allowed(self, host: str, address: Address) -> bool:
@@ -206,7 +206,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return None
 
 
-def unwrapped(address: Address) -> Address:
+def unwrap_address(address: Address) -> Address:
     """Return the IPv4 address inside an IPv6 one that only stands for it (mapped, NAT64), else itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
@@ -216,7 +216,7 @@ def unwrapped(address: Address) -> Address:
     return address
 
 
-def refusal(address: Address) -> str:
+def address_refusal(address: Address) -> str:
     """Return what an unwrapped address is if it is not public, "" if it is."""
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id:
         return "an address of one interface"

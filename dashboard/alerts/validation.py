@@ -34,7 +34,7 @@ class Checks:
     def __init__(self) -> None:
         self.wrong: dict[str, str] = {}
 
-    def field(self, name: str, check: Callable[[], Value], otherwise: Value) -> Value:
+    def check_field(self, name: str, check: Callable[[], Value], otherwise: Value) -> Value:
         """Return what a check returns; of a ValueError note the text, and return `otherwise`."""
         try:
             return check()
@@ -42,22 +42,22 @@ class Checks:
             self.wrong.setdefault(name, str(error))
             return otherwise
 
-    def say(self, name: str, words: str) -> None:
+    def add_error(self, name: str, words: str) -> None:
         """Note what is wrong with a field, unless something was already."""
         self.wrong.setdefault(name, words)
 
-    def done(self) -> None:
+    def raise_errors(self) -> None:
         """Raise `Unfit` with all that was noted."""
         if self.wrong:
             raise Unfit(self.wrong)
 
 
-def line(value: str, what: str, longest: int) -> str:
+def required_line(value: str, what: str, longest: int) -> str:
     """Return a required text of one line without space around it; raises ValueError."""
     return _text(value.strip(), value.strip(), what, longest)
 
 
-def lines(value: str, what: str, longest: int) -> str:
+def required_text(value: str, what: str, longest: int) -> str:
     """Return a required text of any lines without space around it; raises ValueError."""
     words = value.replace("\r\n", "\n").strip()
     return _text(words, words.replace("\n", " ").replace("\t", " "), what, longest)
@@ -84,13 +84,13 @@ def label_names(names: Sequence[str], known: Sequence[str]) -> list[str]:
 def label_name(name: str, known: Sequence[str]) -> str:
     """Return the name of a label that alerts have; raises ValueError."""
     if not _LABEL.fullmatch(name):
-        raise ValueError(f"“{clip(name)}” is not the name of a label: letters, digits and _ only.")
+        raise ValueError(f"“{clip_text(name)}” is not the name of a label: letters, digits and _ only.")
     if name not in known:
-        raise ValueError(f"No alert has a label “{clip(name)}”: labels are {', '.join(known)}.")
+        raise ValueError(f"No alert has a label “{clip_text(name)}”: labels are {', '.join(known)}.")
     return name
 
 
-def within(value: Any, what: str, least: float, most: float, spelled: str) -> float | None:
+def seconds_within(value: Any, what: str, least: float, most: float, spelled: str) -> float | None:
     """Return a number of seconds or None for None and ""; raises ValueError. `spelled` names the bounds."""
     if value is None or value == "":
         return None
@@ -99,11 +99,11 @@ def within(value: Any, what: str, least: float, most: float, spelled: str) -> fl
     except (TypeError, ValueError):
         number = float("nan")
     if not least <= number <= most:
-        raise ValueError(f"{what} “{clip(str(value))}” is not a number of seconds from {spelled}.")
+        raise ValueError(f"{what} “{clip_text(str(value))}” is not a number of seconds from {spelled}.")
     return number
 
 
-def clip(words: str) -> str:
+def clip_text(words: str) -> str:
     """Return the beginning of what somebody wrote, fit for a sentence."""
     shown = "".join(char if char.isprintable() else "�" for char in words[:_SHOWN])
     return shown if len(words) <= _SHOWN else f"{shown}…"

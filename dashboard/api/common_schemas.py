@@ -16,7 +16,7 @@ class OwnerOut(Schema):
     runbook: str
 
     @classmethod
-    def told(cls, owner: Owner | None) -> OwnerOut | None:
+    def from_owner(cls, owner: Owner | None) -> OwnerOut | None:
         """Return an owner as the API tells it, None for none."""
         return cls(team=owner.team, contact=owner.contact, runbook=owner.runbook) if owner else None
 
@@ -35,7 +35,7 @@ class BlockerOut(Schema):
     certain: bool
 
     @classmethod
-    def told(cls, blocker: BlockingTransaction) -> BlockerOut:
+    def from_blocker(cls, blocker: BlockingTransaction) -> BlockerOut:
         """Return what a group waits for as the API tells it."""
         return cls(
             transactional_id=blocker.transactional_id,

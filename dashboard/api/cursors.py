@@ -17,13 +17,13 @@ Place = tuple[int | str, ...]
 Row = TypeVar("Row")
 
 
-def write(of: str, *after: int | str) -> str:
+def encode_cursor(of: str, *after: int | str) -> str:
     """Return a cursor of the list `of` that goes on behind the row whose place is `after`."""
     return base64.urlsafe_b64encode(json.dumps([of, *after]).encode()).decode().rstrip("=")
 
 
-def read(cursor: str, of: str, like: tuple[type[int | str], ...]) -> Place | None:
-    """Return what `write` was given for this list, of these types, None for no cursor.
+def decode_cursor(cursor: str, of: str, like: tuple[type[int | str], ...]) -> Place | None:
+    """Return what `encode_cursor` was given for this list, of these types, None for no cursor.
 
     Anything else is a 400: another list's cursor would silently go on at the wrong place.
     """
@@ -42,7 +42,7 @@ def read(cursor: str, of: str, like: tuple[type[int | str], ...]) -> Place | Non
 
 def read_number(cursor: str, of: str) -> int | None:
     """Return the one number of a cursor of the list `of`, None for no cursor."""
-    place = read(cursor, of, (int,))
+    place = decode_cursor(cursor, of, (int,))
     return None if place is None else int(place[0])
 
 
@@ -51,7 +51,7 @@ def cut(
 ) -> tuple[Sequence[Row], str | None]:
     """Return up to `limit` of some rows, and a cursor behind the last of them if there are more."""
     more = len(rows) > limit
-    return rows[:limit], write(of, *place(rows[limit - 1])) if more else None
+    return rows[:limit], encode_cursor(of, *place(rows[limit - 1])) if more else None
 
 
 def by_key(row: Model) -> tuple[int]:

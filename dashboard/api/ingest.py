@@ -24,7 +24,7 @@ from django.views.decorators.csrf import csrf_exempt
 from dashboard.api.problems import database_problem
 from dashboard.models import Token
 from dashboard.runtime import loop
-from dashboard.runtime.problems import problem
+from dashboard.runtime.problems import problem_response
 from dashboard.streaming import progress_store
 from dashboard.streaming.progress_store import UnassignedPost
 from dashboard.system.tokens import TokenRefused, bearer_token, usable_token
@@ -56,22 +56,22 @@ class _Refused(Exception):
 
 
 @csrf_exempt
-def progress(request: HttpRequest) -> HttpResponse:
+def ingest_progress(request: HttpRequest) -> HttpResponse:
     """Save a listener's events; answer how many were news, known, and refused with the reason of each."""
     now_ms = loop.now_ms()
     try:
         _admit(request)
         with _UNPACKING:
-            post = ingest_payload.read(_document(request))
-        saved = progress_store.save(post, now_ms=now_ms)
+            post = ingest_payload.decode_post(_document(request))
+        saved = progress_store.save_progress(post, now_ms=now_ms)
     except _Refused as refused:
         if refused.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             time.sleep(REFUSED_REST_S)
         return _problem(refused.status, str(refused))
     except UnusableEvent as error:
-        return problem(HTTPStatus.BAD_REQUEST, f"This is nothing that a listener posts: {error}.")
+        return problem_response(HTTPStatus.BAD_REQUEST, f"This is nothing that a listener posts: {error}.")
     except UnassignedPost as error:
-        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+        return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
     except DatabaseError as error:
         return database_problem(request, error)
     if post.strange:
@@ -157,7 +157,7 @@ def _fit(size: int, most: int, what: str) -> None:
 
 
 def _problem(status: HTTPStatus, why: str) -> HttpResponse:
-    response = problem(status, why)
+    response = problem_response(status, why)
     if status == HTTPStatus.UNAUTHORIZED:
         response["WWW-Authenticate"] = "Bearer"
     if status == HTTPStatus.METHOD_NOT_ALLOWED:

@@ -7,7 +7,7 @@ from typing import Self
 
 from ninja import Schema
 
-from dashboard.actions.offers import Offer, offered
+from dashboard.actions.offers import Offer, available_offers
 from fenceline.plans.plan import Act
 
 
@@ -18,6 +18,6 @@ class OfferOut(Schema):
     subject: str
 
     @classmethod
-    def each(cls, offers: Sequence[Offer]) -> list[Self]:
+    def from_offers(cls, offers: Sequence[Offer]) -> list[Self]:
         """The offers among what the planners say, without what they refuse."""
-        return [cls(act=offer.act, subject=offer.subject) for offer in offered(offers)]
+        return [cls(act=offer.act, subject=offer.subject) for offer in available_offers(offers)]

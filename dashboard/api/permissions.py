@@ -32,27 +32,27 @@ class MatcherIO(Schema):
 Matchers = Text | Annotated[list[MatcherIO], Field(max_length=100)]
 
 
-def allowed(request: HttpRequest, permission: str) -> Actor:
+def require_permission(request: HttpRequest, permission: str) -> Actor:
     """Return who asks, if they may do what needs a permission; else a 403 says why not."""
     actor = access.actor_of(request, "api")
-    if refused := access.refusal(actor, permission):
+    if refused := access.permission_refusal(actor, permission):
         raise HttpError(403, refused)
     return actor
 
 
-def unfit(error: validation.Unfit) -> RefusedRequest:
+def invalid_fields(error: validation.Unfit) -> RefusedRequest:
     """Return the 422 for what cannot be used: `errors` names each field and what is wrong with it."""
     errors = [{"in": f"body.{name}", "message": words} for name, words in error.fields.items()]
     return RefusedRequest(422, str(error), errors=errors)
 
 
-def read(asked: Matchers) -> list[matchers.Matcher]:
+def read_matchers(asked: Matchers) -> list[matchers.Matcher]:
     """Return the matchers that somebody sent; raises ValueError with words for a person."""
     if isinstance(asked, str):
         return matchers.parse_matchers(asked)
     if len(asked) > matchers.MOST_MATCHERS:
         raise ValueError(f"These are {len(asked)} matchers; at most {matchers.MOST_MATCHERS} are taken.")
-    return [matchers.checked(each.label, each.operator, each.value) for each in asked]
+    return [matchers.make_matcher(each.label, each.operator, each.value) for each in asked]
 
 
 def matchers_to_schema(kept: list[list[str]]) -> list[MatcherIO]:

@@ -12,8 +12,8 @@ from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from dashboard.runtime.database_errors import explain, log_line
-from dashboard.runtime.problems import problem
+from dashboard.runtime.database_errors import explain_error, log_line
+from dashboard.runtime.problems import problem_response
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Problem(Schema):
 
 
 @csrf_exempt
-def nowhere(request: HttpRequest) -> HttpResponse:
+def unknown_path(request: HttpRequest) -> HttpResponse:
     """Answer an address that the API does not have, whatever the method."""
     return _not_found(request, "")
 
@@ -47,7 +47,7 @@ class RefusedRequest(HttpError):
         self.members = members
 
 
-def install(api: NinjaAPI) -> None:
+def install_handlers(api: NinjaAPI) -> None:
     """Answer every error of `api` as a problem."""
     api.add_exception_handler(AuthenticationError, _unauthenticated)
     api.add_exception_handler(ValidationError, _invalid)
@@ -58,7 +58,7 @@ def install(api: NinjaAPI) -> None:
 
 def _unauthenticated(request: HttpRequest, error: Any) -> HttpResponse:
     why = error.message if error.message != AuthenticationError().message else _SIGN_IN
-    response = problem(401, why)
+    response = problem_response(401, why)
     response["WWW-Authenticate"] = "Bearer"
     return response
 
@@ -69,7 +69,9 @@ def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
         for each in error.errors
         if each["loc"][-1] != _NOTHING
     ]
-    return problem(422, "; ".join(f"{each['in']}: {each['message']}" for each in errors), errors=errors)
+    return problem_response(
+        422, "; ".join(f"{each['in']}: {each['message']}" for each in errors), errors=errors
+    )
 
 
 def _place(loc: Sequence[str | int]) -> str:
@@ -78,18 +80,18 @@ def _place(loc: Sequence[str | int]) -> str:
 
 
 def _not_found(request: HttpRequest, error: Any) -> HttpResponse:
-    return problem(404, str(error) or f"There is nothing at {request.path}.")
+    return problem_response(404, str(error) or f"There is nothing at {request.path}.")
 
 
 def _refused(request: HttpRequest, error: Any) -> HttpResponse:
-    return problem(error.status_code, str(error), **getattr(error, "members", {}))
+    return problem_response(error.status_code, str(error), **getattr(error, "members", {}))
 
 
 def database_problem(request: HttpRequest, error: Any) -> HttpResponse:
     """Answer a request that the database has not served, with what its error means; log it."""
     log.error("%s: %s", request.path, log_line(error))
-    explanation = explain(error)
-    response = problem(explanation.status, explanation.text)
+    explanation = explain_error(error)
+    response = problem_response(explanation.status, explanation.text)
     if explanation.is_passing:
         response["Retry-After"] = str(RETRY_AFTER_S)
     return response

@@ -18,7 +18,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from dashboard.models import Token
 from dashboard.runtime import loop
-from dashboard.runtime.problems import problem
+from dashboard.runtime.problems import problem_response
 from dashboard.system.metrics import Metrics
 from dashboard.system.tokens import TokenRefused, bearer_token
 
@@ -54,10 +54,12 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
     try:
         known = bearer_token(request)
     except TokenRefused as refused:
-        response = problem(HTTPStatus.UNAUTHORIZED, f"{refused} This needs a token that may look: {_REMEDY}.")
+        response = problem_response(
+            HTTPStatus.UNAUTHORIZED, f"{refused} This needs a token that may look: {_REMEDY}."
+        )
         response["WWW-Authenticate"] = "Bearer"
         return response
     if known.role == Token.Role.INGEST:
         why = f"A token of the role {known.role} may not look: {_REMEDY}."
-        return problem(HTTPStatus.FORBIDDEN, why)
+        return problem_response(HTTPStatus.FORBIDDEN, why)
     return None

@@ -173,7 +173,7 @@ def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
         LinkOut(
             link=each.link,
             state=each.state,
-            at=schemas.iso(each.at_ms),
+            at=schemas.format_iso(each.at_ms),
             evidence=each.evidence,
             recovery=each.recovery,
         )
@@ -200,16 +200,16 @@ def safe_out(
                 query=each.query.ident,
                 name=each.query.name,
                 batch=each.batch_id,
-                decided_at=schemas.iso(each.decided_ms),
+                decided_at=schemas.format_iso(each.decided_ms),
                 transactions=len(each.transactions),
             )
             for each in prepared
         ],
-        expires_at=schemas.iso(safe.expires_ms),
+        expires_at=schemas.format_iso(safe.expires_ms),
         time_left_s=None if left_ms is None else left_ms / 1_000,
         open_ids=list(safe.open_ids),
-        as_of=schemas.iso(sight.as_of_ms),
-        gaps=[schemas.gap(row) for row in sight.gaps],
+        as_of=schemas.format_iso(sight.as_of_ms),
+        gaps=[schemas.gap_schema(row) for row in sight.gaps],
     )
 
 
@@ -218,16 +218,16 @@ def batch_out(entry: BatchEntry) -> BatchOut:
     batch = entry.batch
     return BatchOut(
         batch=batch.batch_id,
-        planned_at=schemas.iso(batch.planned_ms),
-        started_at=schemas.iso(batch.started_ms),
-        checkpointed_at=schemas.iso(batch.committed_ms),
+        planned_at=schemas.format_iso(batch.planned_ms),
+        started_at=schemas.format_iso(batch.started_ms),
+        checkpointed_at=schemas.format_iso(batch.committed_ms),
         duration_ms=batch.duration_ms,
         durations_ms=batch.durations,
         input_rows=batch.input_rows,
         output_rows=entry.output_rows,
         input_rows_per_second=batch.input_rate,
         processed_rows_per_second=batch.processed_rate,
-        watermark_at=schemas.iso(batch.watermark_ms or None),
+        watermark_at=schemas.format_iso(batch.watermark_ms or None),
         run_id=batch.run_id,
         decision=_decision(entry.decision) if entry.decision else None,
     )
@@ -239,7 +239,7 @@ def source_out(source: lag.Source, cluster_id: int, now_ms: int) -> SourceOut:
         source=source.source,
         description=source.description,
         offset=source.raw,
-        partitions=[_part(each) for each in lag.timed(source.parts, cluster_id, now_ms)],
+        partitions=[_part(each) for each in lag.add_unread_since(source.parts, cluster_id, now_ms)],
     )
 
 
@@ -248,9 +248,9 @@ def run_out(run: Run) -> RunOut:
     return RunOut(
         run_id=run.run_id,
         name=run.name,
-        started_at=schemas.iso(run.started_ms),
-        ended_at=schemas.iso(run.ended_ms),
-        heard_at=schemas.iso(run.heard_ms),
+        started_at=schemas.format_iso(run.started_ms),
+        ended_at=schemas.format_iso(run.ended_ms),
+        heard_at=schemas.format_iso(run.heard_ms),
         batch=run.batch_id,
         exception=run.exception,
         spooled=run.spooled,
@@ -264,10 +264,10 @@ def _decision(row: SinkDecision) -> DecisionOut:
     return DecisionOut(
         round=row.round,
         decided=Decided(row.decided),
-        decided_at=schemas.iso(row.decided_ms),
+        decided_at=schemas.format_iso(row.decided_ms),
         by=row.by,
         outcome=DecisionOutcome(row.outcome) if row.outcome else "",
-        done_at=schemas.iso(row.done_ms),
+        done_at=schemas.format_iso(row.done_ms),
         done_by=row.done_by,
         reason=row.reason,
         transactions=[_transaction(each) for each in row.transactions],
@@ -283,7 +283,7 @@ def _transaction(told: dict[str, Any]) -> LedgerTransactionOut:
         partition=told["partition"],
         partitions=[{"topic": topic, "partition": number} for topic, number in told["partitions"]],
         records=told["records"],
-        started_at=schemas.iso(told["started_ms"]),
+        started_at=schemas.format_iso(told["started_ms"]),
         timeout_ms=told["timeout_ms"],
     )
 
@@ -301,14 +301,14 @@ def _part(part: lag.PartitionLag) -> PositionOut:
         lag_lso=part.lag_lso,
         lag_hw=part.lag_hw,
         behind_ms=part.behind_ms,
-        deleted_unread=part.lost,
-        waiting=Waiting(part.waits) if part.waits else "",
+        deleted_unread=part.lost_offsets,
+        waiting=Waiting(part.waiting_state) if part.waiting_state else "",
         blockers=[_blocker(each) for each in part.pins],
     )
 
 
 def _blocker(pin: PinRecord) -> BlockerOut:
-    return BlockerOut.told(
+    return BlockerOut.from_blocker(
         BlockingTransaction(
             pin.transactional_id, pin.producer_id, pin.producer_epoch, pin.start_offset, False, True
         )

@@ -49,7 +49,7 @@ class Listing(Schema):
     gaps: list[Gap]
 
 
-def iso(ms: int | None) -> str | None:
+def format_iso(ms: int | None) -> str | None:
     """Return an instant as `2026-11-21T12:16:07.412Z`, None for none."""
     if ms is None:
         return None
@@ -62,14 +62,14 @@ def instant_ms(instant: datetime) -> int:
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 
 
-def gap(row: GapRecord) -> Gap:
+def gap_schema(row: GapRecord) -> Gap:
     """Return a gap as the API tells it."""
     return Gap(
         cluster=row.cluster.name,
         source=row.source,
         scope=row.scope,
-        since=iso(row.since_ms) or "",
-        until=iso(row.until_ms),
+        since=format_iso(row.since_ms) or "",
+        until=format_iso(row.until_ms),
         reason=row.reason,
         count=row.count,
     )
@@ -77,4 +77,4 @@ def gap(row: GapRecord) -> Gap:
 
 def visibility_fields(sight: AnswerVisibility) -> dict[str, object]:
     """Return `as_of` and `gaps` of a list."""
-    return {"as_of": iso(sight.as_of_ms), "gaps": [gap(row) for row in sight.gaps]}
+    return {"as_of": format_iso(sight.as_of_ms), "gaps": [gap_schema(row) for row in sight.gaps]}

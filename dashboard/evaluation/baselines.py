@@ -21,10 +21,10 @@ from fenceline import baselines, histograms
 from fenceline.baselines import HABITS, Habit, UsualCommit
 from fenceline.facts import Confidence, TransitionKind
 from fenceline.kafka import transition_ring
-from fenceline.kafka.clock_skew import ours_ms
+from fenceline.kafka.clock_skew import to_local_ms
 from fenceline.limits import Limits
 from fenceline.snapshot import ApplicationFigures, Repeated
-from fenceline.streaks import in_a_row, series
+from fenceline.streaks import in_a_row, latest_streak
 
 #: How often all of this is read again.
 PACE_MS = 30_000
@@ -66,7 +66,7 @@ class ClusterBaselines:
         self._habits = _Pasts(partial(_habits, cluster_id))
         self._usual = _Pasts(partial(_usual, cluster_id))
 
-    def lately(self, *, now_ms: int, limits: Limits, clocks: Clocks) -> RecentActivity:
+    def recent_activity(self, *, now_ms: int, limits: Limits, clocks: Clocks) -> RecentActivity:
         """Return what happened lately, as it was read at most half a minute ago."""
         if self._at != now_ms // PACE_MS:
             self._lately = RecentActivity(
@@ -77,17 +77,17 @@ class ClusterBaselines:
             self._at = now_ms // PACE_MS
         return self._lately
 
-    def usual(self, applications: Collection[str], now_ms: int) -> Mapping[str, UsualCommit]:
+    def usual_commits(self, applications: Collection[str], now_ms: int) -> Mapping[str, UsualCommit]:
         """Return how long the commits of some applications took in the last day, where there were any."""
-        found = self._usual.of(applications, now_ms)
+        found = self._usual.pasts_of(applications, now_ms)
         return {name: usual for name, usual in found.items() if usual.commits}
 
     def _applications(self, now_ms: int, limits: Limits) -> Iterator[ApplicationFigures]:
         window = self._window(now_ms, limits)
         hour = self._hour(now_ms)
-        burns = self._epochs.burns(now_ms, limits)
+        burns = self._epochs.fastest_burns(now_ms, limits)
         restless = [name for name, counts in hour.items() if _is_restless(counts, limits)]
-        known = self._habits.of(restless, now_ms)
+        known = self._habits.pasts_of(restless, now_ms)
         for name in sorted({*window, *hour, *burns}):
             yield ApplicationFigures(
                 name, window.get(name, {}), hour.get(name, {}), known.get(name, {}), burns.get(name)
@@ -139,7 +139,7 @@ class ClusterBaselines:
             lately = [row for at_ms, row in zip(instants, rows, strict=True) if at_ms > now_ms - window_ms]
             if lately:
                 clear = _unambiguous(lately)
-                first_ms = series(instants, within_ms=window_ms)[0]
+                first_ms = latest_streak(instants, within_ms=window_ms)[0]
                 yield Repeated(f"transaction:{name}", len(lately), clear, first_ms, instants[-1])
 
     def _timeouts(self, now_ms: int, limits: Limits, clocks: Clocks) -> Iterator[Repeated]:
@@ -177,7 +177,7 @@ class ClusterBaselines:
         kept = Recent.objects.filter(cluster_id=self._cluster_id, key=rows[0].key).first()
         if kept is None:
             return []
-        offsets = {each.offset for each in in_a_row(transition_ring.unpack(bytes(kept.packed), 0))}
+        offsets = {each.offset for each in in_a_row(transition_ring.unpack_ring(bytes(kept.packed), 0))}
         return [row for row in rows if row.log_offset in offsets]
 
     def _transitions(self, kind: TransitionKind, since_ms: int, clocks: Clocks) -> Iterable[TransitionRecord]:
@@ -198,7 +198,7 @@ class _Pasts(Generic[Past]):
         self._learn = learn
         self._known: dict[str, tuple[int, Past]] = {}
 
-    def of(self, applications: Collection[str], now_ms: int) -> Mapping[str, Past]:
+    def pasts_of(self, applications: Collection[str], now_ms: int) -> Mapping[str, Past]:
         """Return what is known of some applications; whoever is not asked for any more is forgotten."""
         hour = now_ms // _HOUR_MS
         self._known = {
@@ -220,7 +220,7 @@ def _habits(
     hours: dict[str, dict[int, Counts]] = {name: {} for name in names}
     for name, start, counts in rows.values_list("application", "start_ms", "counts").iterator():
         hours[name][start] = _added(hours[name].get(start, {}), _kinds(counts))
-    return {name: baselines.learn(each.values()) for name, each in hours.items()}
+    return {name: baselines.learn_habits(each.values()) for name, each in hours.items()}
 
 
 def _usual(cluster_id: int, names: Sequence[str], now_ms: int) -> Mapping[str, UsualCommit]:
@@ -228,7 +228,10 @@ def _usual(cluster_id: int, names: Sequence[str], now_ms: int) -> Mapping[str, U
     times: dict[str, list[str]] = {name: [] for name in names}
     for name, packed in rows.values_list("application", "open_times").iterator():
         times[name].append(packed)
-    return {name: _longest(histograms.merge(map(histograms.unpack, each))) for name, each in times.items()}
+    return {
+        name: _longest(histograms.merge_histograms(map(histograms.unpack_histogram, each)))
+        for name, each in times.items()
+    }
 
 
 def _longest(times: histograms.Histogram) -> UsualCommit:
@@ -268,7 +271,7 @@ def _instants(rows: Iterable[TransitionRecord], now_ms: int, clocks: Clocks) -> 
 
 
 def _ours_ms(row: TransitionRecord, now_ms: int, clocks: Clocks) -> int:
-    return ours_ms(row.at_ms, now_ms=now_ms, ahead_ms=clocks.get(row.log_partition))
+    return to_local_ms(row.at_ms, now_ms=now_ms, ahead_ms=clocks.get(row.log_partition))
 
 
 def _committed(minutes: Iterable[tuple[int, Counts]]) -> int:

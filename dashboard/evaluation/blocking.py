@@ -27,7 +27,7 @@ class Waits:
     queries: Sequence[BlockedQuery] = ()
 
     @property
-    def number(self) -> int:
+    def group_count(self) -> int:
         """Return how many groups wait."""
         return len({each.group for each in self.waiting})
 
@@ -49,11 +49,11 @@ class NamedPartition:
         return None if self.seen is None else partition_queries.unstable_offsets(self.seen)
 
 
-def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
+def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
     """Return how transactions stand, by the key of their row: in a few SQL queries for all of them."""
     pins = partition_queries.pins_of(rows)
-    streams = blocked_queries.standing([pin for each in pins.values() for pin in each])
-    waiting = group_queries.waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
+    streams = blocked_queries.blocked_queries([pin for each in pins.values() for pin in each])
+    waiting = group_queries.transaction_waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
     return {
         row.pk: Waits(
             partition_queries.verdict_of(row.state in OPEN_STATES, pins.get(row.pk, ())),
@@ -65,7 +65,7 @@ def of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
     }
 
 
-def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[NamedPartition]:
+def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequence[NamedPartition]:
     """Return the first partitions that hold a transaction's records, those that it pins first."""
     records = [pin for pin in waits.pins if pin.topic != group_queries.OFFSETS_TOPIC]
     pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in records}
@@ -80,15 +80,15 @@ def places(row: Transaction, waits: Waits, *, most: int) -> Sequence[NamedPartit
     return [_place(name, known.get(name), pins.get(name), waits) for name in names]
 
 
-def candidates(row: Transaction, waits: Waits) -> Sequence[Group]:
+def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:
     """Return the groups that a read-process-write transaction may commit for, unless their commits tell."""
     found = offsets_partitions(row)
     if not found or any(each.pending for each in waits.waiting):
         return []
-    return group_queries.candidates(row, found)
+    return group_queries.candidate_groups(row, found)
 
 
-def coordinators(rows: Sequence[Transaction]) -> Mapping[int, int]:
+def coordinator_brokers(rows: Sequence[Transaction]) -> Mapping[int, int]:
     """Return the brokers that coordinate ids, where known, by the key of their row.
 
     A coordinator is the leader of its id's partition of `__transaction_state`.
@@ -96,7 +96,7 @@ def coordinators(rows: Sequence[Transaction]) -> Mapping[int, int]:
     found: dict[int, int] = {}
     for cluster_id in {row.cluster_id for row in rows}:
         those = [row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_TOLD]
-        leaders = partition_queries.coordinators(cluster_id, (row.log_partition for row in those))
+        leaders = partition_queries.coordinator_brokers(cluster_id, (row.log_partition for row in those))
         found |= {row.pk: leaders[row.log_partition] for row in those if row.log_partition in leaders}
     return found
 

@@ -36,18 +36,18 @@ _IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 Sees = Callable[[FindingRecord], bool]
 
 
-def tick(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int) -> int:
+def evaluate_cluster(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int) -> int:
     """Judge one cluster once; return how many findings there are. Raises `leases.LeaseLost`."""
     limits = settings.FENCELINE.limits
     snapshot = reader.read(now_ms=now_ms, limits=limits)
-    found = list(rules.judge(snapshot, now_ms=now_ms, limits=limits))
-    sight = snapshot.sight(now_ms=now_ms, limits=limits)
+    found = list(rules.evaluate_rules(snapshot, now_ms=now_ms, limits=limits))
+    sight = snapshot.visibility(now_ms=now_ms, limits=limits)
 
     def sees(row: FindingRecord) -> bool:
-        return rules.sees(sight, row.rule, row.subject, row.affected)
+        return rules.covers_finding(sight, row.rule, row.subject, row.affected)
 
     waiting = _unconfirmed(lease, reader, found, snapshot, now_ms)
-    save(lease, found, sees=sees, now_ms=now_ms, waiting=waiting)
+    save_findings(lease, found, sees=sees, now_ms=now_ms, waiting=waiting)
     return len(found) - len(waiting)
 
 
@@ -70,14 +70,14 @@ def _unconfirmed(
     looks = {
         key: {
             name: marks.get(name)
-            for name in rules.looked_through(each.rule, snapshot, now_ms=now_ms, limits=limits)
+            for name in rules.source_collectors(each.rule, snapshot, now_ms=now_ms, limits=limits)
         }
         for key, each in critical.items()
     }
-    return reader.second_looks.unconfirmed(lease.token, looks)
+    return reader.second_looks.unconfirmed_findings(lease.token, looks)
 
 
-def save(
+def save_findings(
     lease: leases.Lease,
     found: Iterable[Finding],
     *,
@@ -117,7 +117,7 @@ def _save(
         dimmed = _mark(rows.values(), {row.pk for row in missing} - {row.pk for row in ended})
         _open(lease).update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
         if news or changed or ended or dimmed:
-            write.ring("findings")
+            write.notify_after_commit("findings")
 
 
 def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:

@@ -10,7 +10,7 @@ from fenceline.facts import Severity
 from fenceline.rule_names import current_name
 
 
-def findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecord]:
+def open_findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecord]:
     """Return the open findings, worst and oldest first."""
     rows = FindingRecord.objects.filter(closed_at=None, cluster__configured=True).select_related("cluster")
     rows = visibility.rows_of_cluster(rows, cluster)
@@ -42,6 +42,6 @@ def findings_before(
     return list(rows.order_by("-pk")[:limit])
 
 
-def finding(number: int) -> FindingRecord | None:
+def finding_by_number(number: int) -> FindingRecord | None:
     """Return one finding of a configured cluster by its key, open or closed."""
     return FindingRecord.objects.filter(pk=number, cluster__configured=True).select_related("cluster").first()

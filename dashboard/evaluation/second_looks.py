@@ -30,7 +30,7 @@ class SecondLooks:
         self._token: object = None
         self._waits: dict[bytes, _Wait] = {}
 
-    def unconfirmed(self, token: object, found: Mapping[bytes, Marks]) -> Collection[bytes]:
+    def unconfirmed_findings(self, token: object, found: Mapping[bytes, Marks]) -> Collection[bytes]:
         """Return which critical findings of a tick wait; `found`: all that are not open as critical, by key.
 
         One without any collector is reported by something else than looks, and waits for none. Who has just

@@ -41,7 +41,7 @@ from dashboard.runtime.collector_names import (
     PARTITIONS,
     RECONCILE,
     TAIL,
-    eyes,
+    collectors_of,
 )
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
@@ -116,10 +116,10 @@ class SnapshotReader:
         ahead: Clocks = {number: clock.ahead_ms for number, clock in clocks.items()}
         partitions = tuple(self._partitions())
         groups = tuple(self._groups())
-        queries = self._queries.read(now_ms=now_ms)
+        queries = self._queries.read_statuses(now_ms=now_ms)
         waiting = _waiting(groups), _standing(queries, partitions)
         transactions = tuple(self._transactions(now_ms, limits, clocks, partitions, *waiting))
-        lately = self._figures.lately(now_ms=now_ms, limits=limits, clocks=ahead)
+        lately = self._figures.recent_activity(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,
             collectors=self._collectors(rows, now_ms, limits),
@@ -128,7 +128,7 @@ class SnapshotReader:
             partitions=partitions,
             groups=groups,
             queries=queries,
-            usual=self._figures.usual(_past_usual(transactions, now_ms, limits), now_ms),
+            usual=self._figures.usual_commits(_past_usual(transactions, now_ms, limits), now_ms),
             applications=lately.applications,
             takeovers=lately.takeovers,
             timeouts=lately.timeouts,
@@ -142,7 +142,7 @@ class SnapshotReader:
         found = FindingRecord.objects.filter(cluster=self._cluster, closed_at=None, rule="collector_behind")
         reported = {subject.partition(":")[2]: ms for subject, ms in found.values_list("subject", "since_ms")}
         statuses = list(_statuses(self._cluster.name, rows))
-        on_time = self._punctual.follow(statuses, now_ms=now_ms, limits=limits)
+        on_time = self._punctual.on_time_since(statuses, now_ms=now_ms, limits=limits)
         return tuple(
             replace(each, reported_ms=reported.get(each.name), on_time_ms=on_time.get(each.name))
             for each in statuses
@@ -274,11 +274,11 @@ class SnapshotReader:
         for found in (findings.filter(closed_at=None), findings.filter(to_miss__gt=0)):
             for subject, affected in found.values_list("subject", "affected"):
                 things |= {subject, *affected}
-        return Places(self._cluster.pk, rows).of(things)
+        return Places(self._cluster.pk, rows).places_of(things)
 
 
 def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStatus]:
-    seeing = {row.name for row in eyes(rows)}
+    seeing = {row.name for row in collectors_of(rows)}
     several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
     for row in rows:
         is_tail = row.name.startswith(TAIL)

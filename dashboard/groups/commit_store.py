@@ -16,9 +16,9 @@ from django.db import connection
 from dashboard.models import Collector, CommitRecord, GroupRecord, Position
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import OFFSETS as NAME
-from dashboard.runtime.leases import Lease, collector
+from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import Row as Values
-from dashboard.runtime.sql import overwrites, upsert
+from dashboard.runtime.sql import overwrite_changes, upsert_statement
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TailBatch
@@ -29,7 +29,7 @@ from fenceline.kafka.transactional_ids import key_of
 
 log = logging.getLogger(__name__)
 
-__all__ = ["NAME", "forget", "save"]
+__all__ = ["NAME", "forget_topic", "save_commits"]
 
 _COMMIT_KEY = ("cluster_id", "key", "topic", "partition")
 _COMMIT = (
@@ -38,7 +38,7 @@ _COMMIT = (
 )  # fmt: skip
 _commit_table = CommitRecord._meta.db_table
 _quoted = tuple('"offset"' if column == "offset" else column for column in _COMMIT)
-_UPSERT_COMMIT = upsert(_commit_table, _quoted, _COMMIT_KEY, overwrites(_quoted[4:]))
+_UPSERT_COMMIT = upsert_statement(_commit_table, _quoted, _COMMIT_KEY, overwrite_changes(_quoted[4:]))
 _DELETE_COMMIT = (
     f"DELETE FROM {_commit_table} WHERE cluster_id = %s AND key = %s AND topic = %s AND partition = %s"  # noqa: S608
 )
@@ -47,7 +47,9 @@ _HISTORIES = (
     "WHERE cluster_id = %s AND (key, topic, partition) IN (VALUES"
 )
 _GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offset")
-_UPSERT_GROUP = upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrites(_GROUP[2:]))
+_UPSERT_GROUP = upsert_statement(
+    GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:])
+)
 #: Three parameters each: SQLite takes 32,766, and 500 rows of VALUES.
 _ASK_AT_ONCE = 500
 
@@ -61,7 +63,7 @@ _Row = tuple[bytes, str, int]
 
 
 @retry_write
-def save(
+def save_commits(
     lease: Lease, look: TailBatch, *, topic_id: str, rate: float, held: Mapping[int, int], now_ms: int
 ) -> None:
     """Save what a look says, and how far it came.
@@ -71,27 +73,27 @@ def save(
     """
     seen = CommitBatch()
     for number, records in look.records.items():
-        commits.read(seen, number, records)
+        commits.read_commits(seen, number, records)
     for reason, (number, offset, detail) in seen.strange.items():
         log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
     newest, joined = _onto_what_was_known(lease.cluster_id, look, seen)
     clocks = _clocks(lease, newest, now_ms)
-    with write_transaction(lease, collector_store.progress(look, rate), lock_cluster=False) as write:
-        collector_store.move(lease, topic_id, look.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks)
+    with write_transaction(lease, collector_store.progress_columns(look, rate), lock_cluster=False) as write:
+        collector_store.move_positions(lease, topic_id, look.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks)
         _write(lease.cluster_id, newest, joined)
         collector_store.count_undecoded(lease, seen.undecoded)
         _count_newer(lease, seen.newer)
         collector_store.add_cost(lease, look.requests, look.broker_ms, now_ms)
-        collector_store.tell_gaps(
+        collector_store.save_gaps(
             lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms
         )
         collector_store.clear_error(lease, now_ms)
         if look.seen_through_ms is not None:
-            write.ring("collectors")
+            write.notify_after_commit("collectors")
 
 
 @retry_write
-def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
+def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
     """Drop every commit and position of a topic that is not the one we read before; leave a gap.
 
     Nothing is dropped when another shard did so before: `topic_id` is the one that was read.
@@ -114,16 +116,18 @@ def _onto_what_was_known(
     cluster_id: int, look: TailBatch, seen: CommitBatch
 ) -> tuple[dict[_Row, tuple[CommitKey, KeptCommits | Gone]], dict[str, Joined]]:
     """Return the newest commits by their keys in the database, and the members of groups."""
-    keys = {group: key_of(text.unescape(group)) for group in {place.group for place in seen.newest}}
+    keys = {group: key_of(text.unescape_text(group)) for group in {place.group for place in seen.newest}}
     newest = {(keys[where.group], *where[1:]): (where, found) for where, found in seen.newest.items()}
     # Of partitions that are read for the first time nothing is known.
     known = {move.partition for move in look.moves if move.previous}
     asked = {row: kept for row, (_, kept) in newest.items() if isinstance(kept, KeptCommits)}
     asked = {row: kept for row, kept in asked.items() if kept.log_partition in known}
     for row, before in _histories(cluster_id, list(asked)):
-        newest[row] = newest[row][0], commits.merge(asked[row], before)
+        newest[row] = newest[row][0], commits.merge_commits(asked[row], before)
     members = _members(cluster_id, seen.changes) if known else {}
-    joined = {group: commits.join(each, members.get(group, {})) for group, each in seen.changes.items()}
+    joined = {
+        group: commits.merge_members(each, members.get(group, {})) for group, each in seen.changes.items()
+    }
     return newest, joined
 
 
@@ -134,11 +138,11 @@ def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tu
             values = ", ".join(["(%s, %s, %s)"] * len(some))
             cursor.execute(f"{_HISTORIES} {values})", [cluster_id, *(each for row in some for each in row)])
             for key, topic, number, packed in cursor.fetchall():
-                yield (bytes(key), topic, number), commits.unpack(packed)
+                yield (bytes(key), topic, number), commits.unpack_commits(packed)
 
 
 def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, dict[str, tuple[str, str]]]:
-    keys = [key_of(text.unescape(group)) for group in groups]
+    keys = [key_of(text.unescape_text(group)) for group in groups]
     found: dict[str, dict[str, tuple[str, str]]] = {}
     for start in range(0, len(keys), _ASK_AT_ONCE):
         rows = GroupRecord.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
@@ -181,12 +185,12 @@ def _write(
 
 
 def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Values:
-    said = kept.offset, kept.leader_epoch, kept.metadata, kept.commit_ms, commits.pack(kept.commits)
+    said = kept.offset, kept.leader_epoch, kept.metadata, kept.commit_ms, commits.pack_commits(kept.commits)
     return (cluster_id, *row, group, *said, kept.log_partition, kept.log_offset)
 
 
 def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes, str, str, int, int]:
-    key, members = key_of(text.unescape(group)), json.dumps(joined.members, separators=(",", ":"))
+    key, members = key_of(text.unescape_text(group)), json.dumps(joined.members, separators=(",", ":"))
     return cluster_id, key, group, members, joined.log_partition, joined.log_offset
 
 
@@ -194,7 +198,7 @@ def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:
     """Add to the numbers of records of types that tell nothing which is shown."""
     if not newer:
         return
-    row = collector(lease).get()
+    row = collector_row(lease).get()
     counts = dict(row.detail.get("newer_types", {}))
     for kind, number in newer.items():
         counts[str(kind)] = counts.get(str(kind), 0) + number

@@ -25,7 +25,7 @@ from dashboard.runtime.collector_names import OFFSETS
 from dashboard.runtime.leases import Lease
 from fenceline.facts import OPEN_STATES, TopicPartition
 from fenceline.kafka import end_offset_history as ends
-from fenceline.kafka.commits import TOPIC, unpack
+from fenceline.kafka.commits import TOPIC, unpack_commits
 from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.group_observation import GroupBlocker, Logged, Stood
 from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waiting
@@ -65,7 +65,7 @@ class PreviousGroups:
         """Return the history of a partition's end, oldest first."""
         if where not in self._unpacked:
             packed, newest = self.ends.get(where, ("", None))
-            found = list(ends.unpack(packed))
+            found = list(ends.unpack_ends(packed))
             if newest is not None and (not found or found[-1].at_ms < newest.at_ms):
                 found.append(newest)
             self._unpacked[where] = found
@@ -84,7 +84,7 @@ class GroupRows:
         rows = CommitRecord.objects.filter(cluster_id=self._cluster_id)
         return list(rows.values_list("group_id", flat=True).distinct())
 
-    def logged(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
+    def logged_commits(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
         """Return their newest commits, where the tail sees them as they come; others are left out."""
         if not self._tail_lives():
             return {}
@@ -100,7 +100,7 @@ class GroupRows:
         rows = Transaction.objects.filter(cluster_id=self._cluster_id, producer_id__in=list(producer_ids))
         return dict(rows.values_list("producer_id", "transactional_id"))
 
-    def known(self) -> PreviousGroups:
+    def known_groups(self) -> PreviousGroups:
         """Return all that a look is held against."""
         logged: defaultdict[str, dict[TopicPartition, Logged]] = defaultdict(dict)
         for name, where, each in self._logged_rows():
@@ -126,7 +126,7 @@ class GroupRows:
         clocks = dict(positions.values_list("partition", "clock_ms"))
         rows = CommitRecord.objects.filter(cluster_id=self._cluster_id).values_list(*_LOGGED)
         for name, topic, number, offset, epoch, metadata, commit_ms, packed, log in rows.iterator(5_000):
-            commits = unpack(packed) or (Commit(commit_ms, offset),)
+            commits = unpack_commits(packed) or (Commit(commit_ms, offset),)
             committed = Committed(offset, epoch, metadata)
             logged = Logged(committed, commit_ms, commits, log, clocks.get(log))
             yield name, TopicPartition(topic, number), logged

@@ -114,7 +114,7 @@ class Waiter:
     since_ms: int | None
 
 
-def statuses(cluster: str) -> Mapping[str, int]:
+def status_counts(cluster: str) -> Mapping[str, int]:
     """Return how many groups have each status, the worst first, and how many have a commit pending."""
     is_pending = Count("id", filter=Q(unstable__gt=0))
     rows = _all(cluster).values_list("status").annotate(n=Count("id"), pending_too=is_pending)
@@ -123,7 +123,7 @@ def statuses(cluster: str) -> Mapping[str, int]:
     return {**each, PENDING: sum(pending for _, pending in found.values())}
 
 
-def page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFamily]:
+def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFamily]:
     """Return one page of families, or of the groups of one family."""
     rows = _filtered(wanted)
     if wanted.family:
@@ -139,12 +139,12 @@ def page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFamily]:
     return folded.with_items(_told(families))
 
 
-def after(wanted: GroupCriteria, *, place: int, limit: int) -> Sequence[Group]:
+def groups_after(wanted: GroupCriteria, *, place: int, limit: int) -> Sequence[Group]:
     """Return the next groups behind a row's key, in the order in which they were first seen."""
     return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
 
 
-def group(cluster: str, name: str) -> Group | None:
+def find_group(cluster: str, name: str) -> Group | None:
     """Return the group whose id's text is `name`, or whose key is `~` and 64 hexadecimal digits."""
     for key in keys_named(name):
         row = Group.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()
@@ -153,14 +153,14 @@ def group(cluster: str, name: str) -> Group | None:
     return None
 
 
-def offsets(of: Group, *, page: Number, size: int) -> Page[GroupOffset]:
+def offset_page(of: Group, *, page: Number, size: int) -> Page[GroupOffset]:
     """Return one page of what a group committed, the worst partition first."""
     lag = OrderBy(F("high_watermark") - F("offset"), descending=True, nulls_last=True)
     rows = GroupOffset.objects.filter(group=of)
     return page_of(rows.order_by(_RANK, "-unstable", lag, "topic", "partition"), page, size)
 
 
-def readers(cluster_id: int, topic: str, partition: int, *, most: int) -> Sequence[GroupOffset]:
+def partition_readers(cluster_id: int, topic: str, partition: int, *, most: int) -> Sequence[GroupOffset]:
     """Return the groups that read a partition, those that wait there first."""
     rows = GroupOffset.objects.filter(topic=topic, partition=partition, group__cluster=cluster_id)
     order = Case(
@@ -171,7 +171,7 @@ def readers(cluster_id: int, topic: str, partition: int, *, most: int) -> Sequen
     return list(rows.select_related("group").order_by("-unstable", order, _LONGEST, "id")[:most])
 
 
-def waiters(
+def transaction_waiters(
     rows: Sequence[Transaction],
     open_in: Mapping[int, Sequence[PinRecord]],
     log_partitions: Mapping[int, Sequence[int]],
@@ -190,7 +190,7 @@ def waiters(
     return {pk: list(dict.fromkeys(each)) for pk, each in found.items()}
 
 
-def candidates(row: Transaction, log_partitions: Sequence[int]) -> Sequence[Group]:
+def candidate_groups(row: Transaction, log_partitions: Sequence[int]) -> Sequence[Group]:
     """Return groups whose offsets lie in the partitions of `__consumer_offsets` that a transaction names.
 
     It may commit for any of them: the record does not tell for which.
@@ -199,28 +199,28 @@ def candidates(row: Transaction, log_partitions: Sequence[int]) -> Sequence[Grou
     return list(rows.select_related("cluster").order_by("group_id")[: _MOST_CANDIDATES + 1])
 
 
-def blockers(offset: GroupOffset) -> Sequence[BlockingTransaction]:
+def blocking_transactions(offset: GroupOffset) -> Sequence[BlockingTransaction]:
     """Return what a group waits for in a partition."""
     return [_blocker(each) for each in offset.blockers]
 
 
-def each_once(found: Iterable[BlockingTransaction]) -> Sequence[BlockingTransaction]:
+def distinct_blockers(found: Iterable[BlockingTransaction]) -> Sequence[BlockingTransaction]:
     """Return blockers by what they are called: one transaction may hold many partitions."""
     return list({each.transactional_id or each.producer_id: each for each in found}.values())
 
 
-def lag(row: GroupOffset, end: int | None) -> int | None:
+def offset_lag(row: GroupOffset, end: int | None) -> int | None:
     """Return how many offsets lie between what a group committed and an end, None where one is unknown."""
     unknown = end is None or row.offset is None or row.beyond_end
     return None if unknown else max(0, end - row.offset)  # type: ignore[operator]
 
 
-def trend(row: Group) -> Sequence[LagPoint]:
+def lag_trend(row: Group) -> Sequence[LagPoint]:
     """Return a group's lag over its last looks, oldest first."""
     return [LagPoint(*point) for point in json.loads(row.trend or "[]")]
 
 
-def points(text: str, which: int) -> Sequence[tuple[int, int]]:
+def history_points(text: str, which: int) -> Sequence[tuple[int, int]]:
     """Return one column of a history kept as JSON text, with its instants; what is not known is left out."""
     return [(point[0], point[which]) for point in json.loads(text or "[]") if point[which] is not None]
 
@@ -307,9 +307,9 @@ def _told(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
     rows = GroupOffset.objects.filter(waits, group__in=stuck)[:MOST_WAITING] if stuck else ()
     by_group: dict[int, list[BlockingTransaction]] = defaultdict(list)
     for row in rows:
-        by_group[row.group_id] += blockers(row)
+        by_group[row.group_id] += blocking_transactions(row)
     return [
-        replace(each, blockers=each_once(by_group.get(each.group.pk, ()))) if each.group else each
+        replace(each, blockers=distinct_blockers(by_group.get(each.group.pk, ()))) if each.group else each
         for each in found
     ]
 
@@ -354,7 +354,7 @@ def _pending(
 
 def _naming(row: Transaction, offset: GroupOffset) -> BlockingTransaction | None:
     """Return what of a group's blockers is this id's transaction."""
-    for each in blockers(offset):
+    for each in blocking_transactions(offset):
         unnamed = not each.transactional_id and each.producer_id == row.producer_id
         if each.transactional_id == row.transactional_id or unnamed:
             return each

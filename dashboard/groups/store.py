@@ -19,24 +19,24 @@ from dashboard.models import Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.sql import Row, overwrites, upsert
+from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
-from fenceline.kafka.families import family_of, fitting
+from fenceline.kafka.families import family_of, fit_name
 from fenceline.kafka.group_observation import (
     Around,
     GroupBlocker,
     GroupsLook,
     SeenGroup,
     Stood,
-    is_news,
-    stand,
+    has_changed,
+    observe_partition,
 )
-from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, GroupStatus, worst
+from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, GroupStatus, worst_status
 from fenceline.kafka.transactional_ids import key_of
 
-__all__ = ["NAME", "GroupRows", "save"]
+__all__ = ["NAME", "GroupRows", "save_groups"]
 
 _GROUP = (
     "cluster_id", "key", "group_id", "family", "state", "kind", "coordinator", "log_partition", "members",
@@ -49,8 +49,8 @@ _OFFSET = (
     "blockers", "points",
 )  # fmt: skip
 _offsets = GroupOffset._meta.db_table
-_UPSERT_GROUP = upsert(Group._meta.db_table, _GROUP, _GROUP[:2], overwrites(_GROUP[2:]))
-_UPSERT_OFFSET = upsert(_offsets, _OFFSET, _OFFSET[:3], overwrites(_OFFSET[3:]))
+_UPSERT_GROUP = upsert_statement(Group._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
+_UPSERT_OFFSET = upsert_statement(_offsets, _OFFSET, _OFFSET[:3], overwrite_changes(_OFFSET[3:]))
 _DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
 #: What of a group's row is news by itself; ages and looks are written with it, or when they have grown old.
 _NEWS = tuple(
@@ -74,9 +74,9 @@ class _Changed:
     gone: Sequence[TopicPartition]
 
 
-def save(lease: Lease, look: GroupsLook, rows: GroupRows, *, now_ms: int) -> int:
+def save_groups(lease: Lease, look: GroupsLook, rows: GroupRows, *, now_ms: int) -> int:
     """Save what a look found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
-    known = rows.known()
+    known = rows.known_groups()
     changed = [
         each
         for name, seen in look.groups.items()
@@ -94,13 +94,13 @@ def _save_rest(lease: Lease, look: GroupsLook, missing: Sequence[int], now_ms: i
     with write_transaction(lease, {"seen_through_ms": look.at_ms}) as write:
         _miss(missing, look.partial)
         collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
-        collector_store.tell_gaps(
+        collector_store.save_gaps(
             lease, {_scope(scope): (now_ms, why) for scope, why in look.gaps.items()}, now_ms
         )
         collector_store.clear_error(lease, now_ms)
         if missing:
-            write.ring("groups")
-        write.ring("collectors")
+            write.notify_after_commit("groups")
+        write.notify_after_commit("collectors")
 
 
 def _changed(
@@ -109,9 +109,9 @@ def _changed(
     """Return what is to be written of a group; None where nothing is new."""
     before = known.stood.get(name, {})
     now = before if seen.unseen else dict(_stands(name, seen, look, known))
-    offsets = {where: each for where, each in now.items() if is_news(before.get(where), each)}
+    offsets = {where: each for where, each in now.items() if has_changed(before.get(where), each)}
     gone = sorted(before.keys() - now.keys())
-    key, old = key_of(text.unescape(name)), known.groups.get(name)
+    key, old = key_of(text.unescape_text(name)), known.groups.get(name)
     head = cluster_id, key, name, family_of(name).name
     row = (*head, *_group_columns(seen, now.values(), look.at_ms, old, known.members.get(name)))
     if old is not None and not offsets and not gone and not _is_news(old, row):
@@ -135,7 +135,7 @@ def _stands(
         earlier, log = before.get(where), logged.get(where)
         yield (
             where,
-            stand(
+            observe_partition(
                 earlier,
                 committed,
                 unstable,
@@ -184,7 +184,7 @@ def _group_columns(
         hw,
         max((each.lag_ms for each in stands if each.lag_ms is not None), default=None),
         _trend(old.trend if old else "", at_ms, lso, hw),
-        worst([each.status for each in stands]).value,
+        worst_status([each.status for each in stands]).value,
         sum(each.status is GroupStatus.BLOCKED for each in stands),
         sum(each.unstable for each in stands),
         at_ms,
@@ -244,7 +244,7 @@ def _save_some(lease: Lease, part: Sequence[_Changed]) -> None:
             if gone:
                 cursor.executemany(_DELETE_OFFSET, gone)
         names = [each.name for each in part]
-        write.ring("groups", names)
+        write.notify_after_commit("groups", names)
 
 
 def _ids(cluster_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:
@@ -272,4 +272,4 @@ def _miss(missing: Sequence[int], partial_because: str) -> None:
 
 
 def _scope(scope: str) -> str:
-    return scope if len(scope) <= _LONGEST_SCOPE else fitting(scope)
+    return scope if len(scope) <= _LONGEST_SCOPE else fit_name(scope)

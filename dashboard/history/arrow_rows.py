@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from dashboard.history.report_types import Busiest, BusyTransaction, Day, ManifestKey
 from fenceline.facts import TransitionKind
 from fenceline.paths import to_url
-from fenceline.reports import APPLICATIONS, IDS, Manifest, ReportFigures, folder_of, part_folder, total
+from fenceline.reports import APPLICATIONS, IDS, Manifest, ReportFigures, folder_of, part_folder, sum_figures
 
 #: How many ids are ranked at most: some hundred MB; of more, those that were met first.
 MOST_IDS = 1_000_000
@@ -35,7 +35,7 @@ def daily_figures(url: str, key: ManifestKey, first: str, last: str) -> Sequence
     for rows in _rows(url, key.manifest, APPLICATIONS, columns, first, last):
         for row in rows.to_pylist():
             found.setdefault((row["day"], row["application"]), []).append(_figures(row))
-    days = [Day(*where, total(parts)) for where, parts in sorted(found.items())]
+    days = [Day(*where, sum_figures(parts)) for where, parts in sorted(found.items())]
     return [each for each in days if each.figures.counts]
 
 
@@ -80,7 +80,7 @@ def _detailed(
         for row in rows.to_pylist():
             found[row["transactional_id"]].append(_figures(row))
             applications[row["transactional_id"]] = row["application"]
-    return [BusyTransaction(name, applications[name], total(found[name])) for name in names]
+    return [BusyTransaction(name, applications[name], sum_figures(found[name])) for name in names]
 
 
 def _rows(

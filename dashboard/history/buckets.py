@@ -19,6 +19,6 @@ class Bucket:
     span_ms: int
     counts: Counts
 
-    def of(self, kinds: Iterable[TransitionKind]) -> int:
+    def count_of(self, kinds: Iterable[TransitionKind]) -> int:
         """Return how many of some kinds together."""
         return sum(self.counts.get(kind, 0) for kind in kinds)

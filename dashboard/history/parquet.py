@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from dashboard.history.report_types import Busiest, Day, ManifestKey, ReportStatus, ReportTrouble
-from fenceline.paths import both, to_url
+from fenceline.paths import both_spellings, to_url
 from fenceline.reports import (
     Manifest,
     NewerFormat,
@@ -50,7 +50,7 @@ class _Cache:
 _cache = _Cache()
 
 
-def standing(url: str, cluster: str) -> ReportStatus:
+def report_status(url: str, cluster: str) -> ReportStatus:
     """Return what the job has left of a cluster below `url`; what was found is good for some seconds."""
     with _cache.lock:
         if _cache.asked != (url, cluster) or time.monotonic() > _cache.until:
@@ -59,7 +59,7 @@ def standing(url: str, cluster: str) -> ReportStatus:
         return _cache.standing
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Look again at once."""
     _cache.until = 0.0
 
@@ -69,12 +69,12 @@ def last_day(manifest: Manifest) -> str:
     return max((part.last_day for part in manifest.parts), default="")
 
 
-def applications(url: str, manifest: Manifest, first: str, last: str) -> Sequence[Day] | ReportTrouble:
+def application_days(url: str, manifest: Manifest, first: str, last: str) -> Sequence[Day] | ReportTrouble:
     """Return the figures of each application on each day from `first` to `last`, both included."""
     return _safely(url, manifest, lambda: _arrow().daily_figures(url, ManifestKey(manifest), first, last))
 
 
-def busiest(
+def busiest_ids(
     url: str,
     manifest: Manifest,
     first: str,
@@ -90,7 +90,7 @@ def busiest(
 
 
 def _look(url: str, cluster: str) -> ReportStatus:
-    where = both(url, to_url(url))
+    where = both_spellings(url, to_url(url))
     try:
         fs, root = fsspec.core.url_to_fs(to_url(url))
         fs.invalidate_cache()
@@ -131,7 +131,7 @@ def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]
 
 
 def _nothing_there(url: str, cluster: str) -> ReportTrouble:
-    where = both(url, to_url(url))
+    where = both_spellings(url, to_url(url))
     try:
         fs, root = fsspec.core.url_to_fs(to_url(url))
         there = [str(each).rpartition("/")[2] for each in fs.ls(root, detail=False)]
@@ -162,12 +162,12 @@ def _unreadable(where: str, error: Exception) -> ReportTrouble:
 
 def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result | ReportTrouble:
     """Return what `read` does; where it fails, why."""
-    where = f"{both(url, to_url(url))}/{folder_of(manifest.cluster)}/parts"
+    where = f"{both_spellings(url, to_url(url))}/{folder_of(manifest.cluster)}/parts"
     try:
         return read()
     except FileNotFoundError as error:
         # Parts that were merged meanwhile are gone only at the next merge but one.
-        forget()
+        clear_cache()
         return ReportTrouble(
             "A part of the reports is missing",
             f"{where}: {error}.",

@@ -22,7 +22,7 @@ from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionReco
 from dashboard.transactions import attributions
 from dashboard.transactions.sql import transition_of as transition_of
 from fenceline import histograms
-from fenceline.explanations import explain
+from fenceline.explanations import explain_transition
 from fenceline.facts import Transition, TransitionKind
 from fenceline.histograms import Histogram
 from fenceline.kafka import transition_ring as recent
@@ -107,7 +107,7 @@ class TransactionHistory:
     life: RecentTransitions
 
 
-def transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None = None) -> TransitionPage:
+def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None = None) -> TransitionPage:
     """Return the newest transitions that match, before a place where one is given."""
     ways = product(_clusters(wanted.cluster), _parts(wanted))
     each = [_told(cluster_id, part, limit, before) for cluster_id, part in ways]
@@ -141,7 +141,7 @@ def transitions_since(wanted: HistoryCriteria, *, since_rev: int, after: int, li
     return TransitionPage(items, None if searched_to is None else (searched_to, _LAST_ROW))
 
 
-def count(wanted: HistoryCriteria) -> tuple[int, bool]:
+def count_transitions(wanted: HistoryCriteria) -> tuple[int, bool]:
     """Return how many transitions match, and whether that is all: counting and searching end early."""
     found, whole = 0, True
     for cluster_id, part in product(_clusters(wanted.cluster), _parts(wanted)):
@@ -157,22 +157,22 @@ def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[TransitionRecord]
     return list(rows.select_related("cluster", "action").order_by("-at_ms", "-id")[:limit])
 
 
-def life(cluster: str, key: bytes, partition: int) -> RecentTransitions:
+def recent_transitions(cluster: str, key: bytes, partition: int) -> RecentTransitions:
     """Return the last transitions of an id; none for an id that was never seen."""
     row = Recent.objects.filter(cluster__name=cluster, key=key).first()
     return (
         RecentTransitions((), None)
         if row is None
-        else RecentTransitions(recent.unpack(bytes(row.packed), partition), row.expired_ms)
+        else RecentTransitions(recent.unpack_ring(bytes(row.packed), partition), row.expired_ms)
     )
 
 
-def evidence(row: TransitionRecord) -> str:
+def verdict_evidence(row: TransitionRecord) -> str:
     """The evidence for a row's verdict; it names the action that caused it."""
-    return explain(transition_of(row), attributions.name(row.action))
+    return explain_transition(transition_of(row), attributions.action_words(row.action))
 
 
-def buckets(
+def transition_buckets(
     cluster: str, *, since_ms: int, until_ms: int, step_s: int, application: str = Tally.EVERY
 ) -> Sequence[Bucket]:
     """Return counts by kind in steps of `step_s`, of one application or of all together.
@@ -210,7 +210,7 @@ def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most:
     return ByApplication(each, len(sums), max(floors, default=None))
 
 
-def counts(
+def transition_counts(
     cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
 ) -> Mapping[str, Mapping[TransitionKind, int]]:
     """Return how often each kind happened to some applications, in whole minutes, or hours of a long time."""
@@ -221,7 +221,7 @@ def counts(
     return found
 
 
-def figures(
+def application_figures(
     cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
 ) -> Mapping[str, ApplicationHistory]:
     """Return counts and durations of some applications, in whole minutes, or hours of a long time."""
@@ -232,15 +232,15 @@ def figures(
     marked: dict[str, list[Histogram]] = {}
     for application, counted, open_times, marker_times in fields.iterator():
         _add(found.setdefault(application, ApplicationHistory()).counts, _kinds(counted))
-        opened.setdefault(application, []).append(histograms.unpack(open_times))
-        marked.setdefault(application, []).append(histograms.unpack(marker_times))
+        opened.setdefault(application, []).append(histograms.unpack_histogram(open_times))
+        marked.setdefault(application, []).append(histograms.unpack_histogram(marker_times))
     for application, figure in found.items():
-        figure.open_times = histograms.merge(opened[application])
-        figure.marker_times = histograms.merge(marked[application])
+        figure.open_times = histograms.merge_histograms(opened[application])
+        figure.marker_times = histograms.merge_histograms(marked[application])
     return found
 
 
-def applications(cluster: str, *, after: str, limit: int) -> Sequence[str]:
+def application_names(cluster: str, *, after: str, limit: int) -> Sequence[str]:
     """Return the names of the next applications of a cluster's ids, in order.
 
     Each is found by one step into the index: reading all ids for their few names would take seconds.
@@ -257,7 +257,7 @@ def applications(cluster: str, *, after: str, limit: int) -> Sequence[str]:
     return names
 
 
-def forgotten(cluster: str, name: str) -> TransactionHistory | None:
+def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:
     """Return what is kept of an id that its coordinator has forgotten, None for one that was never seen.
 
     `name` is its text, or `~` and its key in hexadecimal digits.
@@ -266,7 +266,7 @@ def forgotten(cluster: str, name: str) -> TransactionHistory | None:
         told = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
         last = told.order_by("-at_ms", "-id").first()
         if last is not None:
-            kept = life(cluster, key, last.log_partition)
+            kept = recent_transitions(cluster, key, last.log_partition)
             return TransactionHistory(key, last.transactional_id, last.application, kept)
     return None
 

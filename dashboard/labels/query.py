@@ -25,10 +25,10 @@ STATE_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
 )
 
 
-def state_look(state: QueryState, driver: Driver) -> StatusLabel:
+def state_label(state: QueryState, driver: Driver) -> StatusLabel:
     """Return how the state of a query reads and looks; where its heartbeat is missing, since when."""
     if driver.status is DriverStatus.NO_HEARTBEAT:
-        return StatusLabel("no heartbeat", "warning", f"{driver.words}: its driver may be gone")
+        return StatusLabel("no heartbeat", "warning", f"{driver.status_text}: its driver may be gone")
     return STATE_LOOKS[state]
 
 

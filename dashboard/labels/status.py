@@ -111,7 +111,7 @@ OUTCOME_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
 
 
 _MARKER = "Make sure that its producer is gone, then write an abort marker at its first offset."
-#: What to do about an open transaction; `fenceline.explanations.because` says why it is what it is.
+#: What to do about an open transaction; `fenceline.explanations.verdict_reason` says why it is what it is.
 NEXT_STEPS: Mapping[str, str] = MappingProxyType(
     {
         VerdictReason.OWNED: ("None: its producer ends it, or its coordinator aborts it at its timeout."),
@@ -133,7 +133,7 @@ NEXT_STEPS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def trend(values: Sequence[int]) -> str:
+def trend_word(values: Sequence[int]) -> str:
     """Return "rising", "falling" or "steady", and "" for fewer than two values.
 
     A twentieth of the largest, and at least one, counts as a change: lag moves with every commit.

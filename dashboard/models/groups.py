@@ -14,7 +14,7 @@ class CommitRecord(models.Model):
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: SHA-256 of the group id's bytes.
     key = models.BinaryField(max_length=32)
-    #: As `fenceline.decode.text.escape` writes it.
+    #: As `fenceline.decode.text.escape_bytes` writes it.
     group_id = models.TextField()
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()

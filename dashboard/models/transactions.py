@@ -56,7 +56,7 @@ class Transaction(models.Model):
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: SHA-256 of the id's bytes: ids may be 32 kB long, a key may not.
     key = models.BinaryField(max_length=32)
-    #: As `fenceline.decode.text.escape` writes it.
+    #: As `fenceline.decode.text.escape_bytes` writes it.
     transactional_id = models.TextField()
     application = models.CharField(max_length=200, default="")
     state = models.CharField(
@@ -107,7 +107,7 @@ class Recent(models.Model):
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
-    #: As `fenceline.kafka.transition_ring.pack` writes them, newest first.
+    #: As `fenceline.kafka.transition_ring.pack_ring` writes them, newest first.
     packed = models.BinaryField()
     #: When the coordinator forgot the id; None while it is known.
     expired_ms = models.BigIntegerField(null=True)

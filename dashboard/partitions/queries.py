@@ -74,16 +74,16 @@ class Counts:
     users: Mapping[str, int] = field(default_factory=dict)
     internal: Mapping[str, int] = field(default_factory=dict)
 
-    def of(self, verdict: str, *, internal: bool) -> int:
+    def count_of(self, verdict: str, *, internal: bool) -> int:
         """Return how many have a verdict, "pinned", or any for ""."""
-        return _sum(self.users, verdict) + (self.hidden(verdict) if internal else 0)
+        return _sum(self.users, verdict) + (self.hidden_count(verdict) if internal else 0)
 
-    def hidden(self, verdict: str) -> int:
+    def hidden_count(self, verdict: str) -> int:
         """Return how many of the internal topics' have a verdict, "pinned", or any for ""."""
         return _sum(self.internal, verdict)
 
 
-def counts(cluster: str) -> Counts:
+def verdict_counts(cluster: str) -> Counts:
     """Return how many partitions have each verdict."""
     inner = Q(topic__startswith=_INTERNAL)
     rows = _all(cluster).values_list("verdict").annotate(n=Count("id"), internal=Count("id", filter=inner))
@@ -95,13 +95,15 @@ def counts(cluster: str) -> Counts:
     )
 
 
-def page(wanted: SortedPartitions, *, page: Number, size: int) -> Page[PartitionRecord]:
+def partition_page(wanted: SortedPartitions, *, page: Number, size: int) -> Page[PartitionRecord]:
     """Return one page of the partitions that `wanted` describes."""
     rows = _filtered(wanted).select_related("cluster").defer("ends", "replicas")
     return page_of(rows.order_by(*_order(wanted)), page, size)
 
 
-def after(wanted: PartitionCriteria, *, place: tuple[str, str, int], limit: int) -> Sequence[PartitionRecord]:
+def partitions_after(
+    wanted: PartitionCriteria, *, place: tuple[str, str, int], limit: int
+) -> Sequence[PartitionRecord]:
     """Return the next partitions behind a cluster, topic and number, in that order."""
     cluster, topic, number = place
     same = Q(cluster__name=cluster)
@@ -112,7 +114,7 @@ def after(wanted: PartitionCriteria, *, place: tuple[str, str, int], limit: int)
     return list(rows.order_by("cluster__name", "topic", "partition")[:limit])
 
 
-def partition(cluster: str, topic: str, number: int) -> PartitionRecord | None:
+def find_partition(cluster: str, topic: str, number: int) -> PartitionRecord | None:
     """Return one partition, None where it is not known."""
     rows = PartitionRecord.objects.select_related("cluster")
     return rows.filter(cluster__name=cluster, topic=topic, partition=number).first()
@@ -126,7 +128,7 @@ def partitions_by_name(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:
     return {name: row for name, row in found.items() if name in wanted}
 
 
-def pins(names: Iterable[Name]) -> Mapping[Name, Sequence[PinRecord]]:
+def partition_pins(names: Iterable[Name]) -> Mapping[Name, Sequence[PinRecord]]:
     """Return the open transactions of partitions, each one's first in the log first: that is the LSO's."""
     wanted = set(names)
     found: dict[Name, list[PinRecord]] = defaultdict(list)
@@ -154,13 +156,13 @@ def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
     return {pk: sorted(each, key=lambda pin: (pin.topic, pin.partition)) for pk, each in found.items()}
 
 
-def looks(row: PartitionRecord) -> Sequence[ReplicaLook]:
+def replica_looks(row: PartitionRecord) -> Sequence[ReplicaLook]:
     """Return what replicas said of their producers when they were asked last, the leader first."""
     rows = ReplicaLook.objects.filter(cluster=row.cluster_id, topic=row.topic, partition=row.partition)
     return list(rows.order_by("-leads", "broker"))
 
 
-def coordinators(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int, int]:
+def coordinator_brokers(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int, int]:
     """Return the brokers that coordinate ids: who leads partitions of `__transaction_state`, where known."""
     rows = PartitionRecord.objects.filter(
         cluster=cluster_id, topic=STATE_TOPIC, partition__in=set(log_partitions), leader__isnull=False
@@ -170,7 +172,7 @@ def coordinators(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int,
     }
 
 
-def worst(verdicts: Iterable[str]) -> str:
+def worst_verdict(verdicts: Iterable[str]) -> str:
     """Return the worst of some verdicts, clear for none."""
     order = [verdict.value for verdict in VERDICTS]
     return max(verdicts, key=order.index, default=PartitionVerdict.CLEAR.value)
@@ -182,7 +184,7 @@ def verdict_of(is_open: bool, found: Sequence[PinRecord]) -> str:
     An id whose newest transaction is over can still have one that hangs, left by an earlier epoch; any other
     verdict was the end's to overtake.
     """
-    said = worst(pin.verdict for pin in found)
+    said = worst_verdict(pin.verdict for pin in found)
     if is_open:
         return PartitionVerdict.OPEN.value if said == PartitionVerdict.CLEAR else said
     return said if said == PartitionVerdict.HANGING else PartitionVerdict.CLEAR.value

@@ -28,8 +28,8 @@ from dashboard.models import (
 from dashboard.partitions.queries import pin_of
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.collector_names import PARTITIONS as NAME
-from dashboard.runtime.leases import Lease, collector
-from dashboard.runtime.sql import Row, overwrites, upsert
+from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write, write_transaction
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import (
@@ -42,7 +42,14 @@ from fenceline.kafka.partitions import (
 )
 from fenceline.visibility import EVERYWHERE
 
-__all__ = ["NAME", "PartitionObservation", "PartitionRows", "replicas", "save", "save_replicas"]
+__all__ = [
+    "NAME",
+    "PartitionObservation",
+    "PartitionRows",
+    "replica_brokers",
+    "save_partitions",
+    "save_replicas",
+]
 
 #: Rows in one save: about 50 ms, also where each of them has a long history of ends.
 _SAVE_AT_ONCE = 1_000
@@ -58,8 +65,8 @@ _VALUES = (
 )  # fmt: skip
 _ROW = (*_KEY, *_VALUES, "ends")
 _TABLE = PartitionRecord._meta.db_table
-_UPSERT = upsert(_TABLE, _ROW, _KEY, overwrites(_VALUES))
-_UPSERT_WITH_ENDS = upsert(_TABLE, _ROW, _KEY, overwrites((*_VALUES, "ends")))
+_UPSERT = upsert_statement(_TABLE, _ROW, _KEY, overwrite_changes(_VALUES))
+_UPSERT_WITH_ENDS = upsert_statement(_TABLE, _ROW, _KEY, overwrite_changes((*_VALUES, "ends")))
 _IS = " AND ".join(f"{column} = %s" for column in _KEY)
 _DELETE = f"DELETE FROM {_TABLE} WHERE {_IS}"  # noqa: S608 - our own constants
 _PIN_KEY = (*_KEY, "producer_id", "producer_epoch", "start_offset")
@@ -68,7 +75,7 @@ _PIN = (
     "transactional_id", "verdict", "ground", "prepared_ms", "seen_ms",
 )  # fmt: skip
 _PINS = PinRecord._meta.db_table
-_UPSERT_PIN = upsert(_PINS, _PIN, _PIN_KEY, overwrites(_PIN[6:]))
+_UPSERT_PIN = upsert_statement(_PINS, _PIN, _PIN_KEY, overwrite_changes(_PIN[6:]))
 _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for column in _PIN_KEY)}"  # noqa: S608
 
 
@@ -111,22 +118,22 @@ class PartitionRows:
         #: When the last look began, for how old a tail's sight is.
         self.now_ms = 0
 
-    def known(self) -> dict[TopicPartition, KnownPartition]:
+    def known_partitions(self) -> dict[TopicPartition, KnownPartition]:
         """Return every partition's row."""
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id).defer("ends")
         return {TopicPartition(row.topic, row.partition): _known(row) for row in rows.iterator()}
 
-    def ends(self) -> dict[TopicPartition, str]:
+    def end_histories(self) -> dict[TopicPartition, str]:
         """Return every partition's packed history of ends."""
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id)
         found = rows.values_list("topic", "partition", "ends").iterator()
         return {TopicPartition(topic, number): packed for topic, number, packed in found}
 
-    def pins(self) -> list[Pin]:
+    def open_pins(self) -> list[Pin]:
         """Return the transactions that were open in partitions."""
         return [pin_of(row) for row in PinRecord.objects.filter(cluster_id=self._cluster_id)]
 
-    def named(self) -> set[TopicPartition]:
+    def named_partitions(self) -> set[TopicPartition]:
         """Return the partitions that open transactions name."""
         rows = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
         return {
@@ -136,7 +143,7 @@ class PartitionRows:
             for number in numbers
         }
 
-    def ids(self, producer_ids: Collection[int]) -> dict[int, str]:
+    def transactional_ids(self, producer_ids: Collection[int]) -> dict[int, str]:
         """Return the escaped ids of rows that have these producer ids. Walks through all of them."""
         left = iter(producer_ids)
         found: dict[int, str] = {}
@@ -178,7 +185,7 @@ def _known(row: PartitionRecord) -> KnownPartition:
     )
 
 
-def save(lease: Lease, look: PartitionObservation, *, now_ms: int) -> None:
+def save_partitions(lease: Lease, look: PartitionObservation, *, now_ms: int) -> None:
     """Save what a look saw and what it cost. Raises `LeaseLost` when the token is outdated."""
     pins = sorted(look.pins, key=lambda pin: pin.key)
     rows = sorted(look.rows.items())
@@ -213,13 +220,13 @@ def _save_rest(
         _write(lease.cluster_id, write.next_rev(), look, pins, rows)
         _delete(lease.cluster_id, look)
         collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
-        news = collector(lease).exclude(error="").exists()
+        news = collector_row(lease).exclude(error="").exists()
         collector_store.clear_error(lease, now_ms)
         if look.gaps is not None:
             news = _sync_gaps(lease, look.gaps, now_ms) or news
         _tell(lease, look)
         for kind in _kinds(look, news=news):
-            write.ring(kind)
+            write.notify_after_commit(kind)
 
 
 def _kinds(look: PartitionObservation, *, news: bool) -> Iterator[notify.Kind]:
@@ -322,7 +329,7 @@ def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
 
 def _tell(lease: Lease, look: PartitionObservation) -> None:
     """Keep what the look says of itself."""
-    row = collector(lease).get()
+    row = collector_row(lease).get()
     row.detail |= {
         "partitions": sum(look.verdicts.values()),
         "verdicts": {verdict.value: n for verdict, n in sorted(look.verdicts.items())},
@@ -364,10 +371,10 @@ def save_replicas(
                     **_told(producers, ids),
                 },
             )
-        write.ring("partitions")
+        write.notify_after_commit("partitions")
 
 
-def replicas(cluster: str, where: TopicPartition) -> tuple[int, ...]:
+def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
     """Return the brokers that have a partition, as it was seen last; none where it never was."""
     rows = PartitionRecord.objects.filter(cluster__name=cluster, topic=where.topic, partition=where.partition)
     return tuple(rows.values_list("replicas", flat=True).first() or ())

@@ -19,7 +19,7 @@ _MINUTE_MS = 60_000
 _SLACK_MS = LEAST_MS + 3_000
 
 
-def since(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[int, Since]:
+def evidence_since(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[int, Since]:
     """Return, by episode, what was seen since its abort."""
     seen, committed, commits = (
         _ends(cluster_id, rows),
@@ -29,19 +29,19 @@ def since(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[int, Since]:
     return {row.pk: Since(_of_its_topics(row, seen), committed, commits.get(row.pk)) for row in rows}
 
 
-def clocks(cluster_id: int) -> dict[int, int]:
+def clock_offsets(cluster_id: int) -> dict[int, int]:
     """By partition of `__transaction_state`: by how much its stamps are moved to be by our clock."""
     rows = Position.objects.filter(cluster_id=cluster_id, topic=TRANSACTION_STATE)
     return {number: difference_ms(ms) for number, ms in rows.values_list("partition", "clock_ms")}
 
 
-def starts(row: Recovery) -> dict[TopicPartition, int]:
+def search_starts(row: Recovery) -> dict[TopicPartition, int]:
     """Return the users' partitions an aborted transaction wrote to, and where to begin to look for it.
 
     That is where it held the LSO, else the end of the partition shortly before it began, else its first
     record. Partitions that cannot be seen are left out.
     """
-    pinned = pins(row)
+    pinned = held_offsets(row)
     return {
         where: pinned.get(where, _end_before(known, row.begun_ms or row.opened_ms))
         for where, known in _partitions(row.cluster_id, wrote_to(row)).items()
@@ -58,12 +58,12 @@ def wrote_to(row: Recovery) -> list[TopicPartition]:
     ]
 
 
-def pins(row: Recovery) -> dict[TopicPartition, int]:
+def held_offsets(row: Recovery) -> dict[TopicPartition, int]:
     """Return where its transaction was seen to hold the LSO, and at which offset."""
     return {TopicPartition(topic, number): start for topic, number, start, *_ in row.pins}
 
 
-def topics(row: Recovery) -> dict[str, WrittenTopic]:
+def written_topics(row: Recovery) -> dict[str, WrittenTopic]:
     """By name: the topics it wrote to, as they were when it was open."""
     known = (WrittenTopic(*values) for values in row.topics)
     return {topic: WrittenTopic(topic) for topic, _ in row.partitions} | {each.name: each for each in known}
@@ -75,7 +75,7 @@ def topics_before(row: Recovery) -> list[WrittenTopic]:
     found: dict[str, WrittenTopic] = {}
     records = PartitionRecord.objects.filter(cluster_id=row.cluster_id, topic__in=names)
     for name, topic_id, packed in records.values_list("topic", "topic_id", "ends"):
-        first = next(iter(end_offset_history.unpack(packed)), None)
+        first = next(iter(end_offset_history.unpack_ends(packed)), None)
         since = first is not None and first.at_ms <= (row.begun_ms or row.opened_ms) - LEAST_MS
         found[name] = WrittenTopic(name, topic_id, since or (name in found and found[name].since_begin))
     blocked = {name: topic_id for name, _, _, *rest in row.pins for topic_id in rest if topic_id}
@@ -83,7 +83,7 @@ def topics_before(row: Recovery) -> list[WrittenTopic]:
     return [found[name] for name in sorted(found)]
 
 
-def deleted(row: Recovery) -> bool:
+def topics_deleted(row: Recovery) -> bool:
     """Whether every topic that it had written to was deleted since."""
     found = [LostRecords(*values) for values in row.lost]
     return bool(found) and all(each.deleted for each in found)
@@ -91,18 +91,20 @@ def deleted(row: Recovery) -> bool:
 
 def blocked_offsets(row: Recovery) -> Iterator[Held]:
     """Yield what readers have to pass: what it wrote, or where it held the LSO; deleted topics hold none."""
-    pinned = pins(row)
+    pinned = held_offsets(row)
     for each in (LostRecords(*values) for values in row.lost):
-        first = pinned.pop(each.where, each.first)
+        first = pinned.pop(each.topic_partition, each.first)
         if first is not None and not each.deleted:
-            yield Held(each.where, first, max(first, each.last or first), each.marker_ms, each.unblocked_ms)
+            yield Held(
+                each.topic_partition, first, max(first, each.last or first), each.marker_ms, each.unblocked_ms
+            )
     for where, start in pinned.items():
         yield Held(where, start, start)
 
 
 def may_be_deleted(row: Recovery) -> set[str]:
     """Topics that an episode waits for and that are not seen any more, or with another id."""
-    known, waits_for = topics(row), {each.where for each in blocked_offsets(row)}
+    known, waits_for = written_topics(row), {each.where for each in blocked_offsets(row)}
     there = _partitions(row.cluster_id, waits_for)
     gone = {where.topic for where in waits_for - there.keys()}
     ids = {where.topic: record.topic_id for where, record in there.items()}
@@ -126,7 +128,7 @@ def _of_its_topics(
     row: Recovery, seen: Mapping[TopicPartition, tuple[str, Ends]]
 ) -> dict[TopicPartition, Ends]:
     """What is seen of the partitions it wrote to; a topic with another id is another topic."""
-    known = topics(row)
+    known = written_topics(row)
     return {
         where: found
         for where, (topic_id, found) in seen.items()
@@ -183,7 +185,7 @@ def _own_commit(row: Recovery, packed: bytes) -> int | None:
     """Return when the id committed first after its abort; None while it has not."""
     later = [
         each.at_ms
-        for each in transition_ring.unpack(packed, row.log_partition)
+        for each in transition_ring.unpack_ring(packed, row.log_partition)
         if each.kind is TransitionKind.COMMIT and each.offset > row.log_offset
     ]
     return max(row.completed_ms or row.opened_ms, later[-1] + row.clock_ms) if later else None

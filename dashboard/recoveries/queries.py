@@ -47,7 +47,7 @@ class RecoverySummary:
     resume_ms: int | None
 
 
-def newest(
+def newest_recoveries(
     wanted: RecoveryCriteria, *, before: Place | None, limit: int
 ) -> tuple[Sequence[Recovery], Place | None]:
     """Return the newest episodes, and where the list goes on, None at its end."""
@@ -60,7 +60,7 @@ def newest(
     return found[:limit], None if last is None else (last.opened_ms, last.pk)
 
 
-def recovery(cluster: str, number: int) -> Recovery | None:
+def find_recovery(cluster: str, number: int) -> Recovery | None:
     """Return one episode by its number, None where there is none."""
     return Recovery.objects.select_related("cluster").filter(cluster__name=cluster, pk=number).first()
 
@@ -86,7 +86,7 @@ def opened_by(rows: Sequence[TransitionRecord]) -> Mapping[int, Recovery]:
     return {pk: by_place[place] for place, pk in places.items() if place in by_place}
 
 
-def summary(cluster: str, *, since_ms: int) -> RecoverySummary:
+def recovery_summary(cluster: str, *, since_ms: int) -> RecoverySummary:
     """Return how the episodes since an instant went."""
     rows = _filtered(RecoveryCriteria(cluster=cluster))
     since = rows.filter(opened_ms__gte=since_ms).order_by("-opened_ms")
@@ -100,12 +100,12 @@ def summary(cluster: str, *, since_ms: int) -> RecoverySummary:
     )
 
 
-def lost(row: Recovery) -> Sequence[LostRecords]:
+def written_records(row: Recovery) -> Sequence[LostRecords]:
     """Return what an episode's transaction had written, for reprocessing."""
     return [LostRecords(*each) for each in row.lost]
 
 
-def waited(row: Recovery) -> Sequence[Wait]:
+def recovery_waits(row: Recovery) -> Sequence[Wait]:
     """Return who waited during an episode."""
     return [Wait(*each) for each in row.waited]
 
@@ -116,7 +116,7 @@ def lost_records(row: Recovery) -> tuple[int | None, str]:
     Where only bounds of offsets are known they count: then it is "at most". Where nothing is known of a
     partition, what is known for sure of the others is "at least".
     """
-    found = lost(row)
+    found = written_records(row)
     numbers = [at_most(each) for each in found]
     if not row.lost_complete or None in numbers:
         known = sum(each.records for each in found if each.records is not None)

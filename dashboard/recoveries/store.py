@@ -24,11 +24,11 @@ from dashboard.models import (
 )
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.runtime import collector_store
-from dashboard.runtime.leases import Lease, collector, renew
+from dashboard.runtime.leases import Lease, collector_row, renew
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.kafka.groups import Waiting
-from fenceline.recoveries import Episode, LostRecords, RecoveryOutcome, Wait, opens, progress
+from fenceline.recoveries import Episode, LostRecords, RecoveryOutcome, Wait, advance_episode, opens_episode
 
 NAME = "recoveries"
 #: Transitions taken up in one tick, and episodes followed at a time: in a storm the others are counted.
@@ -51,12 +51,12 @@ Memory = dict[str, dict[str, Any]]
 
 
 @retry_write
-def tick(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
+def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
     """Open what was ended since the last tick, note who waits now, and follow what is open.
 
     `limit_ms` is for how long a client may hold readers before its own abort counts. Raises `LeaseLost`.
     """
-    detail = dict(collector(lease).values_list("detail", flat=True).get())
+    detail = dict(collector_row(lease).values_list("detail", flat=True).get())
     memory: Memory = detail.get("held", {})
     with write_transaction(lease, lock_cluster=False) as write:
         opened, place = _open(lease, detail.get("place"), memory, limit_ms, now_ms)
@@ -64,7 +64,7 @@ def tick(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
         renew(lease, seen_through_ms=now_ms, behind=0, **({"detail": known} if known != detail else {}))
         moved = _follow(lease.cluster_id, now_ms)
         if opened or moved:
-            write.ring("recoveries")
+            write.notify_after_commit("recoveries")
 
 
 def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
@@ -75,7 +75,7 @@ def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
 
 def save_lost(lease: Lease, row: Recovery, lost: Iterable[LostRecords]) -> None:
     """Save what an aborted transaction had written, as far as it was found."""
-    _save_lost(lease, row, {each.where: each for each in lost})
+    _save_lost(lease, row, {each.topic_partition: each for each in lost})
 
 
 @retry_write
@@ -86,7 +86,7 @@ def _save_lost(lease: Lease, row: Recovery, found: dict[tuple[str, int], LostRec
         Recovery.objects.filter(pk=row.pk).update(
             lost=[list(found[at]) for at in sorted(found)], lost_complete=True
         )
-        write.ring("recoveries")
+        write.notify_after_commit("recoveries")
 
 
 def waiting_for_topics(lease: Lease) -> Mapping[int, tuple[Recovery, set[str]]]:
@@ -100,9 +100,9 @@ def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
     """Save of which topics an episode's records are gone since, by name, and why."""
     wrote = {
         where: LostRecords(*where, start, None, None, False)
-        for where, start in recovery_evidence.pins(row).items()
+        for where, start in recovery_evidence.held_offsets(row).items()
     }
-    wrote |= {lost.where: lost for lost in (LostRecords(*values) for values in row.lost)}
+    wrote |= {lost.topic_partition: lost for lost in (LostRecords(*values) for values in row.lost)}
     gone = (
         each._replace(sure=False, note=notes[each.topic], deleted=True) if each.topic in notes else each
         for each in wrote.values()
@@ -121,7 +121,7 @@ def _open(
     if place is None:
         return False, [rev + 1, 0]
     rows = _news(lease.cluster_id, *place)
-    clocks = recovery_evidence.clocks(lease.cluster_id)
+    clocks = recovery_evidence.clock_offsets(lease.cluster_id)
     shifts = {row.pk: _shift_ms(row, clocks, now_ms) for row in rows}
     fresh = [row for row in rows if not _told_before(row) and _is_news(row, shifts[row.pk], limit_ms, now_ms)]
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
@@ -159,7 +159,9 @@ def _shift_ms(row: TransitionRecord, clocks: Mapping[int, int], now_ms: int) -> 
 def _is_news(row: TransitionRecord, shift_ms: int, limit_ms: float, now_ms: int) -> bool:
     if now_ms - row.at_ms - shift_ms > _OLDEST_MS:
         return False
-    return opens(TransitionKind(row.kind), held=bool(row.partitions), open_ms=row.open_ms, limit_ms=limit_ms)
+    return opens_episode(
+        TransitionKind(row.kind), held=bool(row.partitions), open_ms=row.open_ms, limit_ms=limit_ms
+    )
 
 
 def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
@@ -259,8 +261,8 @@ def _follow(cluster_id: int, now_ms: int) -> bool:
     rows = list(Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None).order_by("pk"))
     if not rows:
         return False
-    since = recovery_evidence.since(cluster_id, rows)
-    changed = [row for row in rows if _take(row, progress(_known(row), since[row.pk], now_ms=now_ms))]
+    since = recovery_evidence.evidence_since(cluster_id, rows)
+    changed = [row for row in rows if _take(row, advance_episode(_known(row), since[row.pk], now_ms=now_ms))]
     Recovery.objects.bulk_update(changed, _CHANGING)
     return bool(changed)
 
@@ -272,7 +274,7 @@ def _known(row: Recovery) -> Episode:
         held=tuple(recovery_evidence.blocked_offsets(row)),
         completed_ms=row.completed_ms,
         clock_ms=row.clock_ms,
-        deleted=recovery_evidence.deleted(row),
+        deleted=recovery_evidence.topics_deleted(row),
         released_ms=row.released_ms,
         release_noticed=row.release_noticed,
         records_released=row.records_released,

@@ -32,14 +32,14 @@ def tail_name(shard: int, shards: int, of: str = TAIL) -> str:
     return of if shards == 1 else f"{of}-{shard}"
 
 
-def eyes(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:
+def collectors_of(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:
     """Return those of one cluster's collectors from which a noun is known.
 
     Everything is known from the transactions' and whichever of the others run.
     """
     found = list(rows)
     if noun == EVERYTHING:
-        return eyes(found) + [row for row in found if row.name in (PARTITIONS, GROUPS, CHECKPOINTS)]
+        return collectors_of(found) + [row for row in found if row.name in (PARTITIONS, GROUPS, CHECKPOINTS)]
     if noun == QUERIES:
         return [row for row in found if row.name == CHECKPOINTS]
     if noun != TRANSACTIONS:

@@ -21,7 +21,7 @@ from dashboard.runtime.collector_names import (
     TAIL,
     tail_name,
 )
-from dashboard.runtime.leases import Lease, LeaseLost, collector
+from dashboard.runtime.leases import Lease, LeaseLost, collector_row
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.facts import PositionMove, TailBatch
 from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
@@ -83,7 +83,7 @@ def _remove_collector(row: Collector, now_ms: int) -> None:
         gaps.update(until_ms=now_ms)
 
 
-def positions(
+def saved_positions(
     cluster: str, topic: str = TRANSACTION_STATE, *, shard: int = 0, shards: int = 1
 ) -> tuple[str, dict[int, int]]:
     """Return the topic id that was read last ("" before the first look) and the next offset by partition.
@@ -102,10 +102,10 @@ def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
     Keeps the lease; raises `LeaseLost` when it is not ours.
     """
     with write_transaction(lease, lock_cluster=False) as write:
-        changed = collector(lease).exclude(error=reason).update(error=reason, since_ms=now_ms)
+        changed = collector_row(lease).exclude(error=reason).update(error=reason, since_ms=now_ms)
         _open_gap(lease, reason, now_ms)
         if changed:
-            write.ring("collectors")
+            write.notify_after_commit("collectors")
     return bool(changed)
 
 
@@ -122,7 +122,7 @@ def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) 
     )
 
 
-def tell_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) -> None:
+def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) -> None:
     """Open a gap for each scope, with since when and why; close those of this collector that are over.
 
     The gap of one that cannot see its cluster at all is `save_trouble`'s.
@@ -144,7 +144,7 @@ def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
     """Add what a look has cost its cluster: requests, and milliseconds of waiting for their answers."""
     if not requests:
         return
-    row = collector(lease).get()
+    row = collector_row(lease).get()
     minute = now_ms // 60_000
     costs = {at: (n, ms) for at, n, ms in row.costs if at > minute - _COST_MINUTES}
     n, ms = costs.get(minute, (0, 0))
@@ -154,7 +154,7 @@ def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
     row.save(update_fields=["costs", "requests", "broker_ms"])
 
 
-def progress(look: TailBatch, rate: float) -> dict[str, object]:
+def progress_columns(look: TailBatch, rate: float) -> dict[str, object]:
     """Return what a look says of its collector, by column."""
     fields: dict[str, object] = {
         "records": F("records") + look.count,
@@ -169,11 +169,11 @@ def progress(look: TailBatch, rate: float) -> dict[str, object]:
 
 def is_live(lease: Lease, now_ms: int) -> bool:
     """Whether a tail had read everything so shortly before that what it reads now was just written."""
-    seen_ms = collector(lease).values_list("seen_through_ms", flat=True).get()
+    seen_ms = collector_row(lease).values_list("seen_through_ms", flat=True).get()
     return seen_ms is not None and abs(now_ms - seen_ms) <= LEAST_MS
 
 
-def move(
+def move_positions(
     lease: Lease,
     topic_id: str,
     moves: Iterable[PositionMove],
@@ -187,7 +187,7 @@ def move(
     `clocks` are measured now, by partition; the least of a while is kept. Call it in a transaction behind the
     renewal of the lease: that row, locked, keeps other writers out.
     """
-    _, current = positions(lease.cluster, topic)
+    _, current = saved_positions(lease.cluster, topic)
     offsets = _offsets(lease.cluster_id, topic, clocks, now_ms)
     moved = []
     for partition, previous, following, end, holes in moves:
@@ -217,7 +217,7 @@ def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
     """Add to a collector's numbers of records that could not be decoded, by reason."""
     if not undecoded:
         return
-    row = collector(lease).get()
+    row = collector_row(lease).get()
     for reason, count in undecoded.items():
         row.undecoded[reason] = row.undecoded.get(reason, 0) + count
     row.save(update_fields=["undecoded"])
@@ -240,5 +240,5 @@ def _open_gap(lease: Lease, reason: str, now_ms: int) -> None:
 
 def clear_error(lease: Lease, now_ms: int) -> None:
     """Note that a collector sees again: its error goes and its gap closes."""
-    if collector(lease).exclude(error="").update(error="", since_ms=now_ms):
+    if collector_row(lease).exclude(error="").update(error="", since_ms=now_ms):
         _blindness(lease).update(until_ms=now_ms)

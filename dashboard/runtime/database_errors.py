@@ -90,7 +90,7 @@ def sqlstate(error: BaseException) -> str:
     return str(getattr(error.__cause__, "sqlstate", None) or "")
 
 
-def explain(error: DatabaseError | InterfaceError) -> Explanation:
+def explain_error(error: DatabaseError | InterfaceError) -> Explanation:
     """Return what an error means. Its text names no address and no statement: anybody may read it."""
     code, result = sqlstate(error), str(getattr(error.__cause__, "sqlite_errorname", None) or "")
     if code in ("42P01", "42703") or "no such table" in str(error) or "no such column" in str(error):
@@ -112,7 +112,7 @@ def explain(error: DatabaseError | InterfaceError) -> Explanation:
 def log_line(error: DatabaseError | InterfaceError) -> str:
     """Return what an error means and, for whoever runs the database, what it said itself; in one line."""
     said = " ".join(str(error).split()) or type(error).__name__
-    return f"{explain(error).text} ({said})"
+    return f"{explain_error(error).text} ({said})"
 
 
 class RepeatedInVain(OperationalError):

@@ -22,7 +22,7 @@ class Places:
         self._cluster_id = cluster_id
         self._shards = len([row for row in rows if row.name.startswith(TAIL)])
 
-    def of(self, things: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    def places_of(self, things: Iterable[str]) -> Mapping[str, frozenset[str]]:
         """Return the places of those things that are known to lie somewhere."""
         kinds: dict[str, list[str]] = defaultdict(list)
         for thing in things:
@@ -39,7 +39,7 @@ class Places:
         partitions = rows.count()
         if not partitions or self._shards < 2:
             return {f"transaction:{name}": frozenset() for name in names}
-        numbers = {name: partition_for(text.unescape(name), partitions) for name in names}
+        numbers = {name: partition_for(text.unescape_text(name), partitions) for name in names}
         return {
             f"transaction:{name}": frozenset({f"shard:{number % self._shards}"})
             for name, number in numbers.items()

@@ -53,7 +53,7 @@ def is_of(worker: str, collector: str, shards: int) -> bool:
     return worker == f"tail-{shard}"
 
 
-def trouble(worker: str, ages: Iterable[LeaseAge], shards: int) -> str:
+def lease_trouble(worker: str, ages: Iterable[LeaseAge], shards: int) -> str:
     """Return what is wrong with a worker's leases, "" when nothing is."""
     own = [age for age in ages if is_of(worker, age.collector, shards)]
     if not own:
@@ -73,7 +73,9 @@ def main(arguments: Sequence[str]) -> int:
     # No app is loaded, on purpose, and Django warns of it.
     warnings.filterwarnings("ignore", "Accessing the database during app initialization")
     try:
-        found = trouble(arguments[0], lease_ages(), settings.SHARDS) if settings.FENCELINE.clusters else ""
+        found = (
+            lease_trouble(arguments[0], lease_ages(), settings.SHARDS) if settings.FENCELINE.clusters else ""
+        )
     except DatabaseError as error:
         found = f"the database cannot be used: {error}"
     print(found or "ok")  # noqa: T201

@@ -51,7 +51,7 @@ def holder_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}/{threading.get_ident():x}"
 
 
-def unheld(name: str) -> list[str]:
+def unheld_clusters(name: str) -> list[str]:
     """Return the configured clusters in which no live lease of collector `name` exists."""
     held = Collector.objects.filter(name=name, expires_at__gt=Now()).values("cluster_id")
     rows = Cluster.objects.filter(configured=True).exclude(id__in=held)
@@ -79,16 +79,16 @@ def acquire(
 
 def renew(lease: Lease, **fields: object) -> None:
     """Prolong a lease and set columns of its collector row; raises `LeaseLost` when it is not ours."""
-    held = collector(lease).filter(token=lease.token)
+    held = collector_row(lease).filter(token=lease.token)
     if not held.update(expires_at=Now() + lease.ttl, **fields):
         raise LeaseLost(f"{lease.cluster}/{lease.name}: token {lease.token} is outdated")
 
 
 def release(lease: Lease) -> None:
     """Give a lease back, so that the next holder need not wait for its expiry."""
-    collector(lease).filter(token=lease.token).update(expires_at=Now())
+    collector_row(lease).filter(token=lease.token).update(expires_at=Now())
 
 
-def collector(lease: Lease) -> QuerySet[Collector]:
+def collector_row(lease: Lease) -> QuerySet[Collector]:
     """Return the collector row a lease is about, whoever holds it."""
     return Collector.objects.filter(cluster_id=lease.cluster_id, name=lease.name)

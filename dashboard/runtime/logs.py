@@ -84,14 +84,14 @@ class OncePerMinute(logging.StreamHandler):  # type: ignore[type-arg]
     def emit(self, record: logging.LogRecord) -> None:
         """Write what is due: the record, and counts of failures whose minute is over."""
         try:
-            for due in self._repeats.due(_shortened(record) if self._first_line else record):
+            for due in self._repeats.due_records(_shortened(record) if self._first_line else record):
                 super().emit(due)
         except Exception:
             self.handleError(record)
 
     def close(self) -> None:
         """Write the counts that are left, where there is still somewhere to write to."""
-        for due in self._repeats.rest():
+        for due in self._repeats.remaining_counts():
             if not self.stream.closed:
                 super().emit(due)
         super().close()
@@ -111,7 +111,7 @@ class Repeats:
         self._clock = clock
         self._failures: dict[tuple[object, ...], _Failure] = {}
 
-    def due(self, record: logging.LogRecord) -> Iterator[logging.LogRecord]:
+    def due_records(self, record: logging.LogRecord) -> Iterator[logging.LogRecord]:
         """Yield what is to be written now that `record` has come."""
         now_s = self._clock()
         yield from self._expired(now_s)
@@ -126,7 +126,7 @@ class Repeats:
             failure.suppressed += 1
             failure.last = record
 
-    def rest(self) -> Iterator[logging.LogRecord]:
+    def remaining_counts(self) -> Iterator[logging.LogRecord]:
         """Yield the count of every failure that was suppressed, and forget all."""
         failures, self._failures = self._failures, {}
         for failure in failures.values():

@@ -26,15 +26,16 @@ log = logging.getLogger(__name__)
 
 SLICE_S = 30.0
 #: Set when the worker was told to stop: slices end at once and give their lease back.
-stopping = threading.Event()
+stop_requested = threading.Event()
 
-#: Works as the holder of a lease until `time.monotonic()` passes the second argument or `stopping` is set.
+#: Works as the holder of a lease until `time.monotonic()` passes the second argument or `stop_requested` is
+#: set.
 Work = Callable[[leases.Lease, float], None]
 
 
 @worker_shutting_down.connect
 def _stop(**_: object) -> None:
-    stopping.set()
+    stop_requested.set()
 
 
 def start_missing(task: Task[Any, Any], name: str, queue: str, *more: object) -> None:
@@ -42,11 +43,11 @@ def start_missing(task: Task[Any, Any], name: str, queue: str, *more: object) ->
 
     A task takes the cluster, the token of the slice before (None at first), and whatever `more` there is.
     """
-    for cluster in leases.unheld(name):
+    for cluster in leases.unheld_clusters(name):
         task.apply_async((cluster, None, *more), queue=queue, expires=SLICE_S)
 
 
-def run(
+def run_slice(
     task: Task[Any, Any],
     cluster: str,
     name: str,
@@ -77,7 +78,7 @@ def run(
 
 
 def _hand_on(task: Task[Any, Any], lease: leases.Lease, queue: str, more: tuple[object, ...]) -> bool:
-    if stopping.is_set():
+    if stop_requested.is_set():
         leases.release(lease)
         return True
     try:

@@ -50,12 +50,12 @@ class _Outage:
     def __init__(self) -> None:
         self.lasting = False
 
-    def began(self, error: Exception) -> None:
+    def record_start(self, error: Exception) -> None:
         if not self.lasting:
             log.warning("open pages are not told of changes and poll instead: Redis: %s", error)
         self.lasting = True
 
-    def ended(self) -> None:
+    def record_end(self) -> None:
         if self.lasting:
             log.warning("Redis answers again: open pages are told of changes")
         self.lasting = False
@@ -64,7 +64,7 @@ class _Outage:
 _outage = _Outage()
 
 
-def ring(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
+def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
     """Tell open pages that things of `kind` changed in `cluster`, up to `rev`; call it after the commit.
 
     `ids` are transactional ids as escaped text; more than 50 are not sent. Never raises: what was saved
@@ -93,6 +93,6 @@ def _send(message: Bell | SessionCheck) -> None:
     try:
         async_to_sync(get_channel_layer().group_send)(GROUP, message)
     except Exception as error:  # redis-py, the layer and asyncio each raise their own kind for one outage
-        _outage.began(error)
+        _outage.record_start(error)
     else:
-        _outage.ended()
+        _outage.record_end()

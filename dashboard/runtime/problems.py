@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 PROBLEM_TYPE = "application/problem+json; charset=utf-8"
 
 
-def problem(status: int, detail: str, **members: Any) -> HttpResponse:
+def problem_response(status: int, detail: str, **members: Any) -> HttpResponse:
     """Return a problem as an answer of Django."""
     return HttpResponse(problem_body(status, detail, **members), status=status, content_type=PROBLEM_TYPE)
 
@@ -30,7 +30,9 @@ def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
         404: f"There is nothing at {request.path}.",
     }
     status = response.status_code
-    told = problem(status, words.get(status, f"The request cannot be answered: {HTTPStatus(status).phrase}."))
+    told = problem_response(
+        status, words.get(status, f"The request cannot be answered: {HTTPStatus(status).phrase}.")
+    )
     for name in "Allow", "Retry-After", "WWW-Authenticate":
         if name in response:
             told[name] = response[name]

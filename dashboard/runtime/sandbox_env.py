@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def surroundings(data: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def sandbox_environment(data: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment, filled up with what the data folder says where it is silent."""
     found = _stack(data) | _files(data)
     return found | {name: value for name, value in environment.items() if value}

@@ -21,7 +21,7 @@ class SecretError(Exception):
     """A secret cannot be read; the text says which, why and what to do."""
 
 
-def secret(environment: Mapping[str, str], name: str) -> str:
+def read_secret(environment: Mapping[str, str], name: str) -> str:
     """Return the value of NAME, or the text of the file that NAME_FILE names; "" where neither is set.
 
     Line ends around the text are left out. Raises `SecretError` for both at once, and for a file that is
@@ -46,4 +46,4 @@ def secret(environment: Mapping[str, str], name: str) -> str:
 
 def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with every secret that a file holds under its own name."""
-    return {**environment, **{name: secret(environment, name) for name in SECRETS}}
+    return {**environment, **{name: read_secret(environment, name) for name in SECRETS}}

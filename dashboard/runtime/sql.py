@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 Row = tuple[int | bytes | str | None, ...]
 
 
-def upsert(table: str, columns: Sequence[str], key: Sequence[str], changes: Sequence[str]) -> str:
+def upsert_statement(table: str, columns: Sequence[str], key: Sequence[str], changes: Sequence[str]) -> str:
     """Return a statement that writes a row's columns, or makes `changes` where its key is there."""
     values = ", ".join(["%s"] * len(columns))
     return (
@@ -20,6 +20,6 @@ def upsert(table: str, columns: Sequence[str], key: Sequence[str], changes: Sequ
     )
 
 
-def overwrites(columns: Iterable[str]) -> list[str]:
+def overwrite_changes(columns: Iterable[str]) -> list[str]:
     """Return the changes that take over the new row's columns."""
     return [f"{column} = excluded.{column}" for column in columns]

@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dashboard.models import GapRecord
-from dashboard.runtime.collector_names import RECONCILE, TAIL, eyes
+from dashboard.runtime.collector_names import RECONCILE, TAIL, collectors_of
 from fenceline.facts import VisibilityGap
-from fenceline.formatting import clock
+from fenceline.formatting import format_clock
 from fenceline.limits import Limits
 from fenceline.visibility import EVERYWHERE, expected_ms, stale_gap
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SHOWS_NOTHING = ("retention", "deliveries")
 
 
-def gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> list[GapRecord]:
+def late_gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> list[GapRecord]:
     """Return the gaps of collectors that are late, the oldest first; unsaved rows, `rows` by cluster."""
     found = [
         gap
@@ -35,7 +35,7 @@ def gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> list[Gap
     return sorted(found, key=attrgetter("since_ms"))
 
 
-def reason(row: LiveCollector, since_ms: int) -> str:
+def gap_reason(row: LiveCollector, since_ms: int) -> str:
     """Return why a collector has nothing newer to report."""
     if row.error:
         return row.error
@@ -44,12 +44,12 @@ def reason(row: LiveCollector, since_ms: int) -> str:
     if row.behind:
         return f"it is catching up, {row.behind:,} records to go"
     if row.seen_through_ms is None:
-        return f"its first poll, begun at {clock(since_ms)}, is not complete"
-    return f"it has reported nothing newer than {clock(since_ms)}"
+        return f"its first poll, begun at {format_clock(since_ms)}, is not complete"
+    return f"it has reported nothing newer than {format_clock(since_ms)}"
 
 
 def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Iterable[GapRecord]:
-    seeing = {row.name for row in eyes(rows)}
+    seeing = {row.name for row in collectors_of(rows)}
     several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
     for row in rows:
         # Lists are compared at a pace of their own where the log is read.
@@ -64,7 +64,7 @@ def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Itera
             since_ms=row.since_ms,
             expected_ms=expected_ms(limits, reads_on=is_tail or row.name in seeing),
             now_ms=now_ms,
-            reason=reason(row, since_ms),
+            reason=gap_reason(row, since_ms),
             scope=f"shard:{row.name.rpartition('-')[2]}" if is_tail and several else EVERYWHERE,
         )
         if gap is not None:

@@ -25,7 +25,7 @@ from dashboard.models import (
     Position,
 )
 from dashboard.runtime import stale_collectors
-from dashboard.runtime.collector_names import TRANSACTIONS, eyes
+from dashboard.runtime.collector_names import TRANSACTIONS, collectors_of
 from fenceline.visibility import EVERYWHERE
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class AnswerVisibility:
     gaps: Sequence[GapRecord]
 
 
-def clusters() -> Sequence[Cluster]:
+def configured_clusters() -> Sequence[Cluster]:
     """Return every cluster that the configuration names, by name."""
     return list(Cluster.objects.filter(configured=True).order_by("name"))
 
 
-def rev(cluster: str = "") -> int:
+def current_revision(cluster: str = "") -> int:
     """Return the revision of a cluster, or the sum over all: it changes when anything that is shown does."""
     rows = Cluster.objects.filter(configured=True)
     if cluster:
@@ -62,21 +62,25 @@ def rev(cluster: str = "") -> int:
     return sum(rows.values_list("rev", flat=True))
 
 
-def sight(cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None) -> AnswerVisibility:
+def noun_visibility(
+    cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None
+) -> AnswerVisibility:
     """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
 
     Those that are open, the oldest first, and those of collectors that are late by now
     (`dashboard.runtime.stale_collectors`); a collector that says itself that it sees nothing is one gap, not
     two.
     """
-    rows = collectors(cluster)
-    seeing = [eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in eyes(group, noun)]
+    rows = list_collectors(cluster)
+    seeing = [
+        eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in collectors_of(group, noun)
+    ]
     seen = [eye.seen_through_ms for eye in seeing]
     as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
     found = list(rows_of_cluster(gaps_open(), cluster))
     told = {(gap.cluster_id, gap.source) for gap in found if gap.scope == EVERYWHERE}
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    late = stale_collectors.gaps(rows, settings.FENCELINE.limits, at_ms)
+    late = stale_collectors.late_gaps(rows, settings.FENCELINE.limits, at_ms)
     found += [gap for gap in late if (gap.cluster_id, gap.source) not in told]
     return AnswerVisibility(as_of, sorted(found, key=attrgetter("since_ms")))
 
@@ -104,14 +108,14 @@ def state_log_partitions(cluster: str) -> int:
     return Position.objects.filter(cluster__name=cluster, topic="__transaction_state").count()
 
 
-def collectors(cluster: str = "") -> Sequence[LiveCollector]:
+def list_collectors(cluster: str = "") -> Sequence[LiveCollector]:
     """Return every collector by cluster and name; `alive` tells, by the database's clock, if its lease is."""
     rows = Collector.objects.filter(cluster__configured=True).select_related("cluster")
     rows = rows.annotate(alive=Q(expires_at__gt=Now()))
     return list(rows_of_cluster(rows, cluster).order_by("cluster__name", "name"))
 
 
-def positions(cluster: str = "") -> Sequence[Position]:
+def topic_positions(cluster: str = "") -> Sequence[Position]:
     """Return the position in every partition of every internal topic that is read."""
     rows = Position.objects.filter(cluster__configured=True).select_related("cluster")
     return list(rows_of_cluster(rows, cluster).order_by("cluster__name", "topic", "partition"))
@@ -124,4 +128,4 @@ def rows_of_cluster(rows: QuerySet[Any], cluster: str) -> QuerySet[Any]:
 
 def clusters_named(cluster: str) -> Sequence[Cluster]:
     """Return the configured cluster of a name, all for ""."""
-    return [row for row in clusters() if not cluster or row.name == cluster]
+    return [row for row in configured_clusters() if not cluster or row.name == cluster]

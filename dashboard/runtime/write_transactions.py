@@ -70,9 +70,9 @@ class WriteTransaction:
             self._rev = next_rev(self._cluster_id)
         return self._rev
 
-    def ring(self, kind: notify.Kind, ids: Sequence[str] = ()) -> None:
+    def notify_after_commit(self, kind: notify.Kind, ids: Sequence[str] = ()) -> None:
         """Have open pages told after the commit, with this transaction's revision."""
-        transaction.on_commit(partial(notify.ring, self._cluster, kind, self.next_rev(), ids))
+        transaction.on_commit(partial(notify.notify_change, self._cluster, kind, self.next_rev(), ids))
 
     def cancel(self) -> None:
         """Let nothing of this transaction be saved."""

@@ -33,7 +33,7 @@ from fenceline.facts import NOT_FROM_LOG, Severity, TopicPartition, TransactionS
 from fenceline.kafka import transition_ring
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.transactional_ids import key_of
-from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain, no_chain
+from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain_links, no_chain
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
 from fenceline.spark.safe_to_restart import (
     PreparedBatches,
@@ -42,7 +42,13 @@ from fenceline.spark.safe_to_restart import (
     cluster_restart_safety,
     restart_safety,
 )
-from fenceline.spark.sink_fates import Coordinated, EndedTransaction, TransactionFate, fate_in, fate_of
+from fenceline.spark.sink_fates import (
+    Coordinated,
+    EndedTransaction,
+    TransactionFate,
+    outcome_by_coordinator,
+    outcome_by_history,
+)
 from fenceline.visibility import EVERYWHERE
 
 #: Parameters of one question: SQLite takes 32,766.
@@ -79,7 +85,7 @@ def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
     return _safe([query], now_ms)[query.pk]
 
 
-def safe_each(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
+def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
     """Return whether each of some queries is safe to restart now, by the key of its row."""
     return _safe(queries, now_ms)
 
@@ -152,16 +158,16 @@ def done_of(row: SinkDecision) -> Done | None:
     return Done(row.batch_id, row.round, outcome, row.done_ms or row.decided_ms, row.done_by, lost)
 
 
-def fates(
+def transaction_outcomes(
     cluster_id: int, written: Collection[SinkTransaction]
 ) -> Mapping[SinkTransaction, EndedTransaction]:
     """Return what became of transactions that sinks of one cluster have written."""
-    keys = {each: key_of(text.unescape(each.transactional_id)) for each in written}
+    keys = {each: key_of(text.unescape_text(each.transactional_id)) for each in written}
     now = _coordinated(cluster_id, set(keys.values()))
-    found = {each: fate_of(each, now.get(key)) for each, key in keys.items()}
+    found = {each: outcome_by_coordinator(each, now.get(key)) for each, key in keys.items()}
     gone_on = {each: keys[each] for each, ended in found.items() if ended.fate is TransactionFate.UNKNOWN}
     past = _past(cluster_id, set(gone_on.values()))
-    later = {each: fate_in(each, past[key]) for each, key in gone_on.items() if key in past}
+    later = {each: outcome_by_history(each, past[key]) for each, key in gone_on.items() if key in past}
     return found | {each: ended for each, ended in later.items() if ended.fate is not TransactionFate.UNKNOWN}
 
 
@@ -187,7 +193,7 @@ def _chains(
     told = {pk: decision_of(row) for pk, row in newest.items()}
     ended = _ended({pk: batches[pk][0].cluster_id for pk in told if pk in batches}, told)
     return {
-        pk: chain(_facts(query, batch, told.get(pk), newest.get(pk), ended.get(pk, ()), at_ms))
+        pk: chain_links(_facts(query, batch, told.get(pk), newest.get(pk), ended.get(pk, ()), at_ms))
         for pk, (query, batch) in batches.items()
     }
 
@@ -199,7 +205,7 @@ def _ended(
     found: dict[int, tuple[EndedTransaction, ...]] = {}
     for cluster_id in set(clusters.values()):
         those = {pk: decisions[pk].transactions for pk, where in clusters.items() if where == cluster_id}
-        known = fates(cluster_id, {each for written in those.values() for each in written})
+        known = transaction_outcomes(cluster_id, {each for written in those.values() for each in written})
         found |= {pk: tuple(known[each] for each in written) for pk, written in those.items()}
     return found
 
@@ -248,7 +254,7 @@ def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coo
 
 def _past(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Sequence[Any]]:
     return {
-        bytes(key): transition_ring.unpack(bytes(packed), NOT_FROM_LOG)
+        bytes(key): transition_ring.unpack_ring(bytes(packed), NOT_FROM_LOG)
         for some in _some(keys)
         for key, packed in Recent.objects.filter(cluster_id=cluster_id, key__in=some).values_list(
             "key", "packed"
@@ -312,7 +318,7 @@ def _prepared(query: Query, decided: Sequence[tuple[SinkDecision, Decision]], no
     if not decided:
         return PreparedBatches()
     written = [each for _, decision in decided for each in decision.transactions]
-    known = fates(query.cluster_id, written)
+    known = transaction_outcomes(query.cluster_id, written)
     safe = (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
     return PreparedBatches(
         batches=[decision.batch_id for _, decision in decided],

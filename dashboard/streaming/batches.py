@@ -37,7 +37,7 @@ class BatchEntry:
         return self.decisions[-1] if self.decisions else None
 
     @property
-    def standing(self) -> str:
+    def decision_state(self) -> str:
         """Return how its decision stands: an `Outcome`, "prepared", "aborted", or "" without one."""
         decision = self.decision
         return "" if decision is None else decision.outcome or decision.decided
@@ -84,44 +84,44 @@ class SinkWriter:
     batch_id: int | None
 
 
-def page(of: Query, *, page: Number, size: int) -> Page[BatchEntry]:
+def batch_page(of: Query, *, page: Number, size: int) -> Page[BatchEntry]:
     """Return one page of a query's batches, the newest first."""
     batches = page_of(Batch.objects.filter(query=of).order_by("-batch_id"), page, size)
     return batches.with_items(_entries(of, batches.items))
 
 
-def before(of: Query, place: int | None, *, limit: int) -> Sequence[BatchEntry]:
+def batches_before(of: Query, place: int | None, *, limit: int) -> Sequence[BatchEntry]:
     """Return the batches before one, the newest first; without one from the newest on."""
     rows = Batch.objects.filter(query=of)
     rows = rows if place is None else rows.filter(batch_id__lt=place)
     return _entries(of, rows.order_by("-batch_id")[:limit])
 
 
-def entry(of: Query, batch_id: int) -> BatchEntry | None:
+def find_entry(of: Query, batch_id: int) -> BatchEntry | None:
     """Return one batch of a query, None where nothing is kept of it."""
     return next(iter(_entries(of, Batch.objects.filter(query=of, batch_id=batch_id))), None)
 
 
-def lately(of: Query, most: int) -> Sequence[Batch]:
+def recent_batches(of: Query, most: int) -> Sequence[Batch]:
     """Return the last batches of which a listener told, oldest first."""
     rows = Batch.objects.filter(query=of, duration_ms__isnull=False).order_by("-batch_id")[:most]
     return list(reversed(rows))
 
 
-def entries(of: Query, batches: Sequence[Batch]) -> Sequence[BatchEntry]:
+def batch_entries(of: Query, batches: Sequence[Batch]) -> Sequence[BatchEntry]:
     """Return batches, in their order, with what the query's sink decided about each."""
     return _entries(of, batches)
 
 
-def told_last(of: Query) -> Batch | None:
+def newest_reported(of: Query) -> Batch | None:
     """Return the newest batch of which a listener told, None without any."""
-    return next(iter(lately(of, 1)), None)
+    return next(iter(recent_batches(of, 1)), None)
 
 
-def sent(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
+def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
     """Return the transactions of a decision, in one query."""
     told = decision.transactions[:MOST_TRANSACTIONS] if decision else []
-    keys = {key_of(text.unescape(each["transactional_id"])): each["transactional_id"] for each in told}
+    keys = {key_of(text.unescape_text(each["transactional_id"])): each["transactional_id"] for each in told}
     rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=list(keys))
     known = {row.transactional_id: row for row in rows} if told else {}
     return [_sent(each, known.get(each["transactional_id"])) for each in told]
@@ -137,7 +137,7 @@ def written_for(cluster_id: int, transactional_id: str) -> SinkWriter | None:
     return SinkWriter(query, next((row.batch_id for row, found in names if transactional_id in found), None))
 
 
-def decided(of: Query) -> Mapping[str, int]:
+def decision_counts(of: Query) -> Mapping[str, int]:
     """Return how many decisions of a query stand how: by outcome, else "prepared" or "aborted"."""
     rows = SinkDecision.objects.filter(query=of).values_list("outcome", "decided").annotate(n=Count("id"))
     found: dict[str, int] = defaultdict(int)

@@ -13,7 +13,7 @@ from django.db.models import F
 
 from dashboard.models import Batch, PinRecord
 from dashboard.partitions import queries as partition_queries
-from fenceline.decode.checkpoint import positions
+from fenceline.decode.checkpoint import parse_positions
 
 #: Finished batches that one page looks through: one for each query.
 _MOST_QUERIES = 500
@@ -31,7 +31,7 @@ class BlockedQuery(NamedTuple):
     since_ms: int
 
 
-def standing(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
+def blocked_queries(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
     """Return who stands at the LSO that a transaction holds in a partition, by the key of that pin's row."""
     seen = partition_queries.partitions_by_name((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
     held = {
@@ -64,4 +64,4 @@ def _finished(clusters: Collection[int]) -> Sequence[Batch]:
 
 
 def _positions(batch: Batch) -> Mapping[tuple[str, int], int]:
-    return {where: at for _, raw in batch.offsets for where, at in (positions(raw) or {}).items()}
+    return {where: at for _, raw in batch.offsets for where, at in (parse_positions(raw) or {}).items()}

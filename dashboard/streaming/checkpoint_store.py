@@ -18,12 +18,18 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import CHECKPOINTS as NAME
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from dashboard.streaming.mapping import decision_rows, finished_rows, planned_rows, query_columns, standings
+from dashboard.streaming.mapping import (
+    decision_rows,
+    decision_states,
+    finished_rows,
+    planned_rows,
+    query_columns,
+)
 from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
-from fenceline.kafka.families import fitting
+from fenceline.kafka.families import fit_name
 from fenceline.spark.records import CheckpointLook, Decided, DecisionOutcome, Ledger, LedgerState
 
-__all__ = ["NAME", "known_folders", "save"]
+__all__ = ["NAME", "known_folders", "save_checkpoints"]
 
 #: Rows in one save, so that no other writer waits for long: some twenty checkpoints that have moved.
 _SAVE_AT_ONCE = 100
@@ -51,7 +57,7 @@ def known_folders(lease: Lease) -> Sequence[str]:
     return list(rows.exclude(detail__has_key="gone").values_list("checkpoint", flat=True))
 
 
-def save(
+def save_checkpoints(
     lease: Lease,
     looks: Sequence[CheckpointLook],
     gone: Collection[str],
@@ -90,13 +96,13 @@ def _save_rest(
         rows = list(by_path(lease.cluster_id, wrong).values())
         names = [row.ident for row in _blame(rows, wrong, set(gone))]
         told = {row.checkpoint: row.ident for row in rows}
-        collector_store.tell_gaps(lease, {_scope(scope, told): why for scope, why in gaps.items()}, now_ms)
+        collector_store.save_gaps(lease, {_scope(scope, told): why for scope, why in gaps.items()}, now_ms)
         collector_store.clear_error(lease, now_ms)
         if names:
             rows_named = Query.objects.filter(cluster_id=lease.cluster_id, ident__in=names)
             rows_named.update(rev=write.next_rev())
-            write.ring("queries", names)
-        write.ring("collectors")
+            write.notify_after_commit("queries", names)
+        write.notify_after_commit("collectors")
     return len(names)
 
 
@@ -142,7 +148,8 @@ def _parts(looks: Sequence[CheckpointLook]) -> Iterator[Sequence[CheckpointLook]
 @retry_write
 def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str, str], now_ms: int) -> None:
     folders = [
-        Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.finished) for each in looks
+        Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.newest_finished)
+        for each in looks
     ]
     with write_transaction(lease) as write:
         rev = write.next_rev()
@@ -150,14 +157,14 @@ def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str
         for look in looks:
             _save_one(rows[look.checkpoint.path], look, wrong, rev=rev, now_ms=now_ms)
         names = [rows[look.checkpoint.path].ident for look in looks]
-        write.ring("queries", names)
+        write.notify_after_commit("queries", names)
 
 
 def _save_one(row: Query, look: CheckpointLook, wrong: Mapping[str, str], *, rev: int, now_ms: int) -> None:
     changed = _changes(row, look, wrong, now_ms)
     _save_batches(row, look, rev, now_ms)
     if look.ledger is not None and "detail" in changed:
-        _save_decisions(row, look.ledger, look.checkpoint.finished, now_ms)
+        _save_decisions(row, look.ledger, look.checkpoint.newest_finished, now_ms)
     for name, value in changed.items():
         setattr(row, name, value)
     row.rev = rev
@@ -185,7 +192,7 @@ def _begin_anew(row: Query, planned: Sequence[Batch]) -> None:
 
 
 def _save_decisions(row: Query, ledger: LedgerState, finished: int | None, now_ms: int) -> None:
-    told = standings(ledger)
+    told = decision_states(ledger)
     first = min((batch for batch, _ in told), default=0)
     kept = SinkDecision.objects.filter(query=row, batch_id__gte=first)
     stored = {
@@ -242,4 +249,4 @@ def _blame(rows: Sequence[Query], wrong: Mapping[str, str], gone: Collection[str
 def _scope(scope: str, idents: Mapping[str, str]) -> str:
     ident = idents.get(scope.removeprefix(_FOLDER))
     named = scope if ident is None else f"query:{ident}"
-    return named if len(named) <= _LONGEST_SCOPE else fitting(named)
+    return named if len(named) <= _LONGEST_SCOPE else fit_name(named)

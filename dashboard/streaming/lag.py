@@ -19,8 +19,8 @@ from dashboard.partitions import queries as partitions
 from dashboard.streaming import queries as streaming_queries
 from fenceline.decode import checkpoint
 from fenceline.facts import TopicPartition
-from fenceline.kafka.end_offset_history import passed_ms, unpack
-from fenceline.kafka.groups import Waiting, is_beyond_end, waiting
+from fenceline.kafka.end_offset_history import passed_ms, unpack_ends
+from fenceline.kafka.groups import Waiting, is_beyond_end, waiting_state
 from fenceline.kafka.partitions import Offsets
 
 #: The queries of a cluster that a partition's page looks through for its readers.
@@ -64,13 +64,13 @@ class PartitionLag:
         return self._before(self.seen.high_watermark if self.seen else None)
 
     @property
-    def lost(self) -> int | None:
+    def lost_offsets(self) -> int | None:
         """Return how many offsets that it has not read are deleted."""
         start = self.seen.log_start if self.seen else None
         return None if start is None else max(0, start - self.position)
 
     @property
-    def beyond(self) -> bool:
+    def is_past_end(self) -> bool:
         """Return whether its position is past the end: the topic was made again, or its log truncated.
 
         Only an end that changed after the position was reached shows it: an older one is merely outdated.
@@ -82,17 +82,17 @@ class PartitionLag:
         return is_newer and is_beyond_end(self.position, row.high_watermark)
 
     @property
-    def waits(self) -> str:
+    def waiting_state(self) -> str:
         """Return how it stands to a pinned LSO (`Waiting`), "" where none is pinned."""
         row = self.seen
         if row is None or row.pinned_ms is None or row.lso is None or row.high_watermark is None:
             return ""
         offsets = Offsets(row.log_start or 0, row.lso, row.high_watermark, row.leader or 0)
-        found = waiting(self.position, offsets, only_markers=False)
+        found = waiting_state(self.position, offsets, only_markers=False)
         return found.value if found else ""
 
     def _before(self, end: int | None) -> int | None:
-        return None if end is None or self.beyond else max(0, end - self.position)
+        return None if end is None or self.is_past_end else max(0, end - self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,12 @@ class QueryLag:
     blocked: int = 0
 
 
-def positions(raw: str | None) -> Mapping[TopicPartition, int]:
+def source_positions(raw: str | None) -> Mapping[TopicPartition, int]:
     """Return a Kafka source's offsets, none of other kinds; -1 and -2, which stand for ends, are left out."""
-    return {at: offset for at, offset in (checkpoint.positions(raw) or {}).items() if offset >= 0}
+    return {at: offset for at, offset in (checkpoint.parse_positions(raw) or {}).items() if offset >= 0}
 
 
-def sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
+def query_sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
     """Return the sources of queries by the query's key: in four queries for all of them."""
     done = _batches(_finished(rows))
     planned = _batches({row.pk: row.planned for row in rows if row.planned is not None})
@@ -140,12 +140,12 @@ def sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
     }
 
 
-def lag(of: Sequence[Source]) -> QueryLag:
+def query_lag(of: Sequence[Source]) -> QueryLag:
     """Return how far behind the whole of a query is."""
     parts = [part for source in of for part in source.parts]
     lso = [part.lag_lso for part in parts if part.lag_lso is not None]
     high = [part.lag_hw for part in parts if part.lag_hw is not None]
-    stuck = [part for part in parts if part.waits == Waiting.PROBABLY]
+    stuck = [part for part in parts if part.waiting_state == Waiting.PROBABLY]
     held = {pin.pk: pin for part in stuck for pin in part.pins[:1]}
     return QueryLag(
         sum(lso) if lso else None,
@@ -162,9 +162,9 @@ def worst_first(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
     return sorted(
         parts,
         key=lambda part: (
-            not part.beyond,
-            -(part.lost or 0),
-            part.waits != Waiting.PROBABLY,
+            not part.is_past_end,
+            -(part.lost_offsets or 0),
+            part.waiting_state != Waiting.PROBABLY,
             -(part.lag_hw or 0),
             part.topic,
             part.partition,
@@ -172,7 +172,7 @@ def worst_first(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
     )
 
 
-def timed(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int) -> Sequence[PartitionLag]:
+def add_unread_since(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int) -> Sequence[PartitionLag]:
     """Return partitions with since when there has been something to read, where their ends tell."""
     topics, numbers = {part.topic for part in parts}, {part.partition for part in parts}
     rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics, partition__in=numbers)
@@ -183,11 +183,11 @@ def timed(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int) -> Sequen
     ]
 
 
-def readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, PartitionLag]]:
+def partition_readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, PartitionLag]]:
     """Return the queries that read a partition, and how far, those that are furthest behind first."""
     found = Query.objects.filter(cluster=row.cluster_id).select_related("cluster").defer("detail")
     known = {each.pk: each for each in found[:_MOST_QUERIES]}
-    pins = partitions.pins([(row.cluster_id, row.topic, row.partition)])
+    pins = partitions.partition_pins([(row.cluster_id, row.topic, row.partition)])
     parts = [
         (known[pk], replace(part, seen=row, pins=pins.get((row.cluster_id, row.topic, row.partition), ())))
         for pk, batch in _batches(_finished(list(known.values()))).items()
@@ -200,13 +200,15 @@ def readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, Partiti
 
 def _finished(rows: Sequence[Query]) -> Mapping[int, int]:
     """Return each query's newest finished batch: what its checkpoint says, else what was heard last."""
-    heard = streaming_queries.newest([row for row in rows if row.finished is None and row.planned is None])
+    heard = streaming_queries.newest_batches(
+        [row for row in rows if row.finished is None and row.planned is None]
+    )
     return {**{row.pk: row.finished for row in rows if row.finished is not None}, **heard}
 
 
 def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
     found: dict[int, Batch] = {}
-    for part in streaming_queries.portions(numbers):
+    for part in streaming_queries.batch_portions(numbers):
         wanted = reduce(or_, (Q(query=pk, batch_id=number) for pk, number in part.items()))
         batches = Batch.objects.filter(wanted).only(*_BATCH)
         found |= {batch.query_id: batch for batch in batches}
@@ -214,7 +216,7 @@ def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
 
 
 def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
-    ahead = {name: positions(raw) for name, raw in _offsets(planned)} if planned else {}
+    ahead = {name: source_positions(raw) for name, raw in _offsets(planned)} if planned else {}
     told = (done.sources if done else None) or (planned.sources if planned else [])
     reached_ms = _reached_ms(done) if done else None
     found = []
@@ -229,7 +231,7 @@ def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
                 _if_past(ahead.get(name, {}).get(where), at),
                 reached_ms,
             )
-            for where, at in positions(raw).items()
+            for where, at in source_positions(raw).items()
         ]
         found.append(Source(name, described, raw, parts))
     return found
@@ -266,7 +268,7 @@ def _looked_up(clusters: Mapping[int, int], found: Mapping[int, Sequence[Source]
         for part in source.parts
     }
     seen = partitions.partitions_by_name(names)
-    return seen, partitions.pins(name for name, row in seen.items() if row.pinned_ms is not None)
+    return seen, partitions.partition_pins(name for name, row in seen.items() if row.pinned_ms is not None)
 
 
 def _seen(cluster_id: int, part: PartitionLag, seen: _Seen, pins: _Pins) -> PartitionLag:
@@ -278,7 +280,7 @@ def _behind_ms(part: PartitionLag, ends: Any, now_ms: int) -> int | None:
     """Return since how long the end has been past a position, 0 where it is not, None where none tells."""
     if part.lag_hw is None or not part.lag_hw:
         return part.lag_hw
-    passed = passed_ms(unpack(ends), part.position, committed=False)
+    passed = passed_ms(unpack_ends(ends), part.position, committed=False)
     if passed is None or passed.earliest_ms is None:
         return None
     return max(0, now_ms - passed.at_ms)

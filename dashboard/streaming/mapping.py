@@ -12,7 +12,7 @@
     asynchronous  whether its listener has reported asynchronous progress tracking
     has_state   whether `state/` has files
     kept        {"offsets": [first, last], "commits": …}: the batches that its logs hold
-    restart     {"first_batch", "severity", "remedy"} beside the columns `restart` and `restart_words`
+    restart     {"first_batch", "severity", "remedy"} beside the columns `predict_restart` and `restart_words`
     ledger      {"path", "broken", "created_ms", "first_batch", "run_id", "seen"}, or null without one
     gone        true where the folder is no more
 """
@@ -37,7 +37,7 @@ from fenceline.spark.records import (
     OffsetsEntry,
     Positions,
 )
-from fenceline.spark.restart_prediction import Restart, restart
+from fenceline.spark.restart_prediction import Restart, predict_restart
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 
 
@@ -45,15 +45,15 @@ def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Ma
     """Return what a look says of its query, by column: all but when it was, and what it could not read."""
     checkpoint, ledger = look.checkpoint, look.ledger
     asynchronous = bool(row.asynchronous)
-    verdict = restart(checkpoint, alive=alive, asynchronous=asynchronous)
+    verdict = predict_restart(checkpoint, alive=alive, asynchronous=asynchronous)
     entry = checkpoint.last_offsets
     known = ledger.ledger if ledger is not None and isinstance(ledger.ledger, Ledger) else None
     prepared = _prepared(ledger)
     expiries = [each.expires_ms for decision in prepared for each in decision.transactions]
     return {
         "query_id": checkpoint.query_id or row.query_id,
-        "planned": checkpoint.planned,
-        "finished": checkpoint.finished,
+        "planned": checkpoint.newest_planned,
+        "finished": checkpoint.newest_finished,
         "planned_ms": (entry.planned_ms if isinstance(entry, OffsetsEntry) else None)
         or checkpoint.offsets_ms,
         "finished_ms": checkpoint.commits_ms,
@@ -65,11 +65,11 @@ def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Ma
         "generation": ledger.generation if ledger is not None else row.generation,
         "prepared": len(prepared) if ledger is not None else row.prepared,
         "expires_ms": min(expiries, default=None) if ledger is not None else row.expires_ms,
-        "detail": detail(look, verdict, asynchronous=asynchronous),
+        "detail": checkpoint_detail(look, verdict, asynchronous=asynchronous),
     }
 
 
-def detail(look: CheckpointLook, verdict: Restart, *, asynchronous: bool) -> dict[str, Any]:
+def checkpoint_detail(look: CheckpointLook, verdict: Restart, *, asynchronous: bool) -> dict[str, Any]:
     """Return what is kept for the inspector, as JSON has it."""
     checkpoint = look.checkpoint
     offsets, commits = checkpoint.last_offsets, checkpoint.last_commit
@@ -133,7 +133,7 @@ def finished_rows(
     ]
 
 
-def standings(ledger: LedgerState) -> Mapping[tuple[int, int], tuple[str, str]]:
+def decision_states(ledger: LedgerState) -> Mapping[tuple[int, int], tuple[str, str]]:
     """Return how each decision of a ledger stands, by batch and round: what was decided, and its outcome."""
     done = {(each.batch_id, each.round): each.outcome.value for each in ledger.done}
     return {
@@ -154,9 +154,9 @@ def decision_rows(
     ]
 
 
-def seen_mark(ledger: LedgerState) -> str:
+def ledger_fingerprint(ledger: LedgerState) -> str:
     """Return a short text that changes when a ledger holds another decision, or another one has ended."""
-    return hashlib.sha256(repr(sorted(standings(ledger).items())).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(sorted(decision_states(ledger).items())).encode()).hexdigest()[:16]
 
 
 def _decision(query: Query, told: Decision, done: Done | None) -> SinkDecision:
@@ -213,7 +213,7 @@ def _of_ledger(ledger: LedgerState) -> dict[str, Any]:
         "created_ms": known.created_ms if known else None,
         "first_batch": known.first_batch if known else None,
         "run_id": ledger.run_id,
-        "seen": seen_mark(ledger),
+        "seen": ledger_fingerprint(ledger),
     }
 
 

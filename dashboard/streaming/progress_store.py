@@ -17,9 +17,9 @@ from typing import NamedTuple
 from django.db import connection
 
 from dashboard.models import Batch, Cluster, Query, Run
-from dashboard.runtime.sql import overwrites, upsert
+from dashboard.runtime.sql import overwrite_changes, upsert_statement
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write
-from dashboard.streaming.registry import find
+from dashboard.streaming.registry import find_or_add
 from fenceline.decode.ingest_payload import EventKind, ListenerEvent, Post
 from fenceline.spark.records import BatchProgress, QueryState, SourceProgress
 
@@ -33,8 +33,11 @@ _TOLD = (
 )  # fmt: skip
 #: Of these its checkpoint tells, once it does.
 _PLANNED = ("watermark_ms", "offsets")
-_UPSERT_BATCH = upsert(
-    Batch._meta.db_table, (*_BATCH_KEY, *_PLANNED, *_TOLD, "rev"), _BATCH_KEY, overwrites((*_TOLD, "rev"))
+_UPSERT_BATCH = upsert_statement(
+    Batch._meta.db_table,
+    (*_BATCH_KEY, *_PLANNED, *_TOLD, "rev"),
+    _BATCH_KEY,
+    overwrite_changes((*_TOLD, "rev")),
 )
 _SOURCE = tuple(each.name for each in fields(SourceProgress))
 _RUN = [
@@ -59,7 +62,7 @@ class UnassignedPost(Exception):
     """A post cannot be assigned to a cluster; the message says why and names those that there are."""
 
 
-def save(post: Post, *, now_ms: int) -> Saved:
+def save_progress(post: Post, *, now_ms: int) -> Saved:
     """Save a post, each cluster's part in one short database transaction.
 
     Raises `UnassignedPost` when it cannot tell where something belongs; what it can tell is saved then.
@@ -85,7 +88,7 @@ def _save_part(
     alive: Mapping[str, str],
     now_ms: int,
 ) -> Saved:
-    return _Part(cluster_id, cluster, post, now_ms).save(events, alive)
+    return _Part(cluster_id, cluster, post, now_ms).save_part(events, alive)
 
 
 def _places(post: Post, names: Mapping[int, str]) -> dict[str, int | None]:
@@ -129,7 +132,7 @@ class _Part:
         #: Ids of the queries that run in the driver that posts: its interval is theirs.
         self._beating: set[str] = set()
 
-    def save(self, events: Sequence[ListenerEvent], alive: Mapping[str, str]) -> Saved:
+    def save_part(self, events: Sequence[ListenerEvent], alive: Mapping[str, str]) -> Saved:
         """Save it, and ring once where there was news; what is known already changes nothing."""
         # Whatever needs no lock is done before.
         columns = [_columns(each.progress) if each.progress else () for each in events]
@@ -145,7 +148,7 @@ class _Part:
             self._write(rows, rev)
             if self._news:
                 names = sorted(row.ident for row in self._queries.values() if row.pk in self._news)
-                write.ring("queries", names)
+                write.notify_after_commit("queries", names)
         return Saved(accepted, len(events) - accepted)
 
     def _look_up(self, events: Sequence[ListenerEvent], alive: Mapping[str, str], rev: int) -> None:
@@ -157,7 +160,7 @@ class _Part:
             known[row.query_id].append(row)
         for query_id in sorted(names):
             one = known[query_id][0] if len(known[query_id]) == 1 else None
-            self._queries[query_id] = one or find(self._cluster_id, query_id, names[query_id], rev=rev)
+            self._queries[query_id] = one or find_or_add(self._cluster_id, query_id, names[query_id], rev=rev)
         numbers = {each.progress.batch_id for each in events if each.progress}
         rows = Batch.objects.filter(query__in=self._queries.values(), batch_id__in=numbers)
         for query, number, run_id in rows.exclude(run_id="").values_list("query_id", "batch_id", "run_id"):

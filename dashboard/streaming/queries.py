@@ -77,7 +77,7 @@ class SortedQueries(Sorted, QueryCriteria):
     sort: Literal["worst", "name", "batch", "age"] = "worst"
 
 
-def states(cluster: str = "") -> Mapping[str, int]:
+def state_counts(cluster: str = "") -> Mapping[str, int]:
     """Return how many queries have something prepared, and how many are in each state."""
     is_prepared = Count("id", filter=Q(prepared__gt=0))
     kept = (
@@ -92,33 +92,33 @@ def states(cluster: str = "") -> Mapping[str, int]:
     return {PREPARED: sum(prepared for _, prepared in found.values()), **each}
 
 
-def sinks(cluster: str = "") -> Mapping[str, int]:
+def sink_counts(cluster: str = "") -> Mapping[str, int]:
     """Return how many queries have each kind of sink."""
     found = dict(_all(cluster).order_by().values_list("sink").annotate(n=Count("id")))
     return {sink: found.get("" if sink == "unknown" else sink, 0) for sink in SINKS}
 
 
-def page(wanted: SortedQueries, *, page: Number, size: int) -> Page[Query]:
+def query_page(wanted: SortedQueries, *, page: Number, size: int) -> Page[Query]:
     """Return one page of the queries that `wanted` describes."""
     return page_of(_filtered(wanted).select_related("cluster").order_by(*_order(wanted)), page, size)
 
 
-def after(wanted: QueryCriteria, *, place: int, limit: int) -> Sequence[Query]:
+def queries_after(wanted: QueryCriteria, *, place: int, limit: int) -> Sequence[Query]:
     """Return the next queries behind a row's key, in the order in which they were first seen."""
     return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
 
 
-def worst(cluster: str, limit: int) -> Sequence[Query]:
+def worst_queries(cluster: str, limit: int) -> Sequence[Query]:
     """Return the queries that need somebody most."""
     return list(_all(cluster).select_related("cluster").order_by(*_order(SortedQueries()))[:limit])
 
 
-def number(cluster: str = "") -> int:
+def query_count(cluster: str = "") -> int:
     """Return how many queries are known."""
     return _all(cluster).count()
 
 
-def query(cluster: str, ident: str) -> Query | None:
+def find_query(cluster: str, ident: str) -> Query | None:
     """Return one query by its identity, None where it is not known."""
     return Query.objects.select_related("cluster").filter(cluster__name=cluster, ident=ident).first()
 
@@ -133,7 +133,7 @@ def queries_by_name(asked: str, cluster: str = "") -> Sequence[Query]:
     return []
 
 
-def newest(rows: Sequence[Query]) -> Mapping[int, int]:
+def newest_batches(rows: Sequence[Query]) -> Mapping[int, int]:
     """Return the newest batch that anything has told of, by the query's key."""
     if not rows:
         return {}
@@ -143,10 +143,10 @@ def newest(rows: Sequence[Query]) -> Mapping[int, int]:
     return {pk: number for pk, number in told if number is not None}
 
 
-def lately(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[Batch]]:
+def recent_batches(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[Batch]]:
     """Return the last batches of queries, oldest first, by the query's key: figures, without sources."""
     found: dict[int, list[Batch]] = defaultdict(list)
-    for upto in portions(newest(rows)):
+    for upto in batch_portions(newest_batches(rows)):
         last = _any(Q(query=pk, batch_id__gt=number - most) for pk, number in upto.items())
         figures = Batch.objects.filter(last).only(
             "query_id", "batch_id", "planned_ms", "committed_ms", "started_ms", "duration_ms", "input_rows",
@@ -157,14 +157,14 @@ def lately(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[B
     return found
 
 
-def portions(numbers: Mapping[int, int]) -> Iterator[Mapping[int, int]]:
+def batch_portions(numbers: Mapping[int, int]) -> Iterator[Mapping[int, int]]:
     """Yield batches by their query's key in portions: SQLite takes no more than 1,000 conditions at once."""
     items = iter(numbers.items())
     while part := dict(islice(items, _AT_ONCE)):
         yield part
 
 
-def runs(of: Query) -> Sequence[Run]:
+def recent_runs(of: Query) -> Sequence[Run]:
     """Return the last runs of a query, the newest first."""
     return list(Run.objects.filter(query=of).order_by("-heard_ms", "-pk")[:MOST_RUNS])
 

@@ -31,7 +31,7 @@ class Folder(NamedTuple):
     finished: int | None = None
 
 
-def find(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Query:
+def find_or_add(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Query:
     """Return the row of the query that a listener speaks of; made, with that name, where there is none.
 
     Of several folders with its id: one that is still there, rather the first that was found. Call it in the
@@ -44,7 +44,7 @@ def find(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Que
 
 
 def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[str, Query]:
-    """Return the rows of checkpoints by path, made where there are none. Call it as `find`.
+    """Return the rows of checkpoints by path, made where there are none. Call it as `find_or_add`.
 
     A folder that holds another query than before, begun anew, gets a row of its own: what was kept of the
     other one stays as its history.

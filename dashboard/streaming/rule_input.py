@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from django.db.models import BooleanField, F, Func
 
 from dashboard.models import Batch, PartitionRecord, Query, Run, SinkDecision
-from dashboard.streaming.batch_state import decision_of, fates, open_for_ms
+from dashboard.streaming.batch_state import decision_of, open_for_ms, transaction_outcomes
 from dashboard.streaming.registry import driver_of
-from fenceline.decode.checkpoint import positions as kafka_positions
+from fenceline.decode.checkpoint import parse_positions as kafka_positions
 from fenceline.facts import Severity, TopicPartition
-from fenceline.formatting import clock
+from fenceline.formatting import format_clock
 from fenceline.kafka.log_start_history import LogStarts
 from fenceline.spark import queries
 from fenceline.spark.queries import BatchPast, QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
@@ -87,7 +87,7 @@ class Queries:
         self._known: dict[int, _Known] = {}
         self._log_starts = LogStarts()
 
-    def read(self, *, now_ms: int) -> tuple[QueryStatus, ...]:
+    def read_statuses(self, *, now_ms: int) -> tuple[QueryStatus, ...]:
         """Return how every query stands now."""
         self._follow(now_ms)
         for known in self._known.values():
@@ -140,7 +140,7 @@ class Queries:
         rows = [row for row in prepared if row.decided == Decided.PREPARED]
         rows += SinkDecision.objects.filter(_IS_LOST, query__in=list(self._known))
         told = [(row, decision_of(row)) for row in rows]
-        ended = fates(
+        ended = transaction_outcomes(
             self._cluster_id, {each for row, said in told if not row.outcome for each in said.transactions}
         )
         found: dict[int, list[SinkBatch]] = defaultdict(list)
@@ -162,8 +162,8 @@ class Queries:
             TopicPartition(topic, number): (start, high) for topic, number, start, high in columns.iterator()
         }
         starts = {where: start for where, (start, _) in ends.items() if start is not None}
-        self._log_starts.note(starts, now_ms)
-        pace = self._log_starts.pace
+        self._log_starts.record_starts(starts, now_ms)
+        pace = self._log_starts.deletion_rate
         return {
             pk: tuple(
                 SourcePosition(*where, *each, *ends.get(where, (None, None)), pace(where))
@@ -298,7 +298,9 @@ def _stood(row: Query, positions: Positions) -> Mapping[TopicPartition, _Stands]
 def _lately(row: Query, now_ms: int) -> _Lately:
     past = _past(row)
     writers, writers_ms = _writers(row, past)
-    return _Lately(row.rev, now_ms, queries.usual_ms(past), queries.stall(past), writers, writers_ms)
+    return _Lately(
+        row.rev, now_ms, queries.usual_ms(past), queries.watermark_stall(past), writers, writers_ms
+    )
 
 
 def _past(row: Query) -> Sequence[BatchPast]:
@@ -329,7 +331,7 @@ def _batch_past(each: Mapping[str, Any], before: Any) -> BatchPast:
 
 def _writers(row: Query, past: Sequence[BatchPast]) -> tuple[str, int | None]:
     """Return what speaks for two drivers, and since when."""
-    if runs := queries.interleaved(past):
+    if runs := queries.interleaved_runs(past):
         return f"runs {runs[0]} and {runs[1]} tell of its batches in turn", None
     newest = Run.objects.filter(query=row).order_by("-heard_ms").first()
     if newest is not None and any(word in newest.exception for word in _CONCURRENT):
@@ -339,7 +341,10 @@ def _writers(row: Query, past: Sequence[BatchPast]) -> tuple[str, int | None]:
         reversed(decided.values_list("generation", "decided_ms")[:_PAST_BATCHES])
     ):
         older, newer, at_ms = late
-        return f"generation {older} of its sink has decided at {clock(at_ms)}, after {newer} had", at_ms
+        return (
+            f"generation {older} of its sink has decided at {format_clock(at_ms)}, after {newer} had",
+            at_ms,
+        )
     return "", None
 
 

@@ -84,17 +84,17 @@ def no_role(user: AbstractBaseUser | AnonymousUser) -> str:
     return f"{user} has no role: an admin adds one of the groups {roles} to this user in Django's admin."
 
 
-def refusal(actor: Actor, permission: str) -> str:
+def permission_refusal(actor: Actor, permission: str) -> str:
     """Return why an actor may not do now what needs a permission, as a sentence; "" where they may.
 
     READ_ONLY forbids every act by page and API, those on alerting as well.
     """
     if settings.READ_ONLY:
         return "READ_ONLY is set: this Fenceline only shows; nothing can be done or changed from here."
-    return lack(actor, permission)
+    return missing_role(actor, permission)
 
 
-def lack(actor: Actor, permission: str) -> str:
+def missing_role(actor: Actor, permission: str) -> str:
     """Return which role an actor lacks for a permission, as a sentence; "" where they have it."""
     if actor.may(permission):
         return ""

@@ -45,7 +45,7 @@ class AuditedSubject:
     name: str
 
 
-def origin(request: HttpRequest | None = None) -> Origin:
+def change_origin(request: HttpRequest | None = None) -> Origin:
     """Return who makes a change now: by a request, the current one if none is given, else by a command."""
     request = request or current_request.get()
     if request is not None:
@@ -63,11 +63,11 @@ def _actor(request: HttpRequest, via: Via) -> str:
     return access.actor_of(request, via).name
 
 
-def entry(
+def audit_entry(
     event: Event, subject: AuditedSubject, changes: Changes | None = None, by: Origin | None = None
 ) -> AuditEntry:
     """Return an audit row that is not saved."""
-    by = by or origin()
+    by = by or change_origin()
     return AuditEntry(
         event=event,
         actor=by.actor[:_LONGEST_NAME],
@@ -80,19 +80,19 @@ def entry(
     )
 
 
-def record(event: Event, subject: AuditedSubject, changes: Changes | None = None) -> AuditEntry:
+def record_change(event: Event, subject: AuditedSubject, changes: Changes | None = None) -> AuditEntry:
     """Save an audit row; call it in the transaction of the change, after it."""
-    row = entry(event, subject, changes)
+    row = audit_entry(event, subject, changes)
     row.save()
     return row
 
 
-def hidden(value: object) -> str | None:
+def hide_secret(value: object) -> str | None:
     """Return what is shown of a secret: that there is one, or none."""
     return redact.HIDDEN if value else None
 
 
-def differences(
+def field_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], shown: Mapping[str, Callable[[Any], Any]]
 ) -> Changes:
     """Return the fields of `after` that differ from `before`; `shown` returns what may be kept of a value.

@@ -41,7 +41,7 @@ class AuditCriteria(Criteria):
     q: Name = ""
 
 
-def newest(
+def newest_entries(
     wanted: AuditCriteria, *, before: int | None, limit: int
 ) -> tuple[Sequence[AuditEntry], int | None]:
     """Return the newest rows, and the number that the list goes on behind, None at its end."""
@@ -52,7 +52,7 @@ def newest(
     return found[:limit], found[limit - 1].pk if len(found) > limit else None
 
 
-def since(moment: datetime) -> tuple[int, int]:
+def counts_since(moment: datetime) -> tuple[int, int]:
     """Return how many changes there were since an instant, and how many sign-ins failed."""
     recent = AuditEntry.objects.filter(at__gte=moment)
     failed = recent.filter(event=Event.SIGN_IN_FAILED).aggregate(number=Sum("count"))["number"]

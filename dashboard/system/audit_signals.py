@@ -33,7 +33,7 @@ _FIELDS: Mapping[type[Model], Sequence[str]] = {
     Group: ("name",),
     Token: ("name", "role", "digest", "expires_at", "revoked_at"),
 }
-_SHOWN = {"password": audit.hidden, "digest": audit.hidden}
+_SHOWN = {"password": audit.hide_secret, "digest": audit.hide_secret}
 _WORDS: Mapping[type[Model], str] = {User: "user", Group: "role", Token: "token"}
 #: What is kept on an instance: its fields before it is saved, members before they change, its audit row.
 _BEFORE, _MEMBERS, _ROW = "_audit_before", "_audit_members", "_audit_row"
@@ -44,7 +44,7 @@ for _model in _FIELDS:
     _model.add_to_class("save", transaction.atomic(savepoint=False)(_model.save))
 
 
-def subject(row: Model) -> AuditedSubject:
+def audited_subject(row: Model) -> AuditedSubject:
     """Return a user, a role or a token as what was changed."""
     name = row.get_username() if isinstance(row, User) else row.name  # type: ignore[attr-defined]
     return AuditedSubject(_WORDS[type(row)], row.pk, name)
@@ -69,7 +69,7 @@ def _saved(
     after = {name: getattr(instance, name) for name in (_FIELDS[sender] if created else before)}
     if _is_rehash(instance, update_fields):
         return
-    changes = audit.differences(before, after, _SHOWN)
+    changes = audit.field_changes(before, after, _SHOWN)
     if set(changes) == {"password"} and not created:
         _note(Event.PASSWORD_CHANGED, instance, changes)
     elif created or changes:
@@ -86,7 +86,7 @@ def _is_rehash(instance: Model, update_fields: Any) -> bool:
 @receiver(post_delete, sender=Group)
 @receiver(post_delete, sender=Token)
 def _deleted(instance: Model, **_: object) -> None:
-    audit.record(_event(instance, "deleted"), subject(instance))
+    audit.record_change(_event(instance, "deleted"), audited_subject(instance))
 
 
 def _members_changed(
@@ -140,7 +140,7 @@ def _note(event: Event, instance: Model, changes: Changes) -> None:
     row = instance.__dict__.get(_ROW)
     if row is not None and _merge(row, changes):
         return
-    row = audit.record(event, subject(instance), changes)
+    row = audit.record_change(event, audited_subject(instance), changes)
     if connection.in_atomic_block:
         instance.__dict__[_ROW] = row
         transaction.on_commit(lambda: instance.__dict__.pop(_ROW, None))

@@ -87,12 +87,12 @@ class Metrics(Collector):
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        self._clusters = [row.name for row in visibility.clusters()]
+        self._clusters = [row.name for row in visibility.configured_clusters()]
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
         yield InfoMetricFamily("fenceline_build", "The version that runs.", value={"version": _version()})
-        yield from self._collectors(visibility.collectors())
+        yield from self._collectors(visibility.list_collectors())
         yield from self._findings()
         yield from self._transactions()
         yield from self._partitions()
@@ -101,7 +101,7 @@ class Metrics(Collector):
         yield self._filled(
             "actions",
             "Plans in the audit log.",
-            metrics_queries.actions(),
+            metrics_queries.action_counts(),
             {"act": Act, "state": Action.State},
         )
         yield from self._channels()
@@ -124,8 +124,8 @@ class Metrics(Collector):
         for figure in _EVER:
             found = [(_names(row), figure.value(row)) for row in rows]
             yield _counter(figure.name, figure.text, labels, found)
-        gaps = {_names(row): 0 for row in rows} | dict(metrics_queries.gaps())
-        for gap in stale_collectors.gaps(rows, settings.FENCELINE.limits, self._now_ms):
+        gaps = {_names(row): 0 for row in rows} | dict(metrics_queries.gap_counts())
+        for gap in stale_collectors.late_gaps(rows, settings.FENCELINE.limits, self._now_ms):
             # A collector that says itself that it sees nothing is not counted twice.
             gaps[gap.cluster.name, gap.source] = max(1, gaps[gap.cluster.name, gap.source])
         text = "Gaps in what could be seen that are open, and collectors that are late."
@@ -133,19 +133,21 @@ class Metrics(Collector):
 
     def _findings(self) -> Iterator[Metric]:
         rules: Mapping[str, Iterable[str]] = {"rule": RULES, "severity": Severity}
-        yield self._filled("findings", "What the rules find now.", metrics_queries.findings(), rules)
+        yield self._filled("findings", "What the rules find now.", metrics_queries.finding_counts(), rules)
         active = {"severity": Severity, "state": (Alert.State.PENDING, Alert.State.FIRING)}
-        yield self._filled("alerts", "Alerts that are pending or firing.", metrics_queries.alerts(), active)
+        yield self._filled(
+            "alerts", "Alerts that are pending or firing.", metrics_queries.alert_counts(), active
+        )
 
     def _transactions(self) -> Iterator[Metric]:
         states = {"state": TransactionState}
-        yield self._filled("transactions", "Transactional ids.", metrics_queries.transactions(), states)
+        yield self._filled("transactions", "Transactional ids.", metrics_queries.transaction_counts(), states)
         yield self._each(
             "open_transaction_seconds_max",
             "For how long the oldest open transaction is open; 0 without any.",
             {name: self._ago_s(at_ms) for name, at_ms in metrics_queries.oldest_open().items()},
         )
-        ever = metrics_queries.ever()
+        ever = metrics_queries.lifetime_counts()
         told: dict[tuple[str, ...], int] = {
             (name, kind): n for name, sums in ever.items() for kind, n in sums.counts.items()
         }
@@ -158,7 +160,7 @@ class Metrics(Collector):
         yield self._durations("commit_markers_seconds", text, marked)
 
     def _partitions(self) -> Iterator[Metric]:
-        counted, pinned = metrics_queries.partitions()
+        counted, pinned = metrics_queries.partition_counts()
         text = "Partitions that a transaction, a group or a query touches."
         yield self._filled("partitions", text, counted, {"verdict": PartitionVerdict})
         yield self._each(
@@ -168,7 +170,7 @@ class Metrics(Collector):
         )
 
     def _groups(self) -> Iterator[Metric]:
-        counted, lags = metrics_queries.groups()
+        counted, lags = metrics_queries.group_counts()
         yield self._filled("groups", "Consumer groups.", counted, {"status": GroupStatus})
         blocked = {name: lag.blocked for name, lag in lags.items()}
         text = "Consumer groups at an LSO that an open transaction keeps from moving."
@@ -184,14 +186,14 @@ class Metrics(Collector):
         yield self._each("group_lag_seconds_max", "The longest lag of any group.", longest)
 
     def _queries(self) -> Iterator[Metric]:
-        counted, prepared = metrics_queries.streaming()
+        counted, prepared = metrics_queries.query_counts()
         yield self._filled("queries", "Streaming queries of Spark.", counted, {"state": QueryState})
         text = "Streaming queries with a batch that is prepared and not yet committed."
         yield self._each("queries_prepared", text, prepared)
 
     def _channels(self) -> Iterator[Metric]:
         since = datetime.fromtimestamp(self._now_ms / 1_000, UTC) - DELIVERIES_WITHIN
-        rows = metrics_queries.channels(since)
+        rows = metrics_queries.channel_deliveries(since)
         usable = [((row.name,), row.usable) for row in rows]
         yield _gauge("channel_usable", "Whether a channel is enabled.", ("channel",), usable)
         failures = [((row.name,), row.failures) for row in rows]
@@ -251,7 +253,7 @@ def _counter(name: str, text: str, labels: Sequence[str], found: Samples) -> Met
 
 def _buckets(times: Histogram) -> list[tuple[str, float]]:
     """Return how many durations lie below each bound, in seconds, the last one without end."""
-    ends = [(histograms.bounds(bucket)[1], n) for bucket, n in times.items()]
+    ends = [(histograms.bucket_bounds(bucket)[1], n) for bucket, n in times.items()]
     upto = [(str(ms / 1_000), float(sum(n for end, n in ends if end <= ms))) for ms in _BOUNDS_MS]
     return [*upto, ("+Inf", float(sum(times.values())))]
 

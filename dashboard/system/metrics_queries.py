@@ -75,7 +75,7 @@ class ChannelDeliveries:
     deliveries: Mapping[str, int]
 
 
-def transactions() -> ByCluster:
+def transaction_counts() -> ByCluster:
     """Return how many transactional ids there are, by cluster and Kafka's state."""
     rows = StateCount.objects.filter(cluster__configured=True).values_list("cluster__name", "state")
     return {(cluster, state): max(0, n) for cluster, state, n in rows.annotate(sum=Sum("n"))}
@@ -87,7 +87,7 @@ def oldest_open() -> Mapping[str, int]:
     return dict(rows.values_list("cluster__name").annotate(oldest=Min("started_ms")).order_by())
 
 
-def partitions() -> tuple[ByCluster, Mapping[str, int]]:
+def partition_counts() -> tuple[ByCluster, Mapping[str, int]]:
     """Return how many partitions there are, by cluster and verdict, and since when the longest LSO is pinned.
 
     That is in milliseconds; clusters without a pinned one are left out.
@@ -103,7 +103,7 @@ def partitions() -> tuple[ByCluster, Mapping[str, int]]:
     return counted, pinned
 
 
-def groups() -> tuple[ByCluster, Mapping[str, ClusterLag]]:
+def group_counts() -> tuple[ByCluster, Mapping[str, ClusterLag]]:
     """Return how many groups there are, by cluster and status, and how far they are behind."""
     blocked, pending = Q(status=GroupStatus.BLOCKED.value), Q(unstable__gt=0)
     rows = Group.objects.filter(cluster__configured=True).order_by().values_list("cluster__name", "status")
@@ -134,7 +134,7 @@ def _further(one: ClusterLag, other: ClusterLag) -> ClusterLag:
     )
 
 
-def streaming() -> tuple[ByCluster, Mapping[str, int]]:
+def query_counts() -> tuple[ByCluster, Mapping[str, int]]:
     """Return how many queries there are, by cluster and state, and how many hold a prepared batch."""
     rows = Query.objects.filter(cluster__configured=True).order_by().values_list("cluster__name", "state")
     counted: dict[tuple[str, ...], int] = {}
@@ -145,27 +145,27 @@ def streaming() -> tuple[ByCluster, Mapping[str, int]]:
     return counted, prepared
 
 
-def findings() -> ByCluster:
+def finding_counts() -> ByCluster:
     """Return how many findings are open, by cluster, rule and severity."""
     return _counted(FindingRecord.objects.filter(closed_at=None), "rule", "severity")
 
 
-def alerts() -> ByCluster:
+def alert_counts() -> ByCluster:
     """Return how many alerts are pending or firing, by cluster, severity and state."""
     return _counted(Alert.objects.filter(_IS_ACTIVE), "severity", "state")
 
 
-def gaps() -> ByCluster:
+def gap_counts() -> ByCluster:
     """Return how many gaps are open, by cluster and source."""
     return _counted(GapRecord.objects.filter(until_ms=None), "source")
 
 
-def actions() -> ByCluster:
+def action_counts() -> ByCluster:
     """Return how many plans there are in the audit log, by cluster, act and state."""
     return _counted(Action.objects.all(), "act", "state")
 
 
-def channels(since: datetime) -> Sequence[ChannelDeliveries]:
+def channel_deliveries(since: datetime) -> Sequence[ChannelDeliveries]:
     """Return every channel by name, with its deliveries that were made since an instant."""
     rows = list(Channel.objects.only("name", "enabled", "disabled_at", "failures").order_by("name"))
     # Channels by name: else the index, which begins with them, is none for instants.
@@ -182,7 +182,7 @@ def channels(since: datetime) -> Sequence[ChannelDeliveries]:
     ]
 
 
-def ever() -> Mapping[str, Ever]:
+def lifetime_counts() -> Mapping[str, Ever]:
     """Return what was counted since each cluster was first watched: figures that only grow."""
     rows = Tally.objects.filter(cluster__configured=True, span_s=Tally.FOR_EVER_S, start_ms=0)
     found: dict[str, Ever] = defaultdict(Ever)
@@ -190,8 +190,12 @@ def ever() -> Mapping[str, Ever]:
     for cluster, counts, open_times, marker_times in rows.values_list(*columns):
         sums = found[cluster]
         sums.counts.update(json.loads(counts))
-        sums.open_times = histograms.merge((sums.open_times, histograms.unpack(open_times)))
-        sums.marker_times = histograms.merge((sums.marker_times, histograms.unpack(marker_times)))
+        sums.open_times = histograms.merge_histograms(
+            (sums.open_times, histograms.unpack_histogram(open_times))
+        )
+        sums.marker_times = histograms.merge_histograms(
+            (sums.marker_times, histograms.unpack_histogram(marker_times))
+        )
     return dict(found)
 
 

@@ -33,7 +33,7 @@ def note_request(
 
 
 @contextmanager
-def command(name: str) -> Iterator[None]:
+def command_origin(name: str) -> Iterator[None]:
     """Keep a command's name as the current one for the time of the block."""
     token = current_command.set(name)
     try:

@@ -11,17 +11,21 @@ from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner, owner_of
 
 
-def whose(*names: str) -> Owner | None:
+def find_owner(*names: str) -> Owner | None:
     """Return the owner of something by its names, the most telling first; None where none is configured."""
     return owner_of(filter(None, names), settings.FENCELINE.owners)
 
 
 def of_transaction(transactional_id: str) -> Owner | None:
     """Return the owner of a transactional id, by itself or by its application; None without an id."""
-    return whose(transactional_id, application_of(transactional_id).application) if transactional_id else None
+    return (
+        find_owner(transactional_id, application_of(transactional_id).application)
+        if transactional_id
+        else None
+    )
 
 
-def split(name: str) -> tuple[str, int] | None:
+def split_partition(name: str) -> tuple[str, int] | None:
     """Return topic and number of `topic-number`, None where it is none."""
     topic, dash, number = name.rpartition("-")
     return (topic, int(number)) if topic and dash and number.isascii() and number.isdigit() else None
@@ -34,7 +38,7 @@ def of_finding(row: FindingRecord) -> Owner | None:
 
 def of_query(row: Query) -> Owner | None:
     """Return the owner of a streaming query, by its name, the prefix of its sink's ids, or its own id."""
-    return whose(row.name, row.prefix, row.ident)
+    return find_owner(row.name, row.prefix, row.ident)
 
 
 def of_findings(rows: Sequence[FindingRecord]) -> Mapping[int, Owner | None]:
@@ -63,6 +67,6 @@ def _of_subject(subject: str) -> Owner | None:
     kind, _, name = subject.partition(":")
     if kind == "transaction":
         return of_transaction(name)
-    if kind == "partition" and (at := split(name)):
-        return whose(name, at[0])
-    return whose(name) if kind in ("group", "application") else None
+    if kind == "partition" and (at := split_partition(name)):
+        return find_owner(name, at[0])
+    return find_owner(name) if kind in ("group", "application") else None

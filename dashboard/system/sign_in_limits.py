@@ -90,7 +90,7 @@ _waiting_guard = threading.Lock()
 
 
 @contextmanager
-def turn(address: str | None) -> Iterator[None]:
+def password_turn(address: str | None) -> Iterator[None]:
     """Wait until a password may be checked, for the time of the block; raises `SignInBusy`."""
     with _waiting_guard:
         if _waiting[address] >= MOST_WAITING:

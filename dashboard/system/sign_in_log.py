@@ -73,7 +73,7 @@ def _subject(user: AbstractBaseUser | None) -> AuditedSubject:
 
 def _record(event: Event, request: HttpRequest, subject: AuditedSubject, *, is_bounded: bool = False) -> None:
     """Save an audit row; a database that cannot be written keeps nobody from signing in or out."""
-    row = audit.entry(event, subject, by=audit.origin(request))
+    row = audit.audit_entry(event, subject, by=audit.change_origin(request))
     try:
         with transaction.atomic():
             _count(row) if is_bounded else row.save()
@@ -87,7 +87,7 @@ def _count(row: AuditEntry) -> None:
     if _raise_count(recent, row):
         return
     if recent.count() >= MOST_ROWS:
-        row = audit.entry(Event(row.event), _NOBODY, by=Origin("", Via.PAGE, None))
+        row = audit.audit_entry(Event(row.event), _NOBODY, by=Origin("", Via.PAGE, None))
         if _raise_count(recent, row):
             return
     row.save()

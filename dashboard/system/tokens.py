@@ -23,7 +23,7 @@ class TokenRefused(Exception):
     """No token that may be used now; the text is a sentence that gives the reason."""
 
 
-def digest(token: str) -> str:
+def token_digest(token: str) -> str:
     """Return what is kept of a token: its SHA-256, in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
@@ -38,7 +38,7 @@ def bearer_token(request: HttpRequest) -> Token:
 
 def usable_token(token: str) -> Token:
     """Return a token's row, of whatever role, and note its use; raises `TokenRefused`."""
-    row, now = Token.objects.filter(digest=digest(token)).first(), timezone.now()
+    row, now = Token.objects.filter(digest=token_digest(token)).first(), timezone.now()
     if row is None:
         raise TokenRefused("No such token is known.")
     if row.revoked_at is not None:

@@ -11,7 +11,7 @@ from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from dashboard.runtime import leases, loop
 from dashboard.streaming import checkpoint_store
-from dashboard.tasks.slice import POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from dashboard.tasks.slice import POLL_TTL, POLLERS, RETRY_S, goes_on, report_failure, wait_leased
 
 #: What was read of each cluster's checkpoints, from slice to slice.
 _collectors: dict[str, CheckpointsCollector] = {}
@@ -19,40 +19,42 @@ _collectors: dict[str, CheckpointsCollector] = {}
 
 def start() -> None:
     """Send a first slice where nobody looks at the checkpoints that are configured."""
-    for cluster in leases.unheld(checkpoint_store.NAME):
+    for cluster in leases.unheld_clusters(checkpoint_store.NAME):
         if _roots(cluster):
-            checkpoints.apply_async((cluster, None), queue=POLLERS, expires=loop.SLICE_S)
+            poll_checkpoints.apply_async((cluster, None), queue=POLLERS, expires=loop.SLICE_S)
 
 
 @shared_task(name="collectors.checkpoints")
-def checkpoints(cluster: str, previous: int | None = None) -> None:
+def poll_checkpoints(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's checkpoints for one slice; `previous`: the last slice's token."""
     if _roots(cluster):
-        loop.run(
-            checkpoints,
+        loop.run_slice(
+            poll_checkpoints,
             cluster,
             checkpoint_store.NAME,
-            look,
+            poll_until,
             queue=POLLERS,
             previous=previous,
             ttl=POLL_TTL,
         )
 
 
-def look(lease: leases.Lease, end: float) -> None:
+def poll_until(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     while goes_on(end):
         collector = _collectors.get(lease.cluster) or _begin(lease)
-        wait(lease, collector.wait_s(), end)
+        wait_leased(lease, collector.wait_s(), end)
         if not goes_on(end):
             return
-        found = collector.look(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
+        found = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
         if found.blind:
-            report(lease, found.blind)
-            wait(lease, RETRY_S, end)
+            report_failure(lease, found.blind)
+            wait_leased(lease, RETRY_S, end)
             continue
-        checkpoint_store.save(lease, found.looks, found.gone, gaps=found.gaps, now_ms=loop.now_ms())
-        collector.saved()
+        checkpoint_store.save_checkpoints(
+            lease, found.looks, found.gone, gaps=found.gaps, now_ms=loop.now_ms()
+        )
+        collector.mark_saved()
 
 
 def _begin(lease: leases.Lease) -> CheckpointsCollector:

@@ -24,19 +24,19 @@ class _ConsumerOffsets:
     flush_s = 0.5
     save_at_once = 10_000
 
-    def open(self, cluster: str, shard: int) -> Tail:
+    def open_tail(self, cluster: str, shard: int) -> Tail:
         # What is not committed, or never will be, must not be shown as if it were.
         properties = settings.FENCELINE.clusters[cluster].properties
         return Tail(properties, shard, settings.SHARDS, topic=self.name, committed=True)
 
-    def save(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def save_batch(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
         now_ms = loop.now_ms()
         held = _held_back(lease, tail, now_ms)
         topic_id = tail.topic_id if tail else ""
-        commit_store.save(lease, look, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
+        commit_store.save_commits(lease, look, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
 
-    def forget(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
-        commit_store.forget(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
+    def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
+        commit_store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
 
 
 def offsets_name(shard: int) -> str:
@@ -52,27 +52,29 @@ def offsets_queue(shard: int) -> str:
 def start() -> None:
     """Send a first slice for every tail that nobody runs."""
     for shard in range(settings.SHARDS):
-        loop.start_missing(offsets, offsets_name(shard), offsets_queue(shard), shard)
+        loop.start_missing(tail_offsets, offsets_name(shard), offsets_queue(shard), shard)
 
 
 @shared_task(name="collectors.offsets")
-def offsets(cluster: str, previous: int | None = None, shard: int = 0) -> None:
+def tail_offsets(cluster: str, previous: int | None = None, shard: int = 0) -> None:
     """Read one slice of a shard of a cluster's `__consumer_offsets`; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters and shard < settings.SHARDS:
         queue = offsets_queue(shard)
-        loop.run(offsets, cluster, offsets_name(shard), read, shard, queue=queue, previous=previous)
+        loop.run_slice(
+            tail_offsets, cluster, offsets_name(shard), read_until, shard, queue=queue, previous=previous
+        )
 
 
-def read(lease: leases.Lease, end: float) -> None:
+def read_until(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    tail_loop.read(_ConsumerOffsets(), lease, end)
+    tail_loop.read_topic(_ConsumerOffsets(), lease, end)
 
 
 def _held_back(lease: leases.Lease, tail: Tail | None, now_ms: int) -> dict[int, int]:
     """Return the partitions that stand at one last stable offset for long, by since when."""
     before = _held.get((lease.cluster, lease.shard), {})
     found = {}
-    for partition, stable in (tail.held_back() if tail else {}).items():
+    for partition, stable in (tail.unstable_offsets() if tail else {}).items():
         offset, since_ms = before.get(partition, (stable, now_ms))
         found[partition] = stable, since_ms if offset == stable else now_ms
     _held[lease.cluster, lease.shard] = found

@@ -11,7 +11,7 @@ from collectors.kafka.partitions import Watcher
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
-from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report, wait
+from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report_failure, wait_leased
 from dashboard.tasks.tails import tail_name
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
@@ -28,17 +28,25 @@ _watchers: dict[str, tuple[Watcher, int]] = {}
 def start() -> None:
     """Send a first slice where nobody looks at partitions, unless the limits turn that off."""
     if settings.FENCELINE.limits.partitions_every_s:
-        loop.start_missing(watch, partition_store.NAME, POLLERS)
+        loop.start_missing(poll_partitions, partition_store.NAME, POLLERS)
 
 
 @shared_task(name="collectors.partitions")
-def watch(cluster: str, previous: int | None = None) -> None:
+def poll_partitions(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's partitions for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:
-        loop.run(watch, cluster, partition_store.NAME, follow, queue=POLLERS, previous=previous, ttl=POLL_TTL)
+        loop.run_slice(
+            poll_partitions,
+            cluster,
+            partition_store.NAME,
+            poll_until,
+            queue=POLLERS,
+            previous=previous,
+            ttl=POLL_TTL,
+        )
 
 
-def follow(lease: Lease, end: float) -> None:
+def poll_until(lease: Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
@@ -46,22 +54,22 @@ def follow(lease: Lease, end: float) -> None:
     while goes_on(end):
         try:
             watcher = _watcher(lease, ours)
-            wait(lease, watcher.wait_s(), end)
+            wait_leased(lease, watcher.wait_s(), end)
             if goes_on(end):
                 _look(lease, watcher, ours)
         except (CannotAdminister, CannotTranslate) as blind:
-            report(lease, str(blind))
-            cool(lease.cluster)
-            wait(lease, RETRY_S, end)
+            report_failure(lease, str(blind))
+            disconnect(lease.cluster)
+            wait_leased(lease, RETRY_S, end)
 
 
 def _look(lease: Lease, watcher: Watcher, ours: partition_store.PartitionRows) -> None:
     ours.now_ms = loop.now_ms()
     try:
-        partition_store.save(lease, watcher.look(ours.now_ms, ours), now_ms=loop.now_ms())
+        partition_store.save_partitions(lease, watcher.poll(ours.now_ms, ours), now_ms=loop.now_ms())
     except BaseException:
         # It remembers what it saw, and that was not saved.
-        cool(lease.cluster)
+        disconnect(lease.cluster)
         raise
 
 
@@ -71,7 +79,7 @@ def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> Watcher:
     if watcher is not None and lease.token - token in (0, 1):
         _watchers[lease.cluster] = watcher, lease.token
         return watcher
-    cool(lease.cluster)
+    disconnect(lease.cluster)
     properties = settings.FENCELINE.clusters[lease.cluster].properties
     reads = KafkaPythonReads(properties, ANSWER_S)
     limits = settings.FENCELINE.limits
@@ -86,7 +94,7 @@ def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> Watcher:
     return made
 
 
-def cool(cluster: str) -> None:
+def disconnect(cluster: str) -> None:
     """Close the connections to a cluster and forget what was seen: the next look starts from the rows."""
     watcher, _ = _watchers.pop(cluster, (None, 0))
     if watcher is not None:
@@ -94,7 +102,7 @@ def cool(cluster: str) -> None:
 
 
 @shared_task(name="collectors.look_at_replicas")
-def look_at_replicas(cluster: str, topic: str, partition: int) -> None:
+def poll_replicas(cluster: str, topic: str, partition: int) -> None:
     """Ask every replica of a partition who writes to it, and save what each says."""
     if cluster not in settings.FENCELINE.clusters:
         return
@@ -106,7 +114,11 @@ def look_at_replicas(cluster: str, topic: str, partition: int) -> None:
         finally:
             reads.close()
     except (CannotAdminister, CannotTranslate) as blind:
-        said, leader, ids = dict.fromkeys(partition_store.replicas(cluster, where), str(blind)), None, {}
+        said, leader, ids = (
+            dict.fromkeys(partition_store.replica_brokers(cluster, where), str(blind)),
+            None,
+            {},
+        )
     partition_store.save_replicas(cluster, where, said, leader=leader, ids=ids, now_ms=loop.now_ms())
 
 
@@ -114,10 +126,10 @@ def _ask_replicas(
     reads: ClusterReads, where: TopicPartition
 ) -> tuple[Mapping[int, Sequence[ProducerState] | str], int | None, Mapping[int, str]]:
     """Return what each replica says, who leads, and the ids of producers as far as they can be known."""
-    found = reads.topology([where.topic]).partitions.get(where)
+    found = reads.describe_topology([where.topic]).partitions.get(where)
     said: dict[int, Sequence[ProducerState] | str] = {}
     for broker in found.replicas if found else ():
-        answer = reads.producers([where], broker)[where]
+        answer = reads.describe_producers([where], broker)[where]
         said[broker] = answer.reason if isinstance(answer, Unseen) else answer
     producer_ids = {each.producer_id for told in said.values() if not isinstance(told, str) for each in told}
     try:

@@ -14,9 +14,18 @@ from dashboard.models import Recovery
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import store as recovery_store
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, Warm, goes_on, report, wait
+from dashboard.tasks.slice import (
+    ANSWER_S,
+    POLL_TTL,
+    POLLERS,
+    RETRY_S,
+    Warm,
+    goes_on,
+    report_failure,
+    wait_leased,
+)
 from fenceline.facts import TopicPartition, TransitionKind
-from fenceline.recoveries import LostRecords, TopicNow, deletion, same_topic
+from fenceline.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
 from transaction_admin.api import CannotAdminister
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
@@ -34,25 +43,31 @@ _topics: defaultdict[str, Topics] = defaultdict(Topics)
 
 def start() -> None:
     """Send a first slice where nobody follows episodes."""
-    loop.start_missing(recover, recovery_store.NAME, POLLERS)
+    loop.start_missing(follow_recoveries, recovery_store.NAME, POLLERS)
 
 
 @shared_task(name="collectors.recoveries")
-def recover(cluster: str, previous: int | None = None) -> None:
+def follow_recoveries(cluster: str, previous: int | None = None) -> None:
     """Follow a cluster's episodes for one slice; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters:
-        loop.run(
-            recover, cluster, recovery_store.NAME, follow, queue=POLLERS, previous=previous, ttl=POLL_TTL
+        loop.run_slice(
+            follow_recoveries,
+            cluster,
+            recovery_store.NAME,
+            follow_until,
+            queue=POLLERS,
+            previous=previous,
+            ttl=POLL_TTL,
         )
 
 
-def follow(lease: leases.Lease, end: float) -> None:
+def follow_until(lease: leases.Lease, end: float) -> None:
     """Open, search and follow as the holder of `lease` until `time.monotonic()` passes `end`."""
     topics_at = 0.0
     while goes_on(end):
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
-        recovery_store.tick(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
+        recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
         try:
             for row in recovery_store.waiting_for_a_search(lease):
                 if not goes_on(end):
@@ -64,10 +79,10 @@ def follow(lease: leases.Lease, end: float) -> None:
                 topics_at = began + _TOPICS_S
             collector_store.clear_error(lease, loop.now_ms())
         except (CannotAdminister, CannotTranslate) as blind:
-            report(lease, str(blind))
-            _reads.cool(lease.cluster)
-            wait(lease, RETRY_S, end)
-        wait(lease, max(0.0, _TICK_S - (time.monotonic() - began)), end)
+            report_failure(lease, str(blind))
+            _reads.discard(lease.cluster)
+            wait_leased(lease, RETRY_S, end)
+        wait_leased(lease, max(0.0, _TICK_S - (time.monotonic() - began)), end)
 
 
 def check_topics(lease: leases.Lease) -> None:
@@ -76,10 +91,10 @@ def check_topics(lease: leases.Lease) -> None:
     if not waiting:
         return
     names = {name for _, some in waiting.values() for name in some}
-    now = _topics[lease.cluster].ask(_reads.of(lease.cluster), names, loop.now_ms())
+    now = _topics[lease.cluster].fetch_topics(_reads.get_or_make(lease.cluster), names, loop.now_ms())
     for row, some in waiting.values():
-        known = recovery_evidence.topics(row)
-        notes = {name: deletion(known[name], now[name]) for name in some & now.keys()}
+        known = recovery_evidence.written_topics(row)
+        notes = {name: deletion_reason(known[name], now[name]) for name in some & now.keys()}
         if any(notes.values()):
             recovery_store.save_deleted(lease, row, {name: note for name, note in notes.items() if note})
 
@@ -92,12 +107,12 @@ def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
     wrote = recovery_evidence.wrote_to(row)
     if not wrote:
         return []
-    reads = _reads.of(cluster)
+    reads = _reads.get_or_make(cluster)
     alone = TransitionKind(row.cause) in _ALONE
     who = row.producer_id, row.producer_epoch
-    starts = recovery_evidence.starts(row).items()
+    starts = recovery_evidence.search_starts(row).items()
     found = {where: find_lost(reads, Search(where, start, *who, alone)) for where, start in starts}
-    now = _topics[cluster].ask(reads, {where.topic for where in wrote}, loop.now_ms())
+    now = _topics[cluster].fetch_topics(reads, {where.topic for where in wrote}, loop.now_ms())
     if any(where.topic not in now for where in wrote):
         return None
     return list(_judged(row, wrote, found, now))
@@ -109,10 +124,10 @@ def _judged(
     found: Mapping[TopicPartition, LostRecords],
     now: Mapping[str, TopicNow],
 ) -> Iterator[LostRecords]:
-    known, pins = recovery_evidence.topics(row), recovery_evidence.pins(row)
+    known, pins = recovery_evidence.written_topics(row), recovery_evidence.held_offsets(row)
     for where in wrote:
         topic = known[where.topic]
-        if note := deletion(topic, now[where.topic]):
+        if note := deletion_reason(topic, now[where.topic]):
             yield LostRecords(*where, pins.get(where), None, None, False, note, deleted=True)
         elif where in found:
             yield same_topic(found[where], topic, now[where.topic])

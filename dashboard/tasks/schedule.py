@@ -30,7 +30,7 @@ _readers: dict[str, SnapshotReader] = {}
 @shared_task(name="dashboard.start_missing")
 def start_missing() -> None:
     """Send who judges, alerts, prunes, sends and follows actions for every cluster that has none."""
-    loop.start_missing(judge_cluster, evaluate_rules.NAME, QUEUE)
+    loop.start_missing(evaluate_cluster, evaluate_rules.NAME, QUEUE)
     loop.start_missing(alert_cluster, evaluate_alerts.NAME, QUEUE)
     loop.start_missing(prune_cluster, retention.NAME, QUEUE)
     loop.start_missing(send_deliveries, collector_names.DELIVERIES, QUEUE)
@@ -38,31 +38,31 @@ def start_missing() -> None:
 
 
 @shared_task(name="dashboard.judge")
-def judge_cluster(cluster: str, previous: int | None = None) -> None:
+def evaluate_cluster(cluster: str, previous: int | None = None) -> None:
     """Judge a cluster each second, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        loop.run(judge_cluster, cluster, evaluate_rules.NAME, _tick, queue=QUEUE, previous=previous)
+        loop.run_slice(evaluate_cluster, cluster, evaluate_rules.NAME, _tick, queue=QUEUE, previous=previous)
 
 
 @shared_task(name="dashboard.alert")
 def alert_cluster(cluster: str, previous: int | None = None) -> None:
     """Turn a cluster's findings into alerts and messages each second, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        loop.run(alert_cluster, cluster, evaluate_alerts.NAME, _alert, queue=QUEUE, previous=previous)
+        loop.run_slice(alert_cluster, cluster, evaluate_alerts.NAME, _alert, queue=QUEUE, previous=previous)
 
 
 @shared_task(name="dashboard.prune")
 def prune_cluster(cluster: str, previous: int | None = None) -> None:
     """Delete a cluster's outdated rows, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        loop.run(prune_cluster, cluster, retention.NAME, _prune, queue=QUEUE, previous=previous)
+        loop.run_slice(prune_cluster, cluster, retention.NAME, _prune, queue=QUEUE, previous=previous)
 
 
 @shared_task(name="dashboard.deliver")
 def send_deliveries(cluster: str, previous: int | None = None) -> None:
     """Send what is due to channels, for one slice; whichever cluster it is of."""
     if cluster in settings.FENCELINE.clusters:
-        loop.run(
+        loop.run_slice(
             send_deliveries, cluster, collector_names.DELIVERIES, _deliver, queue=QUEUE, previous=previous
         )
 
@@ -70,14 +70,14 @@ def send_deliveries(cluster: str, previous: int | None = None) -> None:
 @shared_task(name=execute.TASK)
 def execute_action(number: int, token: str) -> None:
     """Execute a confirmed plan, once: a message that comes again does nothing."""
-    execute.run(number, token)
+    execute.run_action(number, token)
 
 
 @shared_task(name="dashboard.follow_actions")
 def follow_actions(cluster: str, previous: int | None = None) -> None:
     """Follow a cluster's actions each second, and settle what dead workers left, for one slice."""
     if cluster in settings.FENCELINE.clusters:
-        loop.run(
+        loop.run_slice(
             follow_actions,
             cluster,
             recover_workers.NAME,
@@ -90,45 +90,45 @@ def follow_actions(cluster: str, previous: int | None = None) -> None:
 
 def _follow(lease: leases.Lease, end: float) -> None:
     try:
-        while time.monotonic() < end and not loop.stopping.is_set():
+        while time.monotonic() < end and not loop.stop_requested.is_set():
             began = time.monotonic()
-            recover_workers.tick(lease, now_ms=loop.now_ms())
-            loop.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
+            recover_workers.follow_actions(lease, now_ms=loop.now_ms())
+            loop.stop_requested.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
     finally:
-        recover_workers.rest(lease.cluster)
+        recover_workers.close_connections(lease.cluster)
 
 
 def _deliver(lease: leases.Lease, end: float) -> None:
     sender = _senders.setdefault(lease.cluster, deliver.Sender())
     renewed = 0.0
-    while time.monotonic() < end and not loop.stopping.is_set():
+    while time.monotonic() < end and not loop.stop_requested.is_set():
         if time.monotonic() > renewed + _LOOK_S:
             leases.renew(lease, seen_through_ms=loop.now_ms())
             renewed = time.monotonic()
         if sender.start_due():
             sender.wait(_LOOK_S)
         else:
-            loop.stopping.wait(_LOOK_S)
-    if loop.stopping.is_set():
+            loop.stop_requested.wait(_LOOK_S)
+    if loop.stop_requested.is_set():
         _senders.pop(lease.cluster, sender).close()
 
 
 def _prune(lease: leases.Lease, end: float) -> None:
-    while time.monotonic() < end and not loop.stopping.is_set():
+    while time.monotonic() < end and not loop.stop_requested.is_set():
         pruned = retention.prune(lease, settings.FENCELINE.retention, now_ms=loop.now_ms())
-        loop.stopping.wait(_BETWEEN_PORTIONS_S if pruned else _IDLE_S)
+        loop.stop_requested.wait(_BETWEEN_PORTIONS_S if pruned else _IDLE_S)
 
 
 def _alert(lease: leases.Lease, end: float) -> None:
-    while time.monotonic() < end and not loop.stopping.is_set():
+    while time.monotonic() < end and not loop.stop_requested.is_set():
         began = time.monotonic()
-        evaluate_alerts.tick(lease, now_ms=loop.now_ms())
-        loop.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
+        evaluate_alerts.evaluate_alerts(lease, now_ms=loop.now_ms())
+        loop.stop_requested.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
 
 
 def _tick(lease: leases.Lease, end: float) -> None:
     reader = _readers.setdefault(lease.cluster, SnapshotReader(lease.cluster))
-    while time.monotonic() < end and not loop.stopping.is_set():
+    while time.monotonic() < end and not loop.stop_requested.is_set():
         began = time.monotonic()
-        evaluate_rules.tick(lease, reader, now_ms=loop.now_ms())
-        loop.stopping.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
+        evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms())
+        loop.stop_requested.wait(max(0.0, _TICK_S - (time.monotonic() - began)))

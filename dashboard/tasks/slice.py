@@ -45,13 +45,13 @@ class Warm(Generic[T]):
         self._make = make
         self._made: dict[str, T] = {}
 
-    def of(self, cluster: str) -> T:
+    def get_or_make(self, cluster: str) -> T:
         """Return the cluster's own, made at the first call; raises what `make` raises."""
         if cluster not in self._made:
             self._made[cluster] = self._make(settings.FENCELINE.clusters[cluster].properties)
         return self._made[cluster]
 
-    def cool(self, cluster: str) -> None:
+    def discard(self, cluster: str) -> None:
         """Close the cluster's own: the next call makes another one."""
         made = self._made.pop(cluster, None)
         if made is not None:
@@ -60,17 +60,17 @@ class Warm(Generic[T]):
 
 def goes_on(end: float) -> bool:
     """Whether there is time left before `time.monotonic()` passes `end`, and nobody asked to stop."""
-    return time.monotonic() < end and not loop.stopping.is_set()
+    return time.monotonic() < end and not loop.stop_requested.is_set()
 
 
-def wait(lease: leases.Lease, seconds: float, end: float) -> None:
+def wait_leased(lease: leases.Lease, seconds: float, end: float) -> None:
     """Wait, no longer than to `end`, and keep the lease meanwhile."""
     until = min(end, time.monotonic() + seconds)
-    while (left := until - time.monotonic()) > 0 and not loop.stopping.wait(min(left, HEARTBEAT_S)):
+    while (left := until - time.monotonic()) > 0 and not loop.stop_requested.wait(min(left, HEARTBEAT_S)):
         leases.renew(lease)
 
 
-def report(lease: leases.Lease, reason: str) -> None:
+def report_failure(lease: leases.Lease, reason: str) -> None:
     """Save why a collector cannot see; log it when it is news."""
     if collector_store.save_trouble(lease, reason, now_ms=loop.now_ms()):
         log.error("%s/%s: %s", lease.cluster, lease.name, reason)

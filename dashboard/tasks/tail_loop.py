@@ -16,7 +16,7 @@ from django.conf import settings
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report
+from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report_failure
 from fenceline.facts import TailBatch
 
 log = logging.getLogger(__name__)
@@ -42,17 +42,17 @@ class TailedTopic(Protocol):
     def save_at_once(self) -> int:
         """How many keys one save writes, so that no other writer waits for long (about 100 ms)."""
 
-    def open(self, cluster: str, shard: int) -> Tail:
+    def open_tail(self, cluster: str, shard: int) -> Tail:
         """Make a tail that stands nowhere yet."""
 
-    def save(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def save_batch(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
         """Save a look and its positions; without a tail, one at a topic that does not exist."""
 
-    def forget(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
+    def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         """Drop what is known from a topic that is not the one which was read before."""
 
 
-def read(topic: TailedTopic, lease: leases.Lease, end: float) -> None:
+def read_topic(topic: TailedTopic, lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     reader = _Reader(topic, lease, end)
     while goes_on(end):
@@ -84,36 +84,36 @@ class _Reader:
             self._start_again(str(replaced))
 
     def _step(self, tail: Tail) -> None:
-        look = tail.look(self._topic.flush_s)
+        look = tail.poll(self._topic.flush_s)
         elapsed = time.monotonic() - self._saved_at
         if look.moves or look.seen_through_ms is not None or elapsed > HEARTBEAT_S:
             rate = look.count / max(elapsed, self._topic.flush_s)
-            for part in look.parted(self._topic.save_at_once):
+            for part in look.split_by_keys(self._topic.save_at_once):
                 self._save(part, tail, rate)
-                tail.saved(part)
+                tail.mark_saved(part)
 
     def _save(self, look: TailBatch, tail: Tail | None, rate: float) -> None:
-        self._topic.save(self._lease, look, tail, rate=rate)
+        self._topic.save_batch(self._lease, look, tail, rate=rate)
         self._saved_at = time.monotonic()
-        loop.stopping.wait(_YIELD_S)
+        loop.stop_requested.wait(_YIELD_S)
 
     def _trouble(self, reason: str) -> None:
-        report(self._lease, reason)
+        report_failure(self._lease, reason)
         _cool(self._topic, self._lease)
-        loop.stopping.wait(RETRY_S)
+        loop.stop_requested.wait(RETRY_S)
 
     def _nothing_yet(self) -> None:
         """Report a cluster that never had the topic as seen; a topic that went away as gone."""
-        if collector_store.positions(self._lease.cluster, self._topic.name)[1]:
+        if collector_store.saved_positions(self._lease.cluster, self._topic.name)[1]:
             self._start_again(f"{self._topic.name} was deleted")
         self._save(TailBatch(records={}, moves=(), seen_through_ms=loop.now_ms(), behind=0), None, 0.0)
-        loop.stopping.wait(RETRY_S)
+        loop.stop_requested.wait(RETRY_S)
 
     def _start_again(self, reason: str) -> None:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
-        topic_id = collector_store.positions(self._lease.cluster, self._topic.name)[0]
+        topic_id = collector_store.saved_positions(self._lease.cluster, self._topic.name)[0]
         _cool(self._topic, self._lease)
-        self._topic.forget(self._lease, reason, topic_id=topic_id)
+        self._topic.forget_topic(self._lease, reason, topic_id=topic_id)
 
 
 def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
@@ -121,12 +121,12 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
     which = lease.cluster, topic.name, lease.shard
     if which not in _tails:
         _spare_the_collector()
-        _tails[which] = topic.open(lease.cluster, lease.shard)
-    topic_id, positions = collector_store.positions(
+        _tails[which] = topic.open_tail(lease.cluster, lease.shard)
+    topic_id, positions = collector_store.saved_positions(
         lease.cluster, topic.name, shard=lease.shard, shards=settings.SHARDS
     )
-    if _tails[which].at(topic_id, positions):
-        _tails[which].confirm(topic_id)
+    if _tails[which].is_at(topic_id, positions):
+        _tails[which].confirm_partitions(topic_id)
     else:
         _tails[which].seek(topic_id, positions)
     return _tails[which]

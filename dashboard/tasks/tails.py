@@ -17,15 +17,15 @@ class _TransactionState:
     flush_s = 0.15
     save_at_once = 6_000
 
-    def open(self, cluster: str, shard: int) -> Tail:
+    def open_tail(self, cluster: str, shard: int) -> Tail:
         return Tail(settings.FENCELINE.clusters[cluster].properties, shard, settings.SHARDS)
 
-    def save(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def save_batch(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
         topic_id = tail.topic_id if tail else ""
-        store.save_look(lease, look, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
+        store.save_batch(lease, look, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
 
-    def forget(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
-        store.forget(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
+    def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
+        store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
 
 
 def tail_name(shard: int) -> str:
@@ -41,17 +41,19 @@ def tail_queue(shard: int) -> str:
 def start() -> None:
     """Send a first slice for every tail that nobody runs."""
     for shard in range(settings.SHARDS):
-        loop.start_missing(tail, tail_name(shard), tail_queue(shard), shard)
+        loop.start_missing(tail_transactions, tail_name(shard), tail_queue(shard), shard)
 
 
 @shared_task(name="collectors.tail")
-def tail(cluster: str, previous: int | None = None, shard: int = 0) -> None:
+def tail_transactions(cluster: str, previous: int | None = None, shard: int = 0) -> None:
     """Read one slice of a shard of a cluster's `__transaction_state`; `previous`: the last slice's token."""
     if cluster in settings.FENCELINE.clusters and shard < settings.SHARDS:
         queue = tail_queue(shard)
-        loop.run(tail, cluster, tail_name(shard), read, shard, queue=queue, previous=previous)
+        loop.run_slice(
+            tail_transactions, cluster, tail_name(shard), read_until, shard, queue=queue, previous=previous
+        )
 
 
-def read(lease: leases.Lease, end: float) -> None:
+def read_until(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    tail_loop.read(_TransactionState(), lease, end)
+    tail_loop.read_topic(_TransactionState(), lease, end)

@@ -1,9 +1,9 @@
 """Which transitions our actions caused, as rows: what actions had written, and what follows from it.
 
-The tail may read a record before its action's result is stored, or after it. In the first case `save` revises
-the rows, in the second the tail's own fold attributes them (`fenceline.kafka.attributions`); both read alike
-then. Both hold the lock on the cluster's row, and a tail that has folded without a record that is stored by
-then folds again (`dashboard.transactions.store`).
+The tail may read a record before its action's result is stored, or after it. In the first case
+`save_attributions` revises the rows, in the second the tail's own fold attributes them
+(`fenceline.kafka.attributions`); both read alike then. Both hold the lock on the cluster's row, and a tail
+that has folded without a record that is stored by then folds again (`dashboard.transactions.store`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _MINUTE_MS = 60_000
 _MOST_TRANSITIONS = 100
 
 
-def newest(cluster_id: int) -> int:
+def newest_record(cluster_id: int) -> int:
     """The number of the newest record of an action, 0 before the first."""
     found = ActionRecord.objects.filter(cluster_id=cluster_id).order_by("-pk").values_list("pk", flat=True)
     return found.first() or 0
 
 
-def causes(cluster_id: int) -> Mapping[bytes, CausesByRecord]:
+def action_causes(cluster_id: int) -> Mapping[bytes, CausesByRecord]:
     """What the actions on a cluster had written, by the keys of transactional ids."""
     return _by_key(ActionRecord.objects.filter(cluster_id=cluster_id))
 
@@ -55,7 +55,7 @@ def _by_key(records: QuerySet[ActionRecord]) -> Mapping[bytes, CausesByRecord]:
     return by_key
 
 
-def name(action: Action | None) -> str:
+def action_words(action: Action | None) -> str:
     """Return an action in words for the evidence of what it caused, "" for none."""
     return "" if action is None else f"{action.executed_by}, action {action.pk}"
 
@@ -80,12 +80,12 @@ class WrittenRecord(NamedTuple):
     fence: bool
 
 
-def save(action: Action, records: Sequence[WrittenRecord], *, rev: int, now_ms: int) -> None:
+def save_attributions(action: Action, records: Sequence[WrittenRecord], *, rev: int, now_ms: int) -> None:
     """Keep what an action had written, and attribute what was derived of it before.
 
     Call it in a transaction that holds the cluster's row (`dashboard.runtime.write_transactions`).
     """
-    keyed = [(transactional_ids.key_of(text.unescape(each.transactional_id)), each) for each in records]
+    keyed = [(transactional_ids.key_of(text.unescape_text(each.transactional_id)), each) for each in records]
     made = [
         ActionRecord(cluster_id=action.cluster_id, action=action, key=key, **_columns(each))
         for key, each in keyed
@@ -112,10 +112,12 @@ def _revise_recent(cluster_id: int, key: bytes, known: CausesByRecord) -> None:
     if row is None:
         return
     # The partition is not part of what is packed.
-    before = transition_ring.unpack(bytes(row.packed), 0)
+    before = transition_ring.unpack_ring(bytes(row.packed), 0)
     changes = {was.offset: now for was, now in attribute_past(before, known)}
     after = [changes.get(each.offset, each) for each in before]
-    packed = transition_ring.pack([transition_ring.entry(each) for each in after if each is not None])
+    packed = transition_ring.pack_ring(
+        [transition_ring.pack_entry(each) for each in after if each is not None]
+    )
     if packed != bytes(row.packed):
         row.packed = packed
         row.save(update_fields=["packed"])
@@ -153,7 +155,7 @@ def _recount(found: Sequence[TransitionRecord], changes: Changes) -> None:
     for was, now in changes:
         if now is None or now.kind is not was.kind:
             tally = tallies[application, was.at_ms - was.at_ms % _MINUTE_MS]
-            tally.count(was.kind, -1)
+            tally.count_transition(was.kind, -1)
             if now is not None:
-                tally.count(now.kind)
+                tally.count_transition(now.kind)
     transaction_sql.add_tallies(found[0].cluster_id, 0, tallies)

@@ -37,7 +37,7 @@ class Epochs:
         self._cluster_id = cluster_id
         self._ids: dict[str, _Followed] = {}
 
-    def burns(self, now_ms: int, limits: Limits) -> Mapping[str, Burn]:
+    def fastest_burns(self, now_ms: int, limits: Limits) -> Mapping[str, Burn]:
         """Return the fastest id of each application, by what was met before and what is met now."""
         for name, application, producer_id, epoch in self._met():
             before = self._ids.get(name)

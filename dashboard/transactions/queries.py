@@ -124,7 +124,7 @@ class WalkStep:
     next: Place | None
 
 
-def transactions(
+def transaction_page(
     wanted: SortedTransactions, *, now_ms: int, page: int = 1, size: int = 50
 ) -> TransactionPage:
     """Return one page of the transactions that `wanted` describes, and how many there are in all."""
@@ -142,7 +142,7 @@ def transactions(
     return TransactionPage(_rows(list(keys)), total, whole, number, size)
 
 
-def after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int) -> WalkStep:
+def transactions_after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int) -> WalkStep:
     """Return the next ids that `wanted` describes: as first seen, those of one application by cluster and id.
 
     Nothing is counted, and what a step passes by is not passed by again: a program walks through them all.
@@ -156,7 +156,9 @@ def after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int)
     return WalkStep(found, places[limit - 1] if len(places) > limit else None)
 
 
-def sizes(cluster: str, applications: Sequence[str]) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def application_sizes(
+    cluster: str, applications: Sequence[str]
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return how many ids applications have, and how many of them are open.
 
     All are counted in the index of applications; open ones along their own, which is short: in the other the
@@ -173,7 +175,7 @@ def _in_application(wanted: TransactionCriteria, place: Place, most: int, now_ms
     """Return the places of the next ids of an application, cluster by cluster along the index of names."""
     found: list[Place] = []
     at, name, pk = place
-    for cluster in sorted(visibility.clusters(), key=lambda row: row.name):
+    for cluster in sorted(visibility.configured_clusters(), key=lambda row: row.name):
         if cluster.name < at or wanted.cluster not in ("", cluster.name):
             continue
         matching, by = _named(wanted, cluster.pk, now_ms)
@@ -222,7 +224,9 @@ def _all(wanted: TransactionCriteria) -> QuerySet[Transaction]:
 
 
 def _clusters(wanted: TransactionCriteria) -> Sequence[int]:
-    return [row.pk for row in visibility.clusters() if not wanted.cluster or row.name == wanted.cluster]
+    return [
+        row.pk for row in visibility.configured_clusters() if not wanted.cluster or row.name == wanted.cluster
+    ]
 
 
 def _filtered(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: int) -> QuerySet[Transaction]:
@@ -374,7 +378,7 @@ def state_counts(cluster: str = "") -> dict[str, int]:
     return {state.value: max(0, counted.get(state.value, 0)) for state in TransactionState}
 
 
-def transaction(cluster: str, name: str) -> Transaction | None:
+def find_transaction(cluster: str, name: str) -> Transaction | None:
     """Return the row of the id whose text is `name`, or whose key is `~` and 64 hexadecimal digits."""
     for key in keys_named(name):
         row = Transaction.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()

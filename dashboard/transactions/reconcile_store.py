@@ -16,7 +16,7 @@ from django.db.models import F, QuerySet
 
 from dashboard.models import Collector, Position, Recent, Transaction
 from dashboard.runtime import collector_store, sql
-from dashboard.runtime.leases import Lease, collector
+from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.transactions import sql as transaction_sql
 from fenceline.decode import text
@@ -55,12 +55,12 @@ class ReconciledRows:
         self._cluster_id = lease.cluster_id
         self._tails = tails
 
-    def alone(self) -> bool:
+    def without_tail(self) -> bool:
         """Whether no tail may read the topic and none has ever read it."""
         blind = self._collectors().filter(error__contains=f"READ on {collector_store.TRANSACTION_STATE}")
         return blind.exists() and not _was_read(self._cluster_id)
 
-    def seen_through_ms(self) -> int | None:
+    def read_through_ms(self) -> int | None:
         """Return the instant before which every record is in the rows, None while a tail has none."""
         seen = list(self._collectors().values_list("seen_through_ms", flat=True))
         if len(seen) < len(self._tails) or None in seen:
@@ -72,7 +72,7 @@ class ReconciledRows:
         opened = self._rows().filter(state__in=[state.value for state in OPEN_STATES])
         return dict(_known(opened))
 
-    def rows(self, names: Collection[str]) -> dict[str, KnownTransaction]:
+    def known_rows(self, names: Collection[str]) -> dict[str, KnownTransaction]:
         """Return the rows of some ids, without those that have none."""
         keys = [_key(name) for name in names]
         found: dict[str, KnownTransaction] = {}
@@ -91,7 +91,7 @@ class ReconciledRows:
         return Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
 
 
-def save(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
+def save_reconciliation(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
     """Save what a poll found and what it cost; return how many rows were written.
 
     Raises `LeaseLost` when the token is outdated. Many corrections are saved in several transactions; the
@@ -109,10 +109,10 @@ def save(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
 def _save_rest(lease: Lease, found: Reconciliation, written: int, now_ms: int) -> None:
     with write_transaction(lease, _progress(found), lock_cluster=False) as write:
         collector_store.add_cost(lease, found.requests, round(found.broker_ms), now_ms)
-        news = collector(lease).exclude(error="").exists()
+        news = collector_row(lease).exclude(error="").exists()
         collector_store.clear_error(lease, now_ms)
         if _tell(lease, found, written) or news:
-            write.ring("collectors")
+            write.notify_after_commit("collectors")
 
 
 @retry_write
@@ -123,10 +123,10 @@ def _save_some(lease: Lease, alone: bool, part: Sequence[tuple[bytes, Correction
         rev = write.next_rev()
         written = [each for key, each in part if _write(lease.cluster_id, key, rev, each)]
         _count_states(lease, written)
-        collector(lease).update(records=F("records") + len(written))
+        collector_row(lease).update(records=F("records") + len(written))
         _forget(lease.cluster_id, written, now_ms)
         if written:
-            write.ring("transactions", [_name(each) for each in written])
+            write.notify_after_commit("transactions", [_name(each) for each in written])
     return len(written)
 
 
@@ -191,11 +191,11 @@ def _tell(lease: Lease, found: Reconciliation, written: int) -> bool:
 
     `compared` and `agreed` are the full list's, `open_…` those of the list of open transactions.
     """
-    row = collector(lease).get()
+    row = collector_row(lease).get()
     before = dict(row.detail)
     which = "" if found.full else "open_"
     row.detail |= {
-        f"{which}compared": found.compared,
+        f"{which}compared": found.compared_ids,
         f"{which}agreed": found.agreed,
         f"{which}pending": found.pending,
         f"{which}hidden": found.hidden,
@@ -230,4 +230,4 @@ def _name(correction: Correction) -> str:
 
 
 def _key(name: str) -> bytes:
-    return transactional_ids.key_of(text.unescape(name))
+    return transactional_ids.key_of(text.unescape_text(name))

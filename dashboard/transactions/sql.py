@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.models import Count, Sum
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
-from dashboard.runtime.sql import Row, overwrites, upsert
+from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
 from fenceline import histograms
 from fenceline.facts import (
     NOT_FROM_LOG,
@@ -65,16 +65,20 @@ _FIRST_VERDICT = (
     f"ELSE {_transition}.revised_from END",
     f"action_id = COALESCE(excluded.action_id, {_transition}.action_id)",
 )
-_UPSERT_TRANSACTION = upsert(
-    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), overwrites(_TRANSACTION[4:])
+_UPSERT_TRANSACTION = upsert_statement(
+    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), overwrite_changes(_TRANSACTION[4:])
 )
-_UPSERT_RECENT = upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), overwrites(_RECENT[2:]))
-_UPSERT_TRANSITION = upsert(
-    _transition, _TRANSITION, _TRANSITION[:4], [*overwrites(_TRANSITION[4:-4]), *_FIRST_VERDICT]
+_UPSERT_RECENT = upsert_statement(
+    Recent._meta.db_table, _RECENT, ("cluster_id", "key"), overwrite_changes(_RECENT[2:])
 )
-_UPSERT_TALLY = upsert(Tally._meta.db_table, _TALLY, _TALLY_KEY, overwrites(_TALLY[5:]))
+_UPSERT_TRANSITION = upsert_statement(
+    _transition, _TRANSITION, _TRANSITION[:4], [*overwrite_changes(_TRANSITION[4:-4]), *_FIRST_VERDICT]
+)
+_UPSERT_TALLY = upsert_statement(Tally._meta.db_table, _TALLY, _TALLY_KEY, overwrite_changes(_TALLY[5:]))
 _state_count = StateCount._meta.db_table
-_ADD_STATE = upsert(_state_count, (*_STATE_KEY, "n"), _STATE_KEY, [f"n = {_state_count}.n + excluded.n"])
+_ADD_STATE = upsert_statement(
+    _state_count, (*_STATE_KEY, "n"), _STATE_KEY, [f"n = {_state_count}.n + excluded.n"]
+)
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _LOSE = f"UPDATE {Transaction._meta.db_table} SET log_offset = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updated_ms, t.started_ms, "
@@ -87,7 +91,7 @@ _GONE = f"SELECT key, packed FROM {Recent._meta.db_table} WHERE cluster_id = %s 
 _STATES = {state.value: state for state in TransactionState}
 
 
-def priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
+def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
     """Return what is known of ids, by their keys in `__transaction_state`; unknown ones are left out.
 
     Of ids whose newest record lies in another partition than this only the state is known: the topic was
@@ -107,7 +111,7 @@ def priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[b
 
 def _forgotten(packed: bytes) -> Prior:
     # Holes before its expiry have no say in what comes after.
-    newest = transition_ring.newest(packed, 0)
+    newest = transition_ring.newest_transition(packed, 0)
     expired = newest is not None and newest.kind is TransitionKind.EXPIRY
     return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=packed)
 
@@ -152,7 +156,7 @@ def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> N
         cursor.executemany(_UPSERT_RECENT, recents)
 
 
-def lose(cluster_id: int, log_keys: Iterable[bytes]) -> None:
+def mark_lost(cluster_id: int, log_keys: Iterable[bytes]) -> None:
     """Note that the last records of ids could not be decoded: their next ones follow from nothing."""
     rows = sorted((NOT_FROM_LOG, cluster_id, key_of(key[4:])) for key in log_keys)
     if rows:
@@ -298,7 +302,7 @@ def _some(instants: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def _unpacked(counts: str, open_times: str, marker_times: str) -> Folded:
     kinds = {TransitionKind(kind): n for kind, n in json.loads(counts).items()}
-    return Folded(kinds, histograms.unpack(open_times), histograms.unpack(marker_times))
+    return Folded(kinds, histograms.unpack_histogram(open_times), histograms.unpack_histogram(marker_times))
 
 
 def _packed(parts: Sequence[Folded]) -> tuple[str, str, str]:
@@ -307,8 +311,8 @@ def _packed(parts: Sequence[Folded]) -> tuple[str, str, str]:
         counts.update({kind.value: n for kind, n in part.counts.items()})
     return (
         json.dumps({kind: n for kind, n in sorted(counts.items()) if n}, separators=(",", ":")),
-        histograms.pack(histograms.merge(part.open_times for part in parts)),
-        histograms.pack(histograms.merge(part.marker_times for part in parts)),
+        histograms.pack_histogram(histograms.merge_histograms(part.open_times for part in parts)),
+        histograms.pack_histogram(histograms.merge_histograms(part.marker_times for part in parts)),
     )
 
 

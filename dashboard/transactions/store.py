@@ -23,12 +23,12 @@ from dashboard.transactions import attributions
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TailBatch
 from fenceline.kafka import transactional_ids
-from fenceline.kafka.aggregate import Folded, Prior, fold
+from fenceline.kafka.aggregate import Folded, Prior, fold_records
 
 log = logging.getLogger(__name__)
 
 
-def save_look(lease: Lease, look: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
+def save_batch(lease: Lease, look: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
     """Save what a tail saw, what follows from it, and how far it came; return the new revision.
 
     Everything goes into one database transaction. What is known of the ids is read, and the transitions
@@ -57,15 +57,15 @@ def _save(
 ) -> int | None:
     """Save in one transaction; nothing, and return None, where another writer changed what was read."""
     clocks = _clocks(lease, folded, now_ms)
-    with write_transaction(lease, collector_store.progress(look, rate)) as write:
+    with write_transaction(lease, collector_store.progress_columns(look, rate)) as write:
         # The cluster's row is locked by now: who corrects or attributes waits, or has done so.
         if _other_writers(lease.cluster_id) != writers:
             write.cancel()
             return None
-        collector_store.move(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
+        collector_store.move_positions(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
         rev = write.next_rev()
         transaction_sql.write_newest(lease.cluster_id, rev, folded.newest)
-        transaction_sql.lose(lease.cluster_id, folded.lost)
+        transaction_sql.mark_lost(lease.cluster_id, folded.lost)
         transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
         transaction_sql.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
         transaction_sql.add_states(lease.cluster_id, lease.shard, folded.states)
@@ -93,7 +93,7 @@ class _OtherWriters(NamedTuple):
 def _other_writers(cluster_id: int) -> _OtherWriters:
     found = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE)
     corrected = found.values_list("records", flat=True).first() or 0
-    return _OtherWriters(corrected, attributions.newest(cluster_id))
+    return _OtherWriters(corrected, attributions.newest_record(cluster_id))
 
 
 def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
@@ -104,14 +104,14 @@ def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
     counts.
     """
     folded = Folded()
-    causes = attributions.causes(cluster_id) if writers.attributed else {}
+    causes = attributions.action_causes(cluster_id) if writers.attributed else {}
     known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
     for move in look.moves:
         records = look.records.get(move.partition, {})
         unknown = look.cold and not move.previous and not writers.corrected
-        priors = {} if unknown else transaction_sql.priors(cluster_id, move.partition, records)
+        priors = {} if unknown else transaction_sql.read_priors(cluster_id, move.partition, records)
         for key in records.keys() & folded.newest.keys():
-            # It lies in two partitions (`transaction_sql.priors`).
+            # It lies in two partitions (`transaction_sql.read_priors`).
             record = folded.newest[key].record
             priors[key] = Prior(record and record.state)
         before = known.get(move.partition)
@@ -125,7 +125,7 @@ def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
             if causes
             else {}
         )
-        fold(folded, move.partition, records, priors, holes, ours)
+        fold_records(folded, move.partition, records, priors, holes, ours)
     return folded
 
 
@@ -144,7 +144,7 @@ def _log_strange(folded: Folded) -> None:
 
 
 @retry_write
-def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
+def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
     """Drop every id and position of a topic that is not the one we read before; leave a gap that says so.
 
     The history stays: it happened. Nothing is dropped when another shard did so before: `topic_id` is the
@@ -158,7 +158,7 @@ def forget(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
         Recent.objects.filter(cluster_id=lease.cluster_id).delete()
         StateCount.objects.filter(cluster_id=lease.cluster_id).delete()
         collector_store.add_gap(lease, "history", reason, now_ms)
-        write.ring("transactions")
+        write.notify_after_commit("transactions")
 
 
 def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
@@ -186,8 +186,8 @@ def _count_compacted(lease: Lease, count: int, now_ms: int) -> None:
 
 def _ring(write: WriteTransaction, look: TailBatch, folded: Folded) -> None:
     if folded.newest:
-        write.ring("transactions", [each.transactional_id for each in folded.newest.values()])
+        write.notify_after_commit("transactions", [each.transactional_id for each in folded.newest.values()])
     if folded.told:
-        write.ring("transitions")
+        write.notify_after_commit("transitions")
     if look.seen_through_ms is not None or not folded.newest:
-        write.ring("collectors")
+        write.notify_after_commit("collectors")

@@ -27,7 +27,7 @@ class Button:
 
     act: Act
     cluster: str
-    #: As `dashboard.actions.planning.plan` takes it.
+    #: As `dashboard.actions.planning.make_plan` takes it.
     subject: str
     words: str
     why_not: str = ""
@@ -42,7 +42,7 @@ class FindingCard:
     offers: Sequence[Button]
 
 
-def actor(request: HttpRequest) -> Actor:
+def request_actor(request: HttpRequest) -> Actor:
     """Return who looks at a page; asked once for each request."""
     found: Actor = request.__dict__.setdefault("acting_actor", access.actor_of(request, "page"))
     return found
@@ -61,16 +61,18 @@ def of_pin(request: HttpRequest, cluster: str, pin: PinRecord) -> Sequence[Butto
 
 def of_batch(request: HttpRequest, query: Query, batch_id: int) -> Sequence[Button]:
     """Return the buttons of a batch of our sink."""
-    return buttons(request, _possible(offers.of_batch(query, batch_id, now_ms=now_ms(request))))
+    return action_buttons(request, _possible(offers.of_batch(query, batch_id, now_ms=now_ms(request))))
 
 
 def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
     """Return the buttons of what a rule found: nothing for most."""
     known: dict[int, Sequence[Offer]] = request.__dict__.setdefault("offers_of_findings", {})
     if row.pk not in known:
-        cards = {each.pk: each for each in page_context.of(request).all_findings[:_CARDS]} | {row.pk: row}
+        cards = {each.pk: each for each in page_context.chrome_of(request).all_findings[:_CARDS]} | {
+            row.pk: row
+        }
         known |= offers.of_findings(list(cards.values()), now_ms=now_ms(request))
-    return buttons(request, known[row.pk])
+    return action_buttons(request, known[row.pk])
 
 
 def finding_cards(
@@ -82,17 +84,17 @@ def finding_cards(
     return [FindingCard(each, whose[each.pk], of_finding(request, each) if linked else ()) for each in rows]
 
 
-def buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:
+def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:
     """Return offers as buttons for whoever looks."""
     return [
-        Button(each.act, each.cluster, each.subject, each.words, _why_not(actor(request), each))
+        Button(each.act, each.cluster, each.subject, each.words, _why_not(request_actor(request), each))
         for each in offered
     ]
 
 
 def _explained(request: HttpRequest, found: Sequence[Offer]) -> Sequence[Button]:
     """Return the buttons of a subject's own page: where none can be taken, one that gives the reason."""
-    return buttons(request, _possible(found) or found[:1])
+    return action_buttons(request, _possible(found) or found[:1])
 
 
 def _possible(found: Sequence[Offer]) -> Sequence[Offer]:
@@ -101,9 +103,9 @@ def _possible(found: Sequence[Offer]) -> Sequence[Offer]:
 
 def _why_not(who: Actor, offer: Offer) -> str:
     """Return why somebody may not plan it, "" where they may; who may force it may plan what is refused."""
-    why_not = access.refusal(who, access.OF_ACT[offer.act])
+    why_not = access.permission_refusal(who, access.OF_ACT[offer.act])
     if why_not or not offer.refusals:
         return why_not
-    if offer.forceable and not access.refusal(who, access.FORCE):
+    if offer.forceable and not access.permission_refusal(who, access.FORCE):
         return ""
     return f"Not available: {offer.refusals[0].words}"

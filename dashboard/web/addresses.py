@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 from django.urls import reverse
 
 from dashboard.models import Action, Alert, FindingRecord, Query, Recovery, Transaction, TransitionRecord
-from dashboard.system.owners import split
+from dashboard.system.owners import split_partition
 from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
 
@@ -15,14 +15,14 @@ from fenceline.kafka.transactional_ids import key_of
 _LONGEST_IN_URL = 512
 
 
-def transaction(cluster: str, transactional_id: str) -> str:
+def transaction_url(cluster: str, transactional_id: str) -> str:
     """Return the address of a transactional id's page."""
     return f"{reverse('transactions')}/{_part(cluster)}/{_segment(transactional_id)}"
 
 
 def transaction_of(row: Transaction | TransitionRecord) -> str:
     """Return the address of the page of a row's transactional id."""
-    return transaction(row.cluster.name, row.transactional_id)
+    return transaction_url(row.cluster.name, row.transactional_id)
 
 
 def transaction_row(row: Transaction) -> str:
@@ -30,62 +30,62 @@ def transaction_row(row: Transaction) -> str:
     return f"t-{row.cluster_id}-{bytes(row.key).hex()[:24]}"
 
 
-def partition(cluster: str, topic: str, number: int) -> str:
+def partition_url(cluster: str, topic: str, number: int) -> str:
     """Return the address of a partition's page."""
     return f"{reverse('partitions')}/{_part(cluster)}/{_part(topic)}/{number}"
 
 
-def group(cluster: str, group_id: str) -> str:
+def group_url(cluster: str, group_id: str) -> str:
     """Return the address of a consumer group's page."""
     return f"{reverse('groups')}/{_part(cluster)}/{_segment(group_id)}"
 
 
-def query(cluster: str, ident: str) -> str:
+def query_url(cluster: str, ident: str) -> str:
     """Return the address of a streaming query's page."""
     return f"{reverse('queries')}/{_part(cluster)}/{_part(ident)}"
 
 
 def query_of(row: Query) -> str:
     """Return the address of a query's own page."""
-    return query(row.cluster.name, row.ident)
+    return query_url(row.cluster.name, row.ident)
 
 
 def batch_of(row: Query, batch_id: int) -> str:
     """Return the address of a batch of a query."""
-    return batch(row.cluster.name, row.ident, batch_id)
+    return batch_url(row.cluster.name, row.ident, batch_id)
 
 
-def batch(cluster: str, ident: str, batch_id: int) -> str:
+def batch_url(cluster: str, ident: str, batch_id: int) -> str:
     """Return the address of one micro-batch: its query's page with the chain of that batch."""
-    return f"{query(cluster, ident)}?batch={batch_id}#chain"
+    return f"{query_url(cluster, ident)}?batch={batch_id}#chain"
 
 
-def recovery(row: Recovery) -> str:
+def recovery_url(row: Recovery) -> str:
     """Return the address of an episode's page."""
     return f"{reverse('recoveries')}/{_part(row.cluster.name)}/{row.pk}"
 
 
-def rule(name: str) -> str:
+def rule_url(name: str) -> str:
     """Return the address of what a rule means, why it finds something, and what to do."""
     return reverse("rule", args=[name])
 
 
-def finding(row: FindingRecord) -> str:
+def finding_url(row: FindingRecord) -> str:
     """Return the address of what a finding is about."""
-    return subject(row.cluster.name, row.subject)
+    return subject_url(row.cluster.name, row.subject)
 
 
-def subject(cluster: str, about: str) -> str:
+def subject_url(cluster: str, about: str) -> str:
     """Return the address of what findings and alerts are about, `kind:name`."""
     kind, _, name = about.partition(":")
     if kind == "transaction":
-        return transaction(cluster, name)
+        return transaction_url(cluster, name)
     if kind == "group":
-        return group(cluster, name)
+        return group_url(cluster, name)
     if kind == "query":
-        return query(cluster, name)
-    if kind == "partition" and (at := split(name)):
-        return partition(cluster, *at)
+        return query_url(cluster, name)
+    if kind == "partition" and (at := split_partition(name)):
+        return partition_url(cluster, *at)
     if kind == "application":
         return f"{reverse('fencing')}?{urlencode({'application': name, 'cluster': cluster})}"
     if kind == "collector":
@@ -105,7 +105,7 @@ def subject_label(about: str) -> str:
 
 def alert_subject(row: Alert) -> str:
     """Return the address of what an alert is about."""
-    return subject(row.cluster.name, row.subject)
+    return subject_url(row.cluster.name, row.subject)
 
 
 def alert_label(row: Alert) -> str:
@@ -118,7 +118,7 @@ def action(row: Action) -> str:
     return reverse("action", args=[row.pk])
 
 
-def alert(number: int) -> str:
+def alert_url(number: int) -> str:
     """Return the address of an alert's page."""
     return reverse("alert", args=[number])
 
@@ -141,5 +141,5 @@ def _segment(name: str) -> str:
     """Return what stands for a name of any bytes in a path: itself, or `~` and its key where no path can."""
     parts = name.replace("\\", "/").split("/")
     if not name or len(name) > _LONGEST_IN_URL or {".", "..", ""} & set(parts):
-        return "~" + key_of(text.unescape(name)).hex()
+        return "~" + key_of(text.unescape_text(name)).hex()
     return _part(name)

@@ -10,7 +10,7 @@ from dashboard.models import Batch, Query
 from dashboard.streaming import batches as streaming_batches
 
 
-def inspected(row: Query, newest: Batch | None) -> Mapping[str, Any]:
+def checkpoint_details(row: Query, newest: Batch | None) -> Mapping[str, Any]:
     """Return what the logs of a checkpoint hold; `newest` is the newest batch that is known."""
     detail: Mapping[str, Any] = row.detail
     ledger = detail.get("ledger") or {}

@@ -12,12 +12,12 @@ _KEY = "refused"
 _SHOWN_MS = 30_000
 
 
-def forbidden(request: HttpRequest, reason: str) -> HttpResponse:
+def forbidden_page(request: HttpRequest, reason: str) -> HttpResponse:
     """Answer that somebody may not do what they asked for, and why."""
     return render(request, "403.html", {"reason": reason}, status=403)
 
 
-def note(request: HttpRequest, path: str, words: str) -> None:
+def flash_refusal(request: HttpRequest, path: str, words: str) -> None:
     """Have the page at `path` say for a while why what was asked for was not done."""
     request.session[_KEY] = [path, words, now_ms(request) + _SHOWN_MS]
 

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from dashboard.models import Cluster, GapRecord
 from dashboard.runtime import stale_collectors, visibility
-from dashboard.runtime.collector_names import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, eyes
+from dashboard.runtime.collector_names import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, collectors_of
 
 if TYPE_CHECKING:
     from dashboard.runtime.visibility import LiveCollector
@@ -61,12 +61,14 @@ def stale_after_ms() -> int:
     return int(max(STALE_AFTER_S, settings.FENCELINE.limits.collector_behind_s) * 1000)
 
 
-def freshness(cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str = TRANSACTIONS) -> Freshness:
+def noun_freshness(
+    cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str = TRANSACTIONS
+) -> Freshness:
     """Return how far a noun has been seen by now in `cluster`, or in every one of `clusters`."""
     names = [cluster] if cluster else [row.name for row in clusters]
-    rows = visibility.collectors(cluster)
-    seen = visibility.sight(cluster, noun, now_ms)
-    seeing = {name: eyes((row for row in rows if row.cluster.name == name), noun) for name in names}
+    rows = visibility.list_collectors(cluster)
+    seen = visibility.noun_visibility(cluster, noun, now_ms)
+    seeing = {name: collectors_of((row for row in rows if row.cluster.name == name), noun) for name in names}
     unseen = [
         name
         for name in names
@@ -103,7 +105,7 @@ class CollectorState(NamedTuple):
     words: str
 
 
-def status(row: LiveCollector, now_ms: int) -> CollectorState:
+def collector_state(row: LiveCollector, now_ms: int) -> CollectorState:
     """Return how a collector does."""
     if row.error:
         return CollectorState("critical", "failing")
@@ -132,5 +134,5 @@ def _late(row: LiveCollector, now_ms: int) -> Blind | None:
     if since_ms is None or now_ms - since_ms <= stale_after_ms():
         return None
     return Blind(
-        row.cluster.name, row.name, since_ms, stale_collectors.reason(row, since_ms), is_broken=False
+        row.cluster.name, row.name, since_ms, stale_collectors.gap_reason(row, since_ms), is_broken=False
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dashboard.models import FindingRecord
 from dashboard.web.freshness import Blind, Freshness
 from fenceline.facts import Severity
-from fenceline.formatting import clock, count, duration
+from fenceline.formatting import count_noun, format_clock, format_duration
 
 #: A subject of 32 kB makes no headline.
 _LONGEST = 140
@@ -25,7 +25,7 @@ class Headline:
     rule: str = ""
 
 
-def verdict(
+def overview_headline(
     findings: Sequence[FindingRecord],
     sight: Freshness,
     *,
@@ -46,8 +46,8 @@ def verdict(
         return Headline("unknown", "No cluster is configured.", _HOW_TO_CONFIGURE)
     needs = [row for row in findings if row.severity != Severity.INFO]
     figures = _figures(len(clusters), ids, open_now, oldest_ms, now_ms)
-    figures += [f"{count(pinned, 'partition')} blocked"] if pinned else []
-    figures += [f"{count(blocked, 'group')} blocked"] if blocked else []
+    figures += [f"{count_noun(pinned, 'partition')} blocked"] if pinned else []
+    figures += [f"{count_noun(blocked, 'group')} blocked"] if blocked else []
     if needs:
         return Headline(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)], needs[0].rule)
     if sight.blind:
@@ -78,20 +78,24 @@ def _worst(needs: Sequence[FindingRecord]) -> str:
 
 def _blind(blind: Sequence[Blind], clusters: Sequence[str]) -> str:
     names = sorted({reason.cluster for reason in blind})
-    since = clock(min(reason.since_ms for reason in blind))
+    since = format_clock(min(reason.since_ms for reason in blind))
     where = f" in {_listed(names)}" if len(clusters) > 1 else ""
     return f"Data is incomplete{where} since {since}: whether anything is stuck is unknown."
 
 
 def _unseen(blind: Sequence[Blind]) -> Sequence[str]:
-    return [f"data is incomplete since {clock(min(reason.since_ms for reason in blind))}"] if blind else []
+    return (
+        [f"data is incomplete since {format_clock(min(reason.since_ms for reason in blind))}"]
+        if blind
+        else []
+    )
 
 
 def _figures(clusters: int, ids: int, open_now: int, oldest_ms: int | None, now_ms: int) -> list[str]:
-    figures = [count(ids, "transactional id"), f"{open_now:,} open"]
+    figures = [count_noun(ids, "transactional id"), f"{open_now:,} open"]
     if open_now and oldest_ms is not None:
-        figures[1] += f", the oldest for {duration(now_ms - oldest_ms)}"
-    return [*figures, *([count(clusters, "cluster")] if clusters > 1 else [])]
+        figures[1] += f", the oldest for {format_duration(now_ms - oldest_ms)}"
+    return [*figures, *([count_noun(clusters, "cluster")] if clusters > 1 else [])]
 
 
 def _progress(sight: Freshness) -> Sequence[str]:
@@ -100,7 +104,7 @@ def _progress(sight: Freshness) -> Sequence[str]:
     if not sight.collectors:
         return ["No collector has reported yet; collectors start within seconds of a worker"]
     to_go = f"{behind:,} to go" if behind else "the end offset is not known yet"
-    return [f"First read in progress: {count(read, 'record')} read, {to_go}"]
+    return [f"First read in progress: {count_noun(read, 'record')} read, {to_go}"]
 
 
 def _listed(names: Sequence[str]) -> str:

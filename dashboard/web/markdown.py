@@ -42,7 +42,7 @@ class RuleEntry:
     means: str
 
 
-def rule(name: str, limits: Limits) -> SafeString | None:
+def render_rule(name: str, limits: Limits) -> SafeString | None:
     """Return a rule's page without its title, with the limits in effect; None for a rule that has none.
 
     `name` holds no path.

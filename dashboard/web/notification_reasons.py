@@ -12,7 +12,7 @@ from dashboard.alerts.alert_set import state_of
 from dashboard.alerts.queries import DecidedChange, NotificationOutcome
 from dashboard.models import Alert, Delivery
 from fenceline.alerts import engine
-from fenceline.formatting import clock
+from fenceline.formatting import format_clock
 
 #: The tone of what keeps an alert quiet, by the word that the tick notes; "unknown" is grey.
 _TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabled": "warning"}
@@ -38,7 +38,7 @@ class NotificationReason:
     at_ms: int | None = None
 
 
-def reasons(
+def alert_reasons(
     row: Alert, change: DecidedChange | None, told: Sequence[NotificationOutcome]
 ) -> Sequence[NotificationReason]:
     """Return why somebody is told of an alert or nobody.
@@ -54,13 +54,13 @@ def reasons(
     return [*found, *_told(told), *untold]
 
 
-def fates(change: DecidedChange) -> Sequence[NotificationReason]:
+def change_reasons(change: DecidedChange) -> Sequence[NotificationReason]:
     """Return what came of a change for each channel: the deliveries first, then why there are none."""
     return [*_told(change.fates), *_untold(change.fates)]
 
 
 def _of(change: DecidedChange | None) -> Sequence[NotificationReason]:
-    return fates(change) if change is not None else ()
+    return change_reasons(change) if change is not None else ()
 
 
 def _those(
@@ -85,7 +85,7 @@ def _quiet(kind: str, what: str, words: str) -> NotificationReason:
 
 def _flapping(row: Alert) -> NotificationReason:
     words = engine.why_flapping(state_of(row), settings.FENCELINE.alerts)
-    return NotificationReason("flapping", "warning", f"since {clock(row.flapping_ms or 0)}: {words}")
+    return NotificationReason("flapping", "warning", f"since {format_clock(row.flapping_ms or 0)}: {words}")
 
 
 def _delivery(row: Delivery, fate: NotificationOutcome) -> NotificationReason:

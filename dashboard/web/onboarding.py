@@ -10,9 +10,9 @@ from django.http import HttpRequest
 from dashboard.web import page_context
 
 
-def attaching(request: HttpRequest) -> Mapping[str, str]:
+def attach_lines(request: HttpRequest) -> Mapping[str, str]:
     """Return the exact lines that make a query known: one for its driver, two for the configuration."""
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     cluster = frame.cluster or (frame.clusters[0].name if frame.clusters else "NAME")
     path = settings.FENCELINE.path
     return {

@@ -26,7 +26,7 @@ from dashboard.runtime.collector_names import (
     RECOVERIES,
     TRANSACTIONS,
 )
-from dashboard.web.freshness import CollectorState, Freshness, freshness, stale_after_ms, status
+from dashboard.web.freshness import CollectorState, Freshness, collector_state, noun_freshness, stale_after_ms
 from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
 
@@ -120,7 +120,7 @@ class Chrome:
     @cached_property
     def clusters(self) -> Sequence[Cluster]:
         """Return the configured clusters."""
-        return visibility.clusters()
+        return visibility.configured_clusters()
 
     @cached_property
     def cluster(self) -> str:
@@ -173,7 +173,7 @@ class Chrome:
         return reverse(next((each for each in lists if each in _SEARCH_KEEPS), "transactions"))
 
     @property
-    def searched(self) -> str:
+    def search_text(self) -> str:
         """Return what a search on this page looks for."""
         return _SEARCHED.get(self._route) or _SEARCHED.get(self._list, "transactional ids")
 
@@ -211,7 +211,7 @@ class Chrome:
     @cached_property
     def all_findings(self) -> Sequence[FindingRecord]:
         """Return the open findings, worst first."""
-        return finding_queries.findings(self.cluster)
+        return finding_queries.open_findings(self.cluster)
 
     @cached_property
     def findings(self) -> Sequence[FindingRecord]:
@@ -219,7 +219,7 @@ class Chrome:
         return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
 
     @cached_property
-    def about(self) -> Mapping[str, Sequence[FindingRecord]]:
+    def findings_by_list(self) -> Mapping[str, Sequence[FindingRecord]]:
         """Return the findings that need somebody, by the list of what they are about, worst first."""
         found: dict[str, list[FindingRecord]] = {}
         for row in self.findings:
@@ -230,7 +230,7 @@ class Chrome:
     @cached_property
     def firing(self) -> Sequence[tuple[str, int]]:
         """Return how many alerts fire that need somebody, by severity, worst first."""
-        found = alert_queries.firing(self.cluster)
+        found = alert_queries.firing_counts(self.cluster)
         return [(severity, found[severity]) for severity in _NEEDS_SOMEBODY if severity in found]
 
     @property
@@ -239,7 +239,7 @@ class Chrome:
         return sum(number for _, number in self.firing)
 
     @cached_property
-    def worst(self) -> str:
+    def worst_severity(self) -> str:
         """Return the severity that decides the tab's icon, "" when nothing needs anybody."""
         return self.findings[0].severity if self.findings else ""
 
@@ -247,12 +247,12 @@ class Chrome:
     def freshness(self) -> Freshness:
         """Return how far the clusters of this page have been seen."""
         noun = _NOUNS.get(self._route) or _NOUNS.get(self._list, TRANSACTIONS)
-        return freshness(self.cluster, self.clusters, now_ms(self._request), noun)
+        return noun_freshness(self.cluster, self.clusters, now_ms(self._request), noun)
 
     @cached_property
     def collectors(self) -> Sequence[tuple[LiveCollector, CollectorState]]:
         """Return the collectors of this page's clusters, and how each does."""
-        return [(row, status(row, now_ms(self._request))) for row in self.freshness.collectors]
+        return [(row, collector_state(row, now_ms(self._request))) for row in self.freshness.collectors]
 
 
 def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:
@@ -262,12 +262,12 @@ def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:
     return asked if any(cluster.name == asked for cluster in clusters) else ""
 
 
-def of(request: HttpRequest) -> Chrome:
+def chrome_of(request: HttpRequest) -> Chrome:
     """Return the chrome of a request; view and template share one, and its answers."""
     frame: Chrome = request.__dict__.setdefault("chrome", Chrome(request))
     return frame
 
 
-def chrome(request: HttpRequest) -> dict[str, Any]:
+def chrome_context(request: HttpRequest) -> dict[str, Any]:
     """Return what base.html needs; nothing is asked of the database until it is shown."""
-    return {"chrome": of(request), "now_ms": now_ms(request)}
+    return {"chrome": chrome_of(request), "now_ms": now_ms(request)}

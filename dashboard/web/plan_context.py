@@ -18,11 +18,11 @@ from dashboard.labels.action import bound_sign
 from dashboard.models import Action
 from dashboard.streaming import queries as streaming_queries
 from dashboard.system import access
-from dashboard.system.owners import split
+from dashboard.system.owners import split_partition
 from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.request_time import now_ms
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan
 
 #: With more subjects than these each is folded away under its title.
@@ -51,14 +51,14 @@ class PlanSubject:
     instead: Sequence[Button] = field(default_factory=list)
 
     @property
-    def standing(self) -> str:
+    def outcome_text(self) -> str:
         """Return what came of it, or whether it may be done at all."""
         if self.result is not None:
             return str(self.result["outcome"])
-        return "refused" if self.of.refused else ""
+        return "refused" if self.of.is_refused else ""
 
     @property
-    def sum(self) -> str:
+    def effect_summary(self) -> str:
         """Return what it would do to records, for a line that folds the rest away."""
         found = [each for each in self.of.effects if each.amount is not None and each.name in _SUMMED]
         return ", ".join(f"{bound_sign(each)}{each.amount:,} {_SUMMED[each.name]}" for each in found)
@@ -66,7 +66,7 @@ class PlanSubject:
     @property
     def forceable(self) -> bool:
         """Return whether an admin may have it planned all the same."""
-        return self.of.refused and all(each.forceable for each in self.of.refusals)
+        return self.of.is_refused and all(each.forceable for each in self.of.refusals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Again:
     why_not: str
 
 
-def shown_plan(request: HttpRequest, action: Action) -> Mapping[str, Any]:
+def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     """Return what the page of an action shows."""
     at_ms = now_ms(request)
     shown = action_audit.action_status(action, now_ms=at_ms)
@@ -97,16 +97,16 @@ def shown_plan(request: HttpRequest, action: Action) -> Mapping[str, Any]:
         "title": _title(plan, shown, look),
         "subjects": subjects,
         "folded": len(subjects) > _UNFOLDED,
-        "refused": [each for each in subjects if each.of.refused],
+        "refused": [each for each in subjects if each.of.is_refused],
         "confirms": shown.state == "planned",
         "why_not": _why_not(request, plan),
         "again": _again(request, action, shown, subjects),
         "by_force": _by_force(request, plan, shown, subjects),
         "confirmed_ms": action_audit.confirmed_ms(action),
         "planned_ms": plan.made_ms,
-        "episodes": action_audit.episodes(action),
+        "episodes": action_audit.action_recoveries(action),
         "most_reason": MOST_REASON,
-        "sent_to": count(len(plan.doable), "subject"),
+        "sent_to": count_noun(len(plan.doable_subjects), "subject"),
     }
 
 
@@ -125,11 +125,11 @@ def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[Plan
 def _url(cluster: str, kind: str, name: str) -> str:
     """Return where a subject is; "" for what has no page."""
     if kind == "transaction":
-        return addresses.transaction(cluster, name)
+        return addresses.transaction_url(cluster, name)
     if kind == "query":
-        return addresses.query(cluster, name)
-    at = split(name) if kind == "partition" else None
-    return addresses.partition(cluster, *at) if at else ""
+        return addresses.query_url(cluster, name)
+    at = split_partition(name) if kind == "partition" else None
+    return addresses.partition_url(cluster, *at) if at else ""
 
 
 def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequence[Button]:
@@ -138,22 +138,24 @@ def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequ
     found: Sequence[Offer] = ()
     if kind == "transaction" and any(each.ground is RefusalReason.OWN_SINK for each in subject.refusals):
         found = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
-    elif kind == "query" and subject.refused:
+    elif kind == "query" and subject.is_refused:
         found = _of_batch(request, action.cluster.name, action_audit.subject_name(subject))
-    return action_buttons.buttons(request, [each for each in offers.offered(found) if each.act != action.act])
+    return action_buttons.action_buttons(
+        request, [each for each in offers.available_offers(found) if each.act != action.act]
+    )
 
 
 def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
     ident, at, batch = name.rpartition("@")
-    query = streaming_queries.query(cluster, ident) if at else None
+    query = streaming_queries.find_query(cluster, ident) if at else None
     return () if query is None else offers.of_batch(query, int(batch), now_ms=now_ms(request))
 
 
 def _why_not(request: HttpRequest, plan: Plan) -> str:
     """Return why whoever looks may not confirm it, "" where they may."""
-    actor = action_buttons.actor(request)
-    why_not = access.refusal(actor, access.OF_ACT[plan.act])
-    return why_not or (access.refusal(actor, access.FORCE) if plan.forced else "")
+    actor = action_buttons.request_actor(request)
+    why_not = access.permission_refusal(actor, access.OF_ACT[plan.act])
+    return why_not or (access.permission_refusal(actor, access.FORCE) if plan.forced else "")
 
 
 def _again(
@@ -166,7 +168,7 @@ def _again(
         names = [
             action_audit.subject_name(each.of)
             for each in subjects
-            if each.standing not in ("done", "skipped")
+            if each.outcome_text not in ("done", "skipped")
         ]
     else:
         return None
@@ -181,14 +183,16 @@ def _by_force(
     names = [action_audit.subject_name(each.of) for each in subjects if each.forceable]
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
-    why_not = _why_not(request, plan) or access.refusal(action_buttons.actor(request), access.FORCE)
+    why_not = _why_not(request, plan) or access.permission_refusal(
+        action_buttons.request_actor(request), access.FORCE
+    )
     words = "Plan by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
     return Again(words, plan.cluster, plan.act.value, names, True, why_not)
 
 
 def _form(request: HttpRequest, action: Action, words: str, names: Sequence[str], *, force: bool) -> Again:
-    actor = action_buttons.actor(request)
-    why_not = access.refusal(actor, access.OF_ACT[Act(action.act)])
+    actor = action_buttons.request_actor(request)
+    why_not = access.permission_refusal(actor, access.OF_ACT[Act(action.act)])
     if force and not why_not:
-        why_not = access.refusal(actor, access.FORCE)
+        why_not = access.permission_refusal(actor, access.FORCE)
     return Again(words, action.cluster.name, action.act, names, force, why_not)

@@ -21,11 +21,11 @@ from dashboard.system import owners
 from dashboard.web import action_buttons
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
-from dashboard.web.checkpoint_context import inspected
-from dashboard.web.onboarding import attaching
+from dashboard.web.checkpoint_context import checkpoint_details
+from dashboard.web.onboarding import attach_lines
 from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
-from fenceline.spark.batch_chain import broken
+from fenceline.spark.batch_chain import first_broken_link
 
 #: Batches of the charts, batches and partitions of a page.
 _CHARTED, _BATCHES, _PARTITIONS = 60, 25, 50
@@ -34,19 +34,19 @@ _LONGEST_ASKED = 200
 
 def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
     """Return what the page of a query shows, or that it is not known."""
-    row = streaming_queries.query(cluster, ident)
+    row = streaming_queries.find_query(cluster, ident)
     if row is None:
         return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
     at_ms = now_ms(request)
     safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
-    found = finding_queries.findings(cluster, f"query:{row.ident}")
+    found = finding_queries.open_findings(cluster, f"query:{row.ident}")
     return {
         "row": row,
         "cluster": cluster,
         "safe": safe,
         # The first one is in the sentence, unless that says yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
-        "state": query_labels.state_look(state_now(row, at_ms), driver_of(row, at_ms)),
+        "state": query_labels.state_label(state_now(row, at_ms), driver_of(row, at_ms)),
         "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
@@ -54,14 +54,14 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         **_chain(request, row, newest, at_ms),
         **_history(request, row),
         **_reads(request, row, at_ms),
-        **inspected(row, newest),
-        "how": attaching(request),
+        **checkpoint_details(row, newest),
+        "how": attach_lines(request),
         "open_decisions": [
             (each, action_buttons.of_batch(request, row, each.batch_id))
             for each in streaming_batches.open_decisions([row])
         ],
-        "decided": streaming_batches.decided(row),
-        "runs": streaming_queries.runs(row),
+        "decided": streaming_batches.decision_counts(row),
+        "runs": streaming_queries.recent_runs(row),
     }
 
 
@@ -77,9 +77,9 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
         "newest": newest,
         "entry": entry,
         "links": links,
-        "broken": broken(links),
-        "batch_offers": _batch_offers(request, row, entry) if broken(links) else (),
-        "sent": streaming_batches.sent(row, decision),
+        "broken": first_broken_link(links),
+        "batch_offers": _batch_offers(request, row, entry) if first_broken_link(links) else (),
+        "sent": streaming_batches.sent_transactions(row, decision),
         "expires_ms": _expires_ms(entry),
     }
 
@@ -90,7 +90,7 @@ def _batch_offers(request: HttpRequest, row: Query, entry: BatchEntry | None) ->
 
 def _entry(row: Query, number: int | None, newest: Batch | None) -> BatchEntry | None:
     wanted = number if number is not None else newest.batch_id if newest else None
-    return None if wanted is None else streaming_batches.entry(row, wanted)
+    return None if wanted is None else streaming_batches.find_entry(row, wanted)
 
 
 def _expires_ms(entry: BatchEntry | None) -> int | None:
@@ -103,17 +103,17 @@ def _expires_ms(entry: BatchEntry | None) -> int | None:
 
 def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
     """Return the batch table, and the charts of the batches that a listener told of."""
-    page = streaming_batches.page(row, page=request.GET.get("page"), size=_BATCHES)
-    lately = streaming_batches.lately(row, _CHARTED)
+    page = streaming_batches.batch_page(row, page=request.GET.get("page"), size=_BATCHES)
+    lately = streaming_batches.recent_batches(row, _CHARTED)
     phases = query_figures.phases_of(lately)
     told = bool(lately) and any(batch.durations for batch in lately)
-    written = {each.batch.batch_id: each.output_rows for each in streaming_batches.entries(row, lately)}
+    written = {each.batch.batch_id: each.output_rows for each in streaming_batches.batch_entries(row, lately)}
     return {
         "page": page,
         "lately": lately,
-        "durations": query_figures.durations(lately) if told else None,
+        "durations": query_figures.duration_figure(lately) if told else None,
         "durations_words": _durations_words(lately),
-        "rows_chart": query_figures.rows(lately, written) if lately else None,
+        "rows_chart": query_figures.row_figure(lately, written) if lately else None,
         "rows_words": _rows_words(lately),
         "row_counts": [(batch, written.get(batch.batch_id)) for batch in reversed(lately)],
         "phases": phases,
@@ -162,12 +162,12 @@ def _rows_words(lately: Sequence[Batch]) -> str:
 
 def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
     """Return its sources, and a page of their partitions, those that need somebody first."""
-    sources = lag.sources([row])[row.pk]
+    sources = lag.query_sources([row])[row.pk]
     parts = lag.worst_first(part for source in sources for part in source.parts)
     page = page_of(parts, request.GET.get("parts"), _PARTITIONS)
     return {
         "sources": sources,
-        "lag": lag.lag(sources),
-        "parts": page.with_items(lag.timed(page.items, row.cluster_id, at_ms)),
-        "lost": sum(part.lost or 0 for part in parts),
+        "lag": lag.query_lag(sources),
+        "parts": page.with_items(lag.add_unread_since(page.items, row.cluster_id, at_ms)),
+        "lost": sum(part.lost_offsets or 0 for part in parts),
     }

@@ -30,10 +30,10 @@ class QueryHeadline:
     figures: Sequence[str]
 
 
-def stuck(cluster: str, now_ms: int) -> Sequence[Query]:
+def stuck_queries(cluster: str, now_ms: int) -> Sequence[Query]:
     """Return the queries whose prepared batch has waited past its limit, the one that is lost first first."""
     prepared = streaming_queries.SortedQueries(cluster=cluster, state=PREPARED)
-    page = streaming_queries.page(prepared, page=1, size=_MOST_STUCK)
+    page = streaming_queries.query_page(prepared, page=1, size=_MOST_STUCK)
     late = {
         each.query_id
         for each in streaming_batches.open_decisions(page.items)
@@ -42,7 +42,7 @@ def stuck(cluster: str, now_ms: int) -> Sequence[Query]:
     return [row for row in page.items if row.pk in late]
 
 
-def verdict(
+def queries_headline(
     number: int,
     states: Mapping[str, int],
     waiting: Sequence[Query],

@@ -38,7 +38,7 @@ def signed_in(view: View[P]) -> View[P]:
     return require_safe(guarded)
 
 
-def acting(view: View[P]) -> View[P]:
+def action_view(view: View[P]) -> View[P]:
     """Let only POST of users with a role through; Django has checked their token by then."""
 
     @wraps(view)
@@ -59,7 +59,7 @@ def refusal_of(request: HttpRequest, back: str) -> HttpResponse | None:
     return None
 
 
-def answer(
+def render_page(
     request: HttpRequest,
     name: str,
     read: Callable[[], Mapping[str, Any]],
@@ -88,15 +88,15 @@ def _is_refetch(request: HttpRequest) -> bool:
 
 def _tag(request: HttpRequest, depends_on: object) -> str:
     """Return the page's ETag: the revision, and what pages say of sight, which time alone can change."""
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
-    known = (visibility.rev(frame.cluster), blind, list(frame.freshness.unseen), depends_on)
+    known = (visibility.current_revision(frame.cluster), blind, list(frame.freshness.unseen), depends_on)
     return f'"{hashlib.sha256(repr(known).encode()).hexdigest()[:20]}"'
 
 
 def _dressed(response: HttpResponse, request: HttpRequest, tag: str) -> HttpResponse:
     """Add what `live.js` reads: the ETag, the server's clock, and how far was seen."""
-    as_of_ms = page_context.of(request).freshness.as_of_ms
+    as_of_ms = page_context.chrome_of(request).freshness.as_of_ms
     response.headers["Cache-Control"] = "no-store"
     response.headers["Fenceline-Now"] = str(now_ms(request))
     response.headers["Fenceline-As-Of"] = "" if as_of_ms is None else str(as_of_ms)

@@ -83,7 +83,7 @@ class Drawing:
     lines: Sequence[DiagramLine]
 
 
-def drawn(state: str) -> Sequence[Drawing]:
+def draw_diagrams(state: str) -> Sequence[Drawing]:
     """Return the machine with `state` lit, laid out for wide pages and for phones."""
     return [_layout("wide", 562, 140, _WIDE, state), _layout("tall", 280, 240, _TALL, state)]
 

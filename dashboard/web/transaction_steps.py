@@ -10,7 +10,7 @@ from dashboard.labels.transition import LOOKS
 from dashboard.models import Transaction
 from dashboard.web.transaction_timeline import NewestTransaction
 from fenceline.decode import text
-from fenceline.explanations import explain
+from fenceline.explanations import explain_transition
 from fenceline.facts import (
     NOT_FROM_LOG,
     NOT_TOLD,
@@ -23,7 +23,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.formatting import count, duration
+from fenceline.formatting import count_noun, format_duration
 from fenceline.kafka.coordinator import java_hash
 
 #: Partitions of this topic in a transaction are consumer positions: read, process, write.
@@ -54,7 +54,7 @@ class Deadline:
     never: bool
 
 
-def deadline(row: Transaction, now_ms: int) -> Deadline | None:
+def timeout_deadline(row: Transaction, now_ms: int) -> Deadline | None:
     """Return when an Ongoing transaction times out, None for one that cannot."""
     if row.state != TransactionState.ONGOING or row.started_ms is None:
         return None
@@ -62,7 +62,7 @@ def deadline(row: Transaction, now_ms: int) -> Deadline | None:
     return Deadline(at_ms, at_ms < now_ms, row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)
 
 
-def steps(
+def lifecycle_steps(
     row: Transaction,
     partitions: Sequence[TopicPartitions],
     log_partitions: int,
@@ -102,7 +102,8 @@ def _in_order(steps: Iterable[TransactionStep]) -> Iterator[TransactionStep]:
             yield step
         else:
             back = (
-                f"its instant is {duration(latest_ms - step.at_ms)} before the step above: {_ANOTHER_CLOCK}"
+                f"its instant is {format_duration(latest_ms - step.at_ms)} before the step above: "
+                f"{_ANOTHER_CLOCK}"
             )
             yield replace(step, at_ms=None, evidence="; ".join(filter(None, (step.evidence, back))))
 
@@ -116,7 +117,7 @@ def _place(row: Transaction, log_partitions: int) -> str:
     where = f"__transaction_state-{row.log_partition}, offset {row.log_offset:,}"
     if not log_partitions:
         return where
-    hashed = abs(java_hash(text.unescape(row.transactional_id)))
+    hashed = abs(java_hash(text.unescape_text(row.transactional_id)))
     return f"hash {hashed:,} mod {log_partitions} → {where}"
 
 
@@ -144,7 +145,7 @@ def _session(row: Transaction) -> str:
         return "two-phase commit: no timeout"
     if row.timeout_ms == NOT_TOLD:
         return "timeout not known yet"
-    return f"transaction timeout {duration(row.timeout_ms)}"
+    return f"transaction timeout {format_duration(row.timeout_ms)}"
 
 
 def _begun(
@@ -168,7 +169,7 @@ def _begun(
     data = [part for part in partitions if part.topic != OFFSETS]
     if data:
         number = sum(len(part.partitions) for part in data)
-        yield TransactionStep("done", f"{count(number, 'partition')} added", _topics(data))
+        yield TransactionStep("done", f"{count_noun(number, 'partition')} added", _topics(data))
     yield from _added(told)
     if len(data) < len(partitions):
         yield TransactionStep("done", "Offsets added", "a read-process-write transaction")
@@ -182,7 +183,7 @@ def _added(told: NewestTransaction) -> Iterator[TransactionStep]:
         yield TransactionStep("done", "More added", f"offset {extended.offset:,}", at_ms=extended.at_ms)
     if len(told.extended) > _MOST_ADDED:
         rest = told.extended[_MOST_ADDED:]
-        yield TransactionStep("done", f"And {count(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
+        yield TransactionStep("done", f"And {count_noun(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
 
 
 def _topics(data: Sequence[TopicPartitions]) -> str:
@@ -223,7 +224,7 @@ def _decided(
     sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
     cause = "" if end.kind is TransitionKind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"
     return TransactionStep(
-        "done", f"{words}{cause}", explain(end, actions.get(end.offset, "")), at_ms=end.at_ms
+        "done", f"{words}{cause}", explain_transition(end, actions.get(end.offset, "")), at_ms=end.at_ms
     )
 
 
@@ -232,4 +233,4 @@ def _marked(end: Transition | None) -> str:
         return ""
     if end.completed_ms < end.at_ms:
         return ""
-    return f"from {duration(end.completed_ms - end.at_ms)} after the decision on"
+    return f"from {format_duration(end.completed_ms - end.at_ms)} after the decision on"

@@ -13,7 +13,7 @@ from dashboard.models import Transaction
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline import histograms
 from fenceline.facts import OPEN_STATES, Transition, TransitionKind
-from fenceline.formatting import count, duration
+from fenceline.formatting import count_noun, format_duration
 from fenceline.histograms import Histogram
 
 THIS = "this id"
@@ -54,7 +54,7 @@ class UsualDuration:
     p99: float
 
 
-def newest(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> NewestTransaction:
+def newest_transaction(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> NewestTransaction:
     """Return the newest transaction: back to its beginning, and to the initialisation before that.
 
     `notable` may know of one that is older than what `recent` still holds.
@@ -104,24 +104,24 @@ def initialised_ms(told: Transition) -> int:
     return told.at_ms
 
 
-def bars(recent: Sequence[Transition], row: Transaction | None, now_ms: int) -> Sequence[Bar]:
+def timeline_bars(recent: Sequence[Transition], row: Transaction | None, now_ms: int) -> Sequence[Bar]:
     """Return the transactions that ended, and the one that is open now, oldest first."""
     found = [_bar(told) for told in reversed(recent) if is_end(told)]
     if row is not None and row.state in OPEN_STATES and row.started_ms is not None:
         found = [bar for bar in found if bar.begun_ms != row.started_ms]
-        words = f"{row.state}, open for {duration(now_ms - row.started_ms)}"
+        words = f"{row.state}, open for {format_duration(now_ms - row.started_ms)}"
         found.append(Bar(row.started_ms, max(row.started_ms, now_ms), None, words))
     return found
 
 
-def marks(recent: Sequence[Transition]) -> Sequence[Mark]:
+def timeline_marks(recent: Sequence[Transition]) -> Sequence[Mark]:
     """Return what else happened, oldest first."""
     everyday = (TransitionKind.BEGIN, TransitionKind.EXTEND)
     others = [told for told in reversed(recent) if not is_end(told) and told.kind not in everyday]
     return [Mark(told.at_ms, told.kind, _mark_words(told)) for told in others]
 
 
-def usual(
+def usual_durations(
     recent: Sequence[Transition], application: str, open_times: Histogram, marker_times: Histogram
 ) -> Sequence[UsualDuration]:
     """Return how long commits take: this id's last ones, and its application's."""
@@ -141,10 +141,10 @@ def usual(
 
 def _bar(told: Transition) -> Bar:
     open_ms = max(0, told.open_ms or 0)
-    words = f"{LOOKS[told.kind].words}: open for {duration(open_ms)}"
+    words = f"{LOOKS[told.kind].words}: open for {format_duration(open_ms)}"
     until_ms = told.at_ms
     if told.completed_ms is not None:
-        words += f", markers sent after {duration(max(0, told.completed_ms - told.at_ms))}"
+        words += f", markers sent after {format_duration(max(0, told.completed_ms - told.at_ms))}"
         until_ms = told.completed_ms
     return Bar(told.at_ms - open_ms, max(until_ms, told.at_ms), told.kind, words)
 
@@ -168,7 +168,7 @@ def _counted(whose: str, what: str, times: Histogram) -> UsualDuration | None:
 
 def timeline_summary(found: Sequence[Bar], others: Sequence[Mark]) -> str:
     """Return what a timeline shows in one sentence, for those who cannot see it."""
-    parts = [count(len(found), "transaction")] if found else []
+    parts = [count_noun(len(found), "transaction")] if found else []
     parts += [f"{n} {words}" for words, n in _tallied(found)]
     parts += [f"{LOOKS[mark.kind].words}" for mark in others]
     return f"Timeline: {', '.join(parts) or 'nothing'}."

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fenceline.alerts.limits import Alerting
 from fenceline.facts import Severity
-from fenceline.formatting import count, duration
+from fenceline.formatting import count_noun, format_duration
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
 _RANKS = {severity.value: rank for rank, severity in enumerate(reversed(Severity))}
@@ -69,15 +69,15 @@ class StateChange(NamedTuple):
 
 def is_worse(severity: str, than: str) -> bool:
     """Whether a severity is worse than another one; what is not known is least."""
-    return rank(severity) > rank(than)
+    return severity_rank(severity) > severity_rank(than)
 
 
-def rank(severity: str) -> int:
+def severity_rank(severity: str) -> int:
     """Return how bad a severity is: 0 for info."""
     return _RANKS.get(severity, -1)
 
 
-def follow(
+def advance_alert(
     known: AlertState | None, looks: Sequence[FindingObservation], *, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
     """Return an alert as it is now, and what changed: it began to fire, it got worse, it is over.
@@ -95,7 +95,7 @@ def follow(
 
 def why_pending(known: AlertState, limits: Alerting) -> str:
     """Return why a pending alert does not fire yet."""
-    return f"found in {known.ticks} of {count(max(1, limits.for_ticks), 'complete tick')}"
+    return f"found in {known.ticks} of {count_noun(max(1, limits.for_ticks), 'complete tick')}"
 
 
 def why_flapping(known: AlertState, limits: Alerting) -> str:
@@ -103,7 +103,8 @@ def why_flapping(known: AlertState, limits: Alerting) -> str:
     if known.flapping_ms is None:
         return ""
     return (
-        f"it opened {count(len(known.openings), 'time')} within {duration(int(limits.flap_s * 1_000))}: it "
+        f"it opened {count_noun(len(known.openings), 'time')} within "
+        f"{format_duration(int(limits.flap_s * 1_000))}: it "
         "goes on firing until nothing was found for as long"
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fenceline.alerts.engine import is_worse, rank
+from fenceline.alerts.engine import is_worse, severity_rank
 from fenceline.alerts.labels import page_of
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.matchers import CompilePattern, MatcherSet, matchers_text
@@ -46,7 +46,7 @@ class Route:
         return 3 * self.repeat_ms
 
 
-def route(
+def channel_route(
     *,
     number: int,
     name: str,
@@ -94,7 +94,7 @@ class Item:
     loud_ms: int | None = None
     resolved_ms: int | None = None
 
-    def since(self, loud_ms: int | None) -> Item:
+    def unmuted_since(self, loud_ms: int | None) -> Item:
         """Return it as one that nothing but waits keeps quiet since an instant."""
         return self if self.loud_ms == loud_ms else replace(self, loud_ms=loud_ms)
 
@@ -136,7 +136,7 @@ class Outlook:
     #: By fingerprint: when it will be told at the earliest; None: once the message before is through.
     waits: dict[str, int | None] = field(default_factory=dict)
 
-    def keep(self, most: int, now_ms: int) -> None:
+    def defer_excess(self, most: int, now_ms: int) -> None:
         """Leave what is more than so many messages to the next tick."""
         for sending in self.sendings[most:]:
             self.waits |= {item.fingerprint: now_ms for item in sending.firing[: sending.new]}
@@ -151,9 +151,9 @@ class _Group:
     standing: LastNotification | None = None
 
 
-def unwanted(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
+def route_refusal(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
     """Return why a channel does not want an alert, as kind and words; None if it does."""
-    if rank(severity) < rank(route.min_severity):
+    if severity_rank(severity) < severity_rank(route.min_severity):
         return "below_severity", f"wants {route.min_severity} and worse, and this is {severity}"
     if route.matchers.wrong:
         return "no_match", f"has a matcher that cannot be used: {route.matchers.wrong}"
@@ -162,7 +162,7 @@ def unwanted(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[st
     return None
 
 
-def outlook(
+def decide_notifications(
     route: Route,
     items: Mapping[str, Item],
     standing: Iterable[LastNotification],
@@ -177,7 +177,7 @@ def outlook(
     """
     found = Outlook()
     firing = (each for each in items.values() if each.firing)
-    wanted = [each for each in firing if not unwanted(route, each.severity, each.labels)]
+    wanted = [each for each in firing if not route_refusal(route, each.severity, each.labels)]
     keys: dict[str, str] = {}
     groups: dict[str, _Group] = {each.key: _Group(each.key, {}, standing=each) for each in standing}
     for item in wanted:
@@ -200,7 +200,7 @@ def group_key(cluster: str, labels: Mapping[str, str]) -> str:
     return f"{key[: _LONGEST_KEY - 17]}…{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
-def message(sending: Sending, *, external_url: str, now_ms: int) -> GroupMessage:
+def group_message(sending: Sending, *, external_url: str, now_ms: int) -> GroupMessage:
     """Return what is sent: what is news first, and no more than MOST_ALERTS of it."""
     news, known = sending.firing[: sending.new], sending.firing[sending.new :]
     notices = [_notice(item, item.severity, None, external_url) for item in news]

@@ -53,7 +53,7 @@ def labels_of(said: FindingText, owner: Owner | None) -> dict[str, str]:
     }
     if owner is not None:
         found |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}
-    return {label: fitting(value) for label, value in found.items() if value}
+    return {label: fit_label(value) for label, value in found.items() if value}
 
 
 def readable_name(subject: str, labels: Mapping[str, str]) -> str:
@@ -82,7 +82,7 @@ def page_of(labels: Mapping[str, str], external_url: str) -> str:
     return f"{external_url}/rules/{quote(labels.get('alertname', ''), safe='')}"
 
 
-def fitting(value: str) -> str:
+def fit_label(value: str) -> str:
     """Return a label's value no longer than a label may be."""
     if len(value) <= LONGEST:
         return value

@@ -64,14 +64,14 @@ def parse_matchers(text: str) -> list[Matcher]:
                 f'“{_clip(rest[at:])}” cannot be read: write label="value", with = != =~ or !~, and a comma '
                 "between two."
             )
-        found.append(checked(matcher["label"], matcher["operator"], _value(matcher)))
+        found.append(make_matcher(matcher["label"], matcher["operator"], _value(matcher)))
         at = matcher.end()
     if len(found) > MOST_MATCHERS:
         raise ValueError(f"These are {len(found)} matchers; at most {MOST_MATCHERS} are taken.")
     return found
 
 
-def checked(label: str, operator: str, value: str) -> Matcher:
+def make_matcher(label: str, operator: str, value: str) -> Matcher:
     """Return a matcher of a known operator and a bounded value; raises ValueError with words for a person."""
     if operator not in _OPERATORS:
         raise ValueError(f"“{_clip(operator)}” is no operator: write one of {' '.join(_OPERATORS)}.")
@@ -242,7 +242,7 @@ class Inhibitors(Generic[Alert]):
             for thing in each.affected:
                 self._touching[each.rule, thing].append(each)
 
-    def of(self, target: Alert) -> Iterator[tuple[Alert, Inhibition]]:
+    def inhibitions_of(self, target: Alert) -> Iterator[tuple[Alert, Inhibition]]:
         """Yield what an alert follows from, and why, the first reason of the table first."""
         for line in _FOLLOW.get(target.rule, ()):
             for rule in line.causes:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from fenceline.alerts.grouping import Item, Route, unwanted
+from fenceline.alerts.grouping import Item, Route, route_refusal
 from fenceline.alerts.labels import readable_name
 from fenceline.alerts.matchers import CompilePattern, Inhibitors, MatcherSet
 from fenceline.alerts.notification_decision import Why
-from fenceline.alerts.payload import rfc3339
+from fenceline.alerts.payload import format_rfc3339
 
 
 class Quiets(Protocol):
@@ -36,14 +36,14 @@ class Muting:
         self._silences = [(each, MatcherSet(each.matchers, compile_pattern)) for each in silences]
         self._inhibitors = Inhibitors(firing)
         self._silenced = {item.fingerprint: self._who(item) for item in firing}
-        self._causes = {item.fingerprint: list(self._inhibitors.of(item)) for item in firing}
+        self._causes = {item.fingerprint: list(self._inhibitors.inhibitions_of(item)) for item in firing}
         self._wanted: dict[tuple[int, str], bool] = {}
 
-    def silenced(self, item: Item) -> Sequence[Why]:
+    def matching_silences(self, item: Item) -> Sequence[Why]:
         """Return the silences that match an alert: who made them, until when, why."""
         return self._silenced.get(item.fingerprint, ())
 
-    def inhibited(self, item: Item, route: Route | None) -> Why | None:
+    def inhibition_reason(self, item: Item, route: Route | None) -> Why | None:
         """Return what inhibits an alert for a channel; without one, whoever is told. None: nothing."""
         for cause, line in self._causes.get(item.fingerprint, ()):
             if route is None or self._wants(route, cause):
@@ -53,11 +53,13 @@ class Muting:
 
     def is_muted(self, item: Item, route: Route) -> bool:
         """Whether a channel is not to be told of an alert now."""
-        return bool(self.silenced(item)) or self.inhibited(item, route) is not None
+        return bool(self.matching_silences(item)) or self.inhibition_reason(item, route) is not None
 
     def is_anywhere(self, item: Item, routes: Iterable[Route]) -> bool:
         """Whether any of these channels is not to be told of it now."""
-        return bool(self.silenced(item)) or any(self.inhibited(item, route) for route in routes)
+        return bool(self.matching_silences(item)) or any(
+            self.inhibition_reason(item, route) for route in routes
+        )
 
     def _who(self, item: Item) -> list[Why]:
         return [
@@ -69,9 +71,9 @@ class Muting:
     def _wants(self, route: Route, cause: Item) -> bool:
         key = route.number, cause.fingerprint
         if key not in self._wanted:
-            self._wanted[key] = unwanted(route, cause.severity, cause.labels) is None
+            self._wanted[key] = route_refusal(route, cause.severity, cause.labels) is None
         return self._wanted[key]
 
 
 def _instant(ms: int) -> str:
-    return f"{rfc3339(ms)[:16].replace('T', ' ')} UTC"
+    return f"{format_rfc3339(ms)[:16].replace('T', ' ')} UTC"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.alerts.engine import FIRING, is_worse
-from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route, unwanted
-from fenceline.formatting import clock
+from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route, route_refusal
+from fenceline.formatting import format_clock
 
 #: [channel, "delivery", its number] or [channel, "quiet", why].
 Fate = list[int | str]
@@ -47,7 +47,7 @@ class Happened(NamedTuple):
     before: str
 
 
-def view(
+def channel_view(
     outlook: Outlook, route: Route, standing: Iterable[LastNotification], made: Sequence[int], now_ms: int
 ) -> View:
     """Return what a channel knows once its sendings have been made; `made` are their deliveries, in order."""
@@ -64,15 +64,17 @@ def view(
     return found
 
 
-def fates(change: Happened, views: Iterable[View], known: Sequence[Fate]) -> tuple[list[Fate], bool]:
+def notification_outcomes(
+    change: Happened, views: Iterable[View], known: Sequence[Fate]
+) -> tuple[list[Fate], bool]:
     """Return what came of a change in channels of which that was not known, and whether any is left open."""
     settled = {each[0] for each in known}
     asked = [each for each in views if each.route.number not in settled]
-    found = [fate(change, each) for each in asked]
+    found = [notification_outcome(change, each) for each in asked]
     return [each for each in found if each is not None], None in found
 
 
-def fate(change: Happened, known: View) -> Fate | None:
+def notification_outcome(change: Happened, known: View) -> Fate | None:
     """Return what came of a change for one channel; None while that is not decided."""
     route = known.route
     if change.new == FIRING:
@@ -91,7 +93,7 @@ def _untold_begin(change: Happened, known: View) -> str:
         return f"it was told already, with delivery {said[0]}"
     if known.route.off:
         return known.route.off
-    reason = unwanted(known.route, change.severity, change.labels)
+    reason = route_refusal(known.route, change.severity, change.labels)
     if reason:
         return f"it {reason[1]}"
     if not change.now.firing:
@@ -110,7 +112,7 @@ def _untold_end(change: Happened, known: View) -> str:
     return known.route.off
 
 
-def why_quiet(
+def suppression_reasons(
     item: Item,
     silenced: Iterable[Why],
     views: Iterable[View],
@@ -153,7 +155,7 @@ def _of_channel(item: Item, known: View) -> Why | None:
     name = known.route.name
     if known.route.off:
         return ["disabled", name, known.route.off]
-    reason = unwanted(known.route, item.severity, item.labels)
+    reason = route_refusal(known.route, item.severity, item.labels)
     if reason:
         return [reason[0], name, reason[1]]
     if item.fingerprint not in known.outlook.waits:
@@ -161,4 +163,4 @@ def _of_channel(item: Item, known: View) -> Why | None:
     due_ms = known.outlook.waits[item.fingerprint]
     if due_ms is None:
         return ["grouped", name, "is told once the message before is through"]
-    return ["grouped", name, f"is told at {clock(due_ms)}, with what else comes to its group"]
+    return ["grouped", name, f"is told at {format_clock(due_ms)}, with what else comes to its group"]

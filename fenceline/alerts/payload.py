@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from fenceline.formatting import clock, count
+from fenceline.formatting import count_noun, format_clock
 
 #: Alerts that one message lists; of more it says how many they are.
 MOST_ALERTS = 100
@@ -71,17 +71,17 @@ class GroupMessage:
         return "firing" if any(each.ends_ms is None for each in self.notices) else "resolved"
 
 
-def body(kind: str, message: GroupMessage, *, now_ms: int, lives_ms: int = 0) -> Any:
+def channel_payload(kind: str, message: GroupMessage, *, now_ms: int, lives_ms: int = 0) -> Any:
     """Return what a channel of a kind (webhook, alertmanager, apprise) is sent, as JSON values.
 
     `lives_ms` is for how long an Alertmanager takes an alert for firing unless it hears of it again.
     """
     if kind == "alertmanager":
-        return alertmanager(message, now_ms=now_ms, lives_ms=lives_ms)
-    return words(message) if kind == "apprise" else webhook(message)
+        return alertmanager_body(message, now_ms=now_ms, lives_ms=lives_ms)
+    return message_text(message) if kind == "apprise" else webhook_body(message)
 
 
-def webhook(message: GroupMessage) -> dict[str, Any]:
+def webhook_body(message: GroupMessage) -> dict[str, Any]:
     """Return the body of Alertmanager's webhook, version 4, with `notification_reason`."""
     return {
         "version": "4",
@@ -98,7 +98,7 @@ def webhook(message: GroupMessage) -> dict[str, Any]:
     }
 
 
-def alertmanager(message: GroupMessage, *, now_ms: int, lives_ms: int) -> list[dict[str, Any]]:
+def alertmanager_body(message: GroupMessage, *, now_ms: int, lives_ms: int) -> list[dict[str, Any]]:
     """Return the body for Alertmanager's own `POST /api/v2/alerts`.
 
     It takes an alert's labels for the alert, and one without an end for resolved after its `resolve_timeout`:
@@ -108,26 +108,26 @@ def alertmanager(message: GroupMessage, *, now_ms: int, lives_ms: int) -> list[d
         {
             "labels": dict(each.labels),
             "annotations": dict(each.annotations),
-            "startsAt": rfc3339(each.starts_ms),
-            "endsAt": rfc3339(now_ms + lives_ms if each.ends_ms is None else each.ends_ms),
+            "startsAt": format_rfc3339(each.starts_ms),
+            "endsAt": format_rfc3339(now_ms + lives_ms if each.ends_ms is None else each.ends_ms),
             "generatorURL": each.generator_url,
         }
         for each in message.notices
     ]
 
 
-def words(message: GroupMessage) -> dict[str, str]:
+def message_text(message: GroupMessage) -> dict[str, str]:
     """Return a message for people: {"title", "body", "type"}; the type is apprise's `NotifyType`."""
     firing = [each for each in message.notices if each.ends_ms is None]
     over = [each for each in message.notices if each.ends_ms is not None]
     lines = [_line(each) for each in [*firing, *over][:MOST_IN_WORDS]]
     more = message.truncated + len(message.notices) - len(lines)
     if more:
-        lines.append(f"and {count(more, 'more alert')}: {message.external_url}/alerts")
+        lines.append(f"and {count_noun(more, 'more alert')}: {message.external_url}/alerts")
     return {"title": _title(message, len(firing)), "body": "\n\n".join(lines), "type": _type(firing)}
 
 
-def sample(receiver: str, *, external_url: str, now_ms: int) -> GroupMessage:
+def sample_message(receiver: str, *, external_url: str, now_ms: int) -> GroupMessage:
     """Return what a channel's test sends: one alert that fires, and that nobody need look after."""
     labels = {"alertname": "test", "severity": "info", "subject": f"channel:{receiver}"}
     notes = {
@@ -141,7 +141,7 @@ def sample(receiver: str, *, external_url: str, now_ms: int) -> GroupMessage:
     )
 
 
-def rfc3339(ms: int) -> str:
+def format_rfc3339(ms: int) -> str:
     """Return an instant as `2026-11-22T12:17:31.204Z`; the nearest there is to one that no calendar has."""
     bounded = min(max(ms, 0), 253_402_300_799_000)
     return f"{datetime.fromtimestamp(bounded / 1_000, UTC):%Y-%m-%dT%H:%M:%S}.{bounded % 1_000:03d}Z"
@@ -152,8 +152,8 @@ def _alert(each: Notice) -> dict[str, Any]:
         "status": each.status,
         "labels": dict(each.labels),
         "annotations": dict(each.annotations),
-        "startsAt": rfc3339(each.starts_ms),
-        "endsAt": _NEVER if each.ends_ms is None else rfc3339(each.ends_ms),
+        "startsAt": format_rfc3339(each.starts_ms),
+        "endsAt": _NEVER if each.ends_ms is None else format_rfc3339(each.ends_ms),
         "generatorURL": each.generator_url,
         "fingerprint": each.fingerprint,
     }
@@ -184,7 +184,7 @@ def _line(each: Notice) -> str:
     notes, labels = each.annotations, each.labels
     what = notes.get("summary") or labels.get("alertname", "")
     if each.ends_ms is not None:
-        return _cut(f"Resolved at {clock(each.ends_ms)}: {what}")
+        return _cut(f"Resolved at {format_clock(each.ends_ms)}: {what}")
     team = f" ({labels['team']})" if labels.get("team") else ""
     lines = [
         f"{labels.get('severity', '')}{team}: {what}".lstrip(": "),

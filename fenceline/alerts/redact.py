@@ -16,7 +16,7 @@ _WEB = ("http", "https")
 _PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def url(address: str) -> str:
+def redact_url(address: str) -> str:
     """Return an address fit for a page or a log: without credentials, the values of its query and tokens.
 
     Of addresses that are not http only the scheme is left: apprise puts tokens anywhere.
@@ -33,7 +33,7 @@ def url(address: str) -> str:
     login = f"{HIDDEN}@" if "@" in parts.netloc else ""
     path = "/".join(HIDDEN if len(each) >= _TOKEN else each for each in parts.path.split("/"))
     query = "&".join(f"{each.partition('=')[0]}={HIDDEN}" for each in parts.query.split("&") if each)
-    return line(f"{parts.scheme}://{login}{host}{port}{path}{'?' if query else ''}{query}", 300)
+    return clean_line(f"{parts.scheme}://{login}{host}{port}{path}{'?' if query else ''}{query}", 300)
 
 
 class Redactor:
@@ -43,7 +43,7 @@ class Redactor:
         spelled = {each for secret in (*secrets, *_secrets(address)) for each in _spellings(secret)}
         self._hidden = sorted((each for each in spelled if len(each) >= _SHORTEST), key=len, reverse=True)
 
-    def text(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return a text without them."""
         for each in self._hidden:
             text = text.replace(each, HIDDEN)
@@ -51,7 +51,7 @@ class Redactor:
 
 
 def _secrets(address: str) -> list[str]:
-    """Return what is secret in an address: as `url` hides it."""
+    """Return what is secret in an address: as `redact_url` hides it."""
     try:
         parts = urlsplit(address)
         user, password = parts.username or "", parts.password or ""
@@ -75,7 +75,7 @@ def _spellings(secret: str) -> tuple[str, ...]:
     return (secret, secret.removeprefix("whsec_"), plain, *quoted)
 
 
-def line(text: str, longest: int) -> str:
+def clean_line(text: str, longest: int) -> str:
     """Return a text from outside, cut, and without characters that no page or database takes."""
     text = _PRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", " ").replace("\n", " "))
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,10 +1,10 @@
 """Files of a Spark checkpoint -> facts of `fenceline.spark.records`, or Broken with the damage and its
 particulars.
 
-`metadata` is one line of JSON with the query's id. `offsets/N` and `commits/N` begin with a line `vN`; then
-come a line of JSON and, in offsets, a line per source (Spark's OffsetSeqLog and CommitLog). What is not known
-there is passed over: Spark adds keys with every version. A version that nobody here knows is NEWER; what ends
-too early, or is no text of its format, is TORN. Nothing here raises, whatever the bytes.
+`decode_metadata` is one line of JSON with the query's id. `offsets/N` and `commits/N` begin with a line `vN`;
+then come a line of JSON and, in offsets, a line per source (Spark's OffsetSeqLog and CommitLog). What is not
+known there is passed over: Spark adds keys with every version. A version that nobody here knows is NEWER;
+what ends too early, or is no text of its format, is TORN. Nothing here raises, whatever the bytes.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def is_passing(name: str) -> bool:
     return name.startswith(".") or name.endswith((".crc", ".tmp"))
 
 
-def foreign(names: Iterable[str]) -> tuple[str, ...]:
+def foreign_files(names: Iterable[str]) -> tuple[str, ...]:
     """Return those names of a checkpoint's own folder that neither Spark nor our sink writes, sorted."""
     return tuple(sorted(name for name in names if name not in OURS and not is_passing(name)))
 
 
-def metadata(raw: bytes) -> str | Broken:
-    """Return the query's id, a UUID, as `metadata` says it."""
+def decode_metadata(raw: bytes) -> str | Broken:
+    """Return the query's id, a UUID, as `decode_metadata` says it."""
     try:
         found = _json(_text(raw).strip(), "it")
         query_id = found.get("id") if isinstance(found, dict) else None
@@ -78,7 +78,7 @@ def metadata(raw: bytes) -> str | Broken:
         return Broken(METADATA, bad.damage, bad.detail)
 
 
-def offsets(batch_id: int, raw: bytes) -> OffsetsEntry | Broken:
+def decode_offsets(batch_id: int, raw: bytes) -> OffsetsEntry | Broken:
     """Return what `offsets/N` plans. Continuous processing leaves its second line empty."""
     try:
         version, lines = _lines(raw, NEWEST_OFFSETS)
@@ -100,7 +100,7 @@ def offsets(batch_id: int, raw: bytes) -> OffsetsEntry | Broken:
         return Broken(f"{OFFSETS}/{batch_id}", bad.damage, bad.detail)
 
 
-def commits(batch_id: int, raw: bytes) -> CommitsEntry | Broken:
+def decode_commits(batch_id: int, raw: bytes) -> CommitsEntry | Broken:
     """Return what `commits/N` says of a batch that is done. Spark takes one without a second line."""
     try:
         version, lines = _lines(raw, NEWEST_COMMITS)
@@ -117,7 +117,7 @@ def commits(batch_id: int, raw: bytes) -> CommitsEntry | Broken:
         return Broken(f"{COMMITS}/{batch_id}", bad.damage, bad.detail)
 
 
-def initial(path: str, raw: bytes) -> Positions | Broken | None:
+def decode_initial_offsets(path: str, raw: bytes) -> Positions | Broken | None:
     """Return where a Kafka source began, from `sources/<i>/0`; None where it is no Kafka source's file.
 
     Kafka's begins with a zero byte, for the sake of Spark 2.1 (SPARK-19517); then `v1` and the offsets.
@@ -126,7 +126,7 @@ def initial(path: str, raw: bytes) -> Positions | Broken | None:
         return None if raw else Broken(path, Damage.EMPTY, "it is empty")
     try:
         _, lines = _lines(raw[1:], 1)
-        found = positions(lines[0]) if lines else None
+        found = parse_positions(lines[0]) if lines else None
         if found is None:
             raise _Bad(Damage.TORN, "it holds no offsets of Kafka")
         return found
@@ -134,7 +134,7 @@ def initial(path: str, raw: bytes) -> Positions | Broken | None:
         return Broken(path, bad.damage, bad.detail)
 
 
-def operator(path: str, raw: bytes) -> StateOperator | Broken:
+def decode_state_operator(path: str, raw: bytes) -> StateOperator | Broken:
     """Return a stateful operator from `state/<op>/_metadata/metadata`, or `…/_metadata/v2/<batch>`."""
     try:
         _, lines = _lines(raw, NEWEST_OPERATOR)
@@ -148,7 +148,7 @@ def operator(path: str, raw: bytes) -> StateOperator | Broken:
         return Broken(path, bad.damage, bad.detail)
 
 
-def positions(raw: str | None) -> Positions | None:
+def parse_positions(raw: str | None) -> Positions | None:
     """Return Kafka's offsets from a source's JSON: topic -> partition -> the next offset to read.
 
     None for sources of other kinds. An offset below zero stands for the earliest (-2) or the latest (-1).
@@ -238,7 +238,7 @@ def _source(name: str, line: str) -> SourceOffset:
         raise _Bad(Damage.TORN, f"the line of source {name} is empty")
     if line[0] in "{[":
         _json(line, f"the line of source {name}")
-    return SourceOffset(name, line, positions(line))
+    return SourceOffset(name, line, parse_positions(line))
 
 
 def _is_kafkas(topic: str, name: str, offset: object) -> bool:

@@ -6,8 +6,8 @@ of a classic group (v0 to v4), 5 a member of a consumer group (KIP-848). The oth
 neighbours of the group coordinator; every length is checked against what is there before it is used.
 
 Of millions of commits only the newest few are kept, so the way to them is short: values of one key are laid
-out alike, and `peek` unpacks many of them at once to tell when and which offset. What is laid out in another
-way is read field by field.
+out alike, and `peek_commits` unpacks many of them at once to tell when and which offset. What is laid out in
+another way is read field by field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from fenceline.decode.cursor import Cursor, Unreadable
-from fenceline.decode.text import escape
+from fenceline.decode.text import escape_bytes
 from fenceline.facts import Undecoded
 
 #: Record types that Kafka writes or wrote: 3 to 8 and 16 of consumer groups (KIP-848), 9 to 15 of share
@@ -44,7 +44,7 @@ _LONGEST_METADATA = 126
 
 
 class OffsetCommit(NamedTuple):
-    """A commit of a group for one partition. Names are text as `decode.text.escape` writes it."""
+    """A commit of a group for one partition. Names are text as `decode.text.escape_bytes` writes it."""
 
     group: str
     topic: str
@@ -154,10 +154,10 @@ def _is_plain(tags: bytes) -> bool:
     return tags in (b"", b"\x00") or (len(tags) == 19 and tags[:3] == _TOPIC_ID)
 
 
-def peek(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
+def peek_commits(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
     """Return the instants and offsets of commits if all lie alike, where they mostly do, else None.
 
-    Then `decode` tells. Where it returns something it agrees with `decode`.
+    Then `decode_record` tells. Where it returns something it agrees with `decode_record`.
     """
     layout = _layout_of(values[0]) if values else None
     if layout is None or len({*map(len, values)}) > 1:
@@ -171,7 +171,7 @@ def peek(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
     return found if len(found) == len(values) else None
 
 
-def decode(key: bytes | None, value: bytes | None) -> Record:
+def decode_record(key: bytes | None, value: bytes | None) -> Record:
     """Return what one record says. Never raises, whatever the bytes.
 
     The reasons of an Undecoded: `no_key`, `key_type` (none that Kafka has), `value_version`, `instant`,
@@ -187,7 +187,7 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
         kind = cursor.int16()
         if kind in COMMIT_TYPES:
             place = cursor.string(), cursor.string(), cursor.int32()
-            cursor.finish()
+            cursor.expect_end()
             return _commit(place, value)
         if kind == _GROUP_TYPE:
             return _group(cursor, value)
@@ -206,7 +206,7 @@ def _place(key: bytes) -> tuple[str, str, int] | None:
     end = topic_at + 2 + int.from_bytes(key[topic_at : topic_at + 2], "big")
     if len(key) != end + 4 or topic_at > _LONGEST_STRING or end > topic_at + _LONGEST_STRING:
         return None
-    group, topic = escape(key[4:topic_at]), escape(key[topic_at + 2 : end])
+    group, topic = escape_bytes(key[4:topic_at]), escape_bytes(key[topic_at + 2 : end])
     return group, topic, int.from_bytes(key[end:], "big", signed=True)
 
 
@@ -233,7 +233,7 @@ def _plain_fields(value: bytes) -> _Fields | None:
     if not 0 <= at_ms < _LATEST_MS or not _is_plain(tags):
         return None
     topic_id = _topic_id({0: tags[3:]}) if len(tags) > 1 else ""
-    return offset, None if epoch == -1 else epoch, escape(metadata), at_ms, None, topic_id, version
+    return offset, None if epoch == -1 else epoch, escape_bytes(metadata), at_ms, None, topic_id, version
 
 
 def _fields(cursor: Cursor) -> _Fields:
@@ -243,8 +243,8 @@ def _fields(cursor: Cursor) -> _Fields:
     metadata = cursor.compact_string() if version >= 4 else cursor.string()
     commit_ms = cursor.int64()
     expire_ms = cursor.int64() if version == 1 else -1
-    tags = cursor.tags() if version >= 4 else {}
-    cursor.finish()
+    tags = cursor.tagged_fields() if version >= 4 else {}
+    cursor.expect_end()
     if not 0 <= commit_ms < _LATEST_MS:
         raise Unreadable("instant", f"committed at {commit_ms} ms")
     first = offset, _or_none(leader_epoch), metadata, commit_ms
@@ -262,7 +262,7 @@ def _topic_id(tags: dict[int, bytes]) -> str:
 
 def _group(key: Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     group = key.string()
-    key.finish()
+    key.expect_end()
     if value is None:
         return GroupTombstone(group)
     cursor = Cursor(value, "value")
@@ -272,10 +272,10 @@ def _group(key: Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     generation = cursor.int32()
     protocol, leader = cursor.text_or_null(flexible), cursor.text_or_null(flexible)
     state_ms = cursor.int64() if version >= 2 else -1
-    members = tuple(_classic_member(cursor, version) for _ in range(cursor.count(flexible)))
+    members = tuple(_classic_member(cursor, version) for _ in range(cursor.array_length(flexible)))
     if flexible:
-        cursor.tags()
-    cursor.finish()
+        cursor.tagged_fields()
+    cursor.expect_end()
     return GroupMetadata(
         group, protocol_type, generation, protocol, leader, _or_none(state_ms), members, version
     )
@@ -292,14 +292,14 @@ def _classic_member(cursor: Cursor, version: int) -> Member:
     for _ in ("subscription", "assignment"):
         cursor.skip_bytes(flexible)
     if flexible:
-        cursor.tags()
+        cursor.tagged_fields()
     return Member(member_id, client_id, host, instance_id)
 
 
 def _member(key: Cursor, value: bytes | None) -> GroupMember:
     """Read a member up to its host; what follows (subscriptions, assignors) is not shown."""
     group, member_id = key.string(), key.string()
-    key.finish()
+    key.expect_end()
     if value is None:
         return GroupMember(group, member_id, None)
     cursor = Cursor(value, "value")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct, error
 
-from fenceline.decode.text import escape
+from fenceline.decode.text import escape_bytes
 from fenceline.facts import Undecoded
 
 _INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
@@ -38,11 +38,11 @@ class Cursor:
 
     def string(self) -> str:
         """Read a string whose length is an int16."""
-        return escape(self._take(self.int16()))
+        return escape_bytes(self._take(self.int16()))
 
     def compact_string(self) -> str:
         """Read a string whose length, and one more, is a varint (KIP-482): of any number of bytes."""
-        return escape(self._take(self._uvarint() - 1))
+        return escape_bytes(self._take(self._uvarint() - 1))
 
     def text(self, flexible: bool) -> str:
         """Read a string in either form."""
@@ -51,21 +51,21 @@ class Cursor:
     def text_or_null(self, flexible: bool) -> str | None:
         """Read a string that may be null, in either form."""
         length = self._uvarint() - 1 if flexible else self.int16()
-        return None if length == -1 else escape(self._take(length))
+        return None if length == -1 else escape_bytes(self._take(length))
 
     def skip_bytes(self, flexible: bool) -> None:
         """Pass over bytes, in either form; null is none."""
         length = self._uvarint() - 1 if flexible else self.int32()
         self._take(0 if length == -1 else length)
 
-    def count(self, flexible: bool) -> int:
+    def array_length(self, flexible: bool) -> int:
         """Read how many things follow: no more than there are bytes left."""
         amount = self._uvarint() - 1 if flexible else self.int32()
         if amount > len(self._data) - self._at:
             raise self._truncated()
         return max(amount, 0)
 
-    def tags(self) -> dict[int, bytes]:
+    def tagged_fields(self) -> dict[int, bytes]:
         """Read a section of tagged fields; unknown ones are passed over by their size."""
         found = {}
         for _ in range(self._uvarint()):
@@ -73,7 +73,7 @@ class Cursor:
             found[tag] = self._take(self._uvarint())
         return found
 
-    def finish(self) -> None:
+    def expect_end(self) -> None:
         """Refuse bytes after the end."""
         surplus = len(self._data) - self._at
         if surplus:

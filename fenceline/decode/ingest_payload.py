@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fenceline.decode import progress
-from fenceline.decode.progress import UnusableEvent, clean, identity, instant
+from fenceline.decode.progress import UnusableEvent, clean_text, event_identity, parse_instant
 from fenceline.spark.records import BatchProgress
 
 VERSION = 1
@@ -87,7 +87,7 @@ class Post:
     strange: Mapping[str, int]
 
 
-def read(document: object) -> Post:
+def decode_post(document: object) -> Post:
     """Read a post, as `json.loads` gives it. Raises `Unusable` where it is none at all."""
     if not isinstance(document, Mapping) or not isinstance(document.get("events"), list):
         raise UnusableEvent('it is no JSON object with a list "events"')
@@ -100,7 +100,7 @@ def read(document: object) -> Post:
         except UnusableEvent as error:
             refused.append((_whole(each, "seq") if isinstance(each, Mapping) else None, str(error)))
     return Post(
-        cluster=clean(document.get("cluster")),
+        cluster=clean_text(document.get("cluster")),
         sent_ms=_whole(document, "sent_ms"),
         report=_report(document.get("report")),
         events=tuple(events),
@@ -117,7 +117,7 @@ def _told(event: object, strange: Counter[str]) -> ListenerEvent:
         raise UnusableEvent("at_ms is no time")
     kind = event.get("kind")
     if kind == EventKind.PROGRESS.value:
-        found = progress.read(event.get("progress"), told_ms=at_ms)
+        found = progress.decode_progress(event.get("progress"), told_ms=at_ms)
         strange.update(found.strange)
         if found.progress is None:
             raise UnusableEvent(found.why)
@@ -128,8 +128,8 @@ def _told(event: object, strange: Counter[str]) -> ListenerEvent:
         )
     if not isinstance(kind, str) or kind not in set(EventKind):
         raise UnusableEvent("nobody knows this kind of event")
-    query_id, run_id, name = identity(event)
-    since_ms = instant(event.get("timestamp"))
+    query_id, run_id, name = event_identity(event)
+    since_ms = parse_instant(event.get("timestamp"))
     return ListenerEvent(
         EventKind(kind),
         query_id,
@@ -149,7 +149,7 @@ def _asynchronous(event: Mapping[str, Any]) -> bool | None:
 
 def _exception(event: Mapping[str, Any]) -> str:
     """Return the text of an exception, or its class where that is all; "" without one."""
-    text = clean(event.get("exception"), _LONGEST_EXCEPTION) or clean(event.get("errorClass"))
+    text = clean_text(event.get("exception"), _LONGEST_EXCEPTION) or clean_text(event.get("errorClass"))
     if text or event.get("exception") is None:
         return text
     return "it failed, and does not say why"
@@ -162,8 +162,8 @@ def _report(report: object) -> Report:
         spooled=_whole(report, "spooled") or 0,
         dropped=_whole(report, "dropped") or 0,
         oldest_age_ms=_whole(report, "oldest_age_ms"),
-        spark=clean(report.get("spark"), 32),
-        listener=clean(report.get("listener"), 32),
+        spark=clean_text(report.get("spark"), 32),
+        listener=clean_text(report.get("listener"), 32),
         alive=tuple(_alive(report.get("alive"))),
         heartbeat_every_ms=_interval(report),
     )
@@ -180,7 +180,7 @@ def _alive(pairs: object) -> list[tuple[str, str]]:
     for each in pairs[:_MOST_ALIVE] if isinstance(pairs, list) else []:
         try:
             query, run = each
-            found.append(identity({"id": query, "runId": run})[:2])
+            found.append(event_identity({"id": query, "runId": run})[:2])
         except (TypeError, ValueError):
             continue
     return found

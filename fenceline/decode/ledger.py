@@ -69,12 +69,12 @@ class Names(NamedTuple):
         """The newest generation; 0 without any: they count from 1."""
         return self.generations[-1] if self.generations else 0
 
-    def open(self) -> tuple[Round, ...]:
+    def open_rounds(self) -> tuple[Round, ...]:
         """Return the decisions that nobody has carried out to the end, oldest first."""
         ended = set(self.done)
         return tuple(each for each in self.decisions if each not in ended)
 
-    def rounds(self, batch_id: int) -> tuple[Round, ...]:
+    def rounds_of(self, batch_id: int) -> tuple[Round, ...]:
         """Return the decisions about one batch, oldest first."""
         return tuple(each for each in self.decisions if each.batch_id == batch_id)
 
@@ -89,7 +89,7 @@ def decision_name(which: Round) -> str:
     return f"{which.batch_id}.{which.round}.decision"
 
 
-def done_name(which: Round) -> str:
+def completion_name(which: Round) -> str:
     """Return the name of the file that says that a decision was carried out."""
     return f"{which.batch_id}.{which.round}.done"
 
@@ -141,7 +141,7 @@ def encode_decision(decision: Decision) -> bytes:
     )
 
 
-def encode_done(done: Done) -> bytes:
+def encode_completion(done: Done) -> bytes:
     """Return the bytes of the file that says that a decision was carried out."""
     return _encode(
         batch_id=done.batch_id,
@@ -188,16 +188,16 @@ def decode_decision(which: Round, data: bytes | None) -> Decision | Broken:
     return _decode(decision_name(which), data, lambda said: _decision(which, said))
 
 
-def decode_done(which: Round, data: bytes | None) -> Done | Broken:
+def decode_completion(which: Round, data: bytes | None) -> Done | Broken:
     """Return what the file says that tells how a decision was carried out."""
-    return _decode(done_name(which), data, lambda said: _done(which, said))
+    return _decode(completion_name(which), data, lambda said: _done(which, said))
 
 
 def decode_folder(path: str, files: Mapping[str, bytes | None]) -> LedgerState:
     """Return a whole ledger from its files' contents by name; `path` is shown to people."""
     names = read_names(files)
     decisions = [decode_decision(each, files[decision_name(each)]) for each in names.decisions]
-    done = [decode_done(each, files[done_name(each)]) for each in names.done]
+    done = [decode_completion(each, files[completion_name(each)]) for each in names.done]
     newest = names.generations[-1] if names.generations else None
     claimed = None if newest is None else decode_generation(newest, files[generation_name(newest)])
     return LedgerState(

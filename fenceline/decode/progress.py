@@ -39,24 +39,24 @@ class UnusableEvent(ValueError):
     """An event does not tell what it is about; the message says what is wrong with it."""
 
 
-def read(document: object, *, told_ms: int) -> Read:
+def decode_progress(document: object, *, told_ms: int) -> Read:
     """Read a progress event, as `json.loads` gives it.
 
     `told_ms` is when the listener was told, by the driver's clock: it stands in for a start that is missing.
     """
     reader = _Reader()
     try:
-        return Read(reader.batch(document, told_ms), "", dict(reader.strange))
+        return Read(reader.read_batch(document, told_ms), "", dict(reader.strange))
     except UnusableEvent as error:
         return Read(None, str(error), dict(reader.strange))
 
 
-def identity(document: Mapping[str, Any]) -> tuple[str, str, str]:
+def event_identity(document: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return query id, run id and name ("" without one) of any event; raises `UnusableEvent`."""
-    return _uuid(document, "id"), _uuid(document, "runId"), clean(document.get("name"))
+    return _uuid(document, "id"), _uuid(document, "runId"), clean_text(document.get("name"))
 
 
-def clean(value: object, longest: int = _LONGEST_TEXT) -> str:
+def clean_text(value: object, longest: int = _LONGEST_TEXT) -> str:
     """Return text as every database takes it, without NUL and halves of surrogate pairs; "" of no text."""
     if not isinstance(value, str):
         return ""
@@ -66,7 +66,7 @@ def clean(value: object, longest: int = _LONGEST_TEXT) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def instant(value: object) -> int | None:
+def parse_instant(value: object) -> int | None:
     """Return milliseconds since the epoch of ISO 8601 as Spark writes it; None of anything else."""
     try:
         at = datetime.fromisoformat(value)  # type: ignore[arg-type]
@@ -90,115 +90,118 @@ class _Reader:
     def __init__(self) -> None:
         self.strange: Counter[str] = Counter()
 
-    def batch(self, document: object, told_ms: int) -> BatchProgress:
+    def read_batch(self, document: object, told_ms: int) -> BatchProgress:
         if not isinstance(document, Mapping):
             raise UnusableEvent("the progress is no JSON object")
-        query_id, run_id, name = identity(document)
-        batch_id = self.integer(document, "batchId")
+        query_id, run_id, name = event_identity(document)
+        batch_id = self.read_integer(document, "batchId")
         if batch_id is None or batch_id < 0:
             raise UnusableEvent("batchId is no batch's number")
-        durations = self.figures(document, "durationMs")
-        duration_ms = self.integer(document, "batchDuration")
+        durations = self.read_figures(document, "durationMs")
+        duration_ms = self.read_integer(document, "batchDuration")
         if duration_ms is None:
             duration_ms = durations.get("triggerExecution", 0)
-        times, sink = self.mapping(document, "eventTime"), self.mapping(document, "sink")
-        sources = tuple(self.source(each) for each in self.items(document, "sources", _MOST_SOURCES))
-        input_rows = self.counted(document, "numInputRows")
+        times, sink = self.read_mapping(document, "eventTime"), self.read_mapping(document, "sink")
+        sources = tuple(
+            self.read_source(each) for each in self.read_items(document, "sources", _MOST_SOURCES)
+        )
+        input_rows = self.read_row_count(document, "numInputRows")
         return BatchProgress(
             query_id=query_id,
             run_id=run_id,
             name=name,
             batch_id=batch_id,
-            started_ms=self.started(document, told_ms - duration_ms),
+            started_ms=self.read_start(document, told_ms - duration_ms),
             duration_ms=duration_ms,
             input_rows=_total(sources) if input_rows is None else input_rows,
-            input_rate=self.rate(document, "inputRowsPerSecond"),
-            processed_rate=self.rate(document, "processedRowsPerSecond"),
+            input_rate=self.read_rate(document, "inputRowsPerSecond"),
+            processed_rate=self.read_rate(document, "processedRowsPerSecond"),
             durations=durations,
-            watermark_ms=self.time(times, "watermark"),
+            watermark_ms=self.read_instant(times, "watermark"),
             sources=sources,
             operators=tuple(
-                self.operator(each) for each in self.items(document, "stateOperators", _MOST_OPERATORS)
+                self.read_operator(each)
+                for each in self.read_items(document, "stateOperators", _MOST_OPERATORS)
             ),
-            sink=self.text(sink, "description"),
-            output_rows=self.counted(sink, "numOutputRows"),
+            sink=self.read_text(sink, "description"),
+            output_rows=self.read_row_count(sink, "numOutputRows"),
         )
 
-    def source(self, document: Mapping[str, Any]) -> SourceProgress:
-        metrics = self.mapping(document, "metrics")
+    def read_source(self, document: Mapping[str, Any]) -> SourceProgress:
+        metrics = self.read_mapping(document, "metrics")
         return SourceProgress(
-            description=self.text(document, "description"),
-            start=self.offsets(document, "startOffset"),
-            end=self.offsets(document, "endOffset"),
-            latest=self.offsets(document, "latestOffset"),
-            input_rows=self.counted(document, "numInputRows"),
-            input_rate=self.rate(document, "inputRowsPerSecond"),
-            processed_rate=self.rate(document, "processedRowsPerSecond"),
-            metrics={clean(key): self.text(metrics, key) for key in islice(metrics, _MOST_FIGURES)},
+            description=self.read_text(document, "description"),
+            start=self.read_offsets(document, "startOffset"),
+            end=self.read_offsets(document, "endOffset"),
+            latest=self.read_offsets(document, "latestOffset"),
+            input_rows=self.read_row_count(document, "numInputRows"),
+            input_rate=self.read_rate(document, "inputRowsPerSecond"),
+            processed_rate=self.read_rate(document, "processedRowsPerSecond"),
+            metrics={clean_text(key): self.read_text(metrics, key) for key in islice(metrics, _MOST_FIGURES)},
         )
 
-    def operator(self, document: Mapping[str, Any]) -> OperatorProgress:
+    def read_operator(self, document: Mapping[str, Any]) -> OperatorProgress:
         return OperatorProgress(
-            name=self.text(document, "operatorName"),
-            rows_total=self.counted(document, "numRowsTotal"),
-            rows_updated=self.counted(document, "numRowsUpdated"),
-            rows_removed=self.counted(document, "numRowsRemoved"),
-            memory_bytes=self.integer(document, "memoryUsedBytes") or 0,
-            rows_dropped_by_watermark=self.counted(document, "numRowsDroppedByWatermark"),
-            commit_ms=self.integer(document, "commitTimeMs") or 0,
-            custom=self.figures(document, "customMetrics"),
+            name=self.read_text(document, "operatorName"),
+            rows_total=self.read_row_count(document, "numRowsTotal"),
+            rows_updated=self.read_row_count(document, "numRowsUpdated"),
+            rows_removed=self.read_row_count(document, "numRowsRemoved"),
+            memory_bytes=self.read_integer(document, "memoryUsedBytes") or 0,
+            rows_dropped_by_watermark=self.read_row_count(document, "numRowsDroppedByWatermark"),
+            commit_ms=self.read_integer(document, "commitTimeMs") or 0,
+            custom=self.read_figures(document, "customMetrics"),
         )
 
-    def started(self, document: Mapping[str, Any], otherwise: int) -> int:
-        at = self.time(document, "timestamp")
+    def read_start(self, document: Mapping[str, Any], otherwise: int) -> int:
+        at = self.read_instant(document, "timestamp")
         return _bounded(otherwise) if at is None else at
 
-    def counted(self, document: Mapping[str, Any], key: str) -> int | None:
+    def read_row_count(self, document: Mapping[str, Any], key: str) -> int | None:
         """Return a number of rows; None where Spark writes -1 or nothing, because it does not count them."""
-        rows = self.integer(document, key)
+        rows = self.read_integer(document, key)
         return None if rows is None or rows < 0 else rows
 
-    def integer(self, document: Mapping[str, Any], key: str) -> int | None:
+    def read_integer(self, document: Mapping[str, Any], key: str) -> int | None:
         value = document.get(key)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            self.count(f"{key}: not a whole number")
+            self.count_unreadable(f"{key}: not a whole number")
         elif abs(value) > _LARGEST:
-            self.count(f"{key}: out of range")
+            self.count_unreadable(f"{key}: out of range")
         else:
             return value
         return None
 
-    def rate(self, document: Mapping[str, Any], key: str) -> float | None:
+    def read_rate(self, document: Mapping[str, Any], key: str) -> float | None:
         value = document.get(key)
         # Some writers spell out what has no figure in JSON.
         if value is None or value in ("NaN", "Infinity", "-Infinity"):
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self.count(f"{key}: not a number")
+            self.count_unreadable(f"{key}: not a number")
             return None
         try:
             return float(value) if math.isfinite(value) else None
         except OverflowError:
-            self.count(f"{key}: out of range")
+            self.count_unreadable(f"{key}: out of range")
             return None
 
-    def time(self, document: Mapping[str, Any], key: str) -> int | None:
+    def read_instant(self, document: Mapping[str, Any], key: str) -> int | None:
         value = document.get(key)
-        at = instant(value)
+        at = parse_instant(value)
         if at is None and value is not None:
-            self.count(f"{key}: not a time")
+            self.count_unreadable(f"{key}: not a time")
         return at
 
-    def text(self, document: Mapping[str, Any], key: str) -> str:
+    def read_text(self, document: Mapping[str, Any], key: str) -> str:
         value = document.get(key)
         if value is not None and not isinstance(value, str):
             # The key may be anybody's: only Spark's own stand in a reason.
-            self.count("text: not a string")
-        return clean(value)
+            self.count_unreadable("text: not a string")
+        return clean_text(value)
 
-    def offsets(self, document: Mapping[str, Any], key: str) -> str | None:
+    def read_offsets(self, document: Mapping[str, Any], key: str) -> str | None:
         """Return the JSON text of an offset: a line of the offset log, as that is written."""
         value = document.get(key)
         if value is None:
@@ -207,43 +210,43 @@ class _Reader:
             # A string is what a source wrote that does not write JSON.
             text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
         except (ValueError, RecursionError):
-            self.count(f"{key}: not readable")
+            self.count_unreadable(f"{key}: not readable")
             return None
         if len(text) > _LONGEST_OFFSETS:
-            self.count(f"{key}: too large")
+            self.count_unreadable(f"{key}: too large")
             return None
-        return clean(text, len(text))
+        return clean_text(text, len(text))
 
-    def figures(self, document: Mapping[str, Any], key: str) -> dict[str, int]:
+    def read_figures(self, document: Mapping[str, Any], key: str) -> dict[str, int]:
         """Return whole numbers by name; whatever else stands among them is counted under `key`."""
         found: dict[str, int] = {}
-        for name, value in islice(self.mapping(document, key).items(), _MOST_FIGURES):
+        for name, value in islice(self.read_mapping(document, key).items(), _MOST_FIGURES):
             if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST:
-                found[clean(name)] = value
+                found[clean_text(name)] = value
             else:
-                self.count(f"{key}: not a whole number")
+                self.count_unreadable(f"{key}: not a whole number")
         return found
 
-    def mapping(self, document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    def read_mapping(self, document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         value = document.get(key)
         if isinstance(value, Mapping):
             return value
         if value is not None:
-            self.count(f"{key}: not an object")
+            self.count_unreadable(f"{key}: not an object")
         return {}
 
-    def items(self, document: Mapping[str, Any], key: str, most: int) -> list[Mapping[str, Any]]:
+    def read_items(self, document: Mapping[str, Any], key: str, most: int) -> list[Mapping[str, Any]]:
         value = document.get(key)
         if not isinstance(value, list):
             if value is not None:
-                self.count(f"{key}: not a list")
+                self.count_unreadable(f"{key}: not a list")
             return []
         found = [each for each in value[:most] if isinstance(each, Mapping)]
         if len(found) < len(value):
             self.strange[f"{key}: not readable"] += len(value) - len(found)
         return found
 
-    def count(self, reason: str) -> None:
+    def count_unreadable(self, reason: str) -> None:
         """Count what cannot be read."""
         self.strange[reason] += 1
 

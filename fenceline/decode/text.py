@@ -3,7 +3,7 @@
 Kafka takes up to 32 kB of anything as a transactional id. Printable text stays as it is. A backslash is
 written `\\\\`; a byte of what cannot be shown (control and format characters, unassigned ones, separators
 other than the space, invalid UTF-8) is written `\\xNN`. So the text form is printable UTF-8 without NUL or
-surrogates, PostgreSQL stores it, and `unescape` gives back the very bytes.
+surrogates, PostgreSQL stores it, and `unescape_text` gives back the very bytes.
 
 Which characters count as printable is Python's Unicode table, which grows with its versions: compare
 bytes, never two text forms.
@@ -16,7 +16,7 @@ import re
 _ESCAPE = re.compile(rb"\\(?:\\|x([0-9a-fA-F]{2}))?")
 
 
-def escape(raw: bytes) -> str:
+def escape_bytes(raw: bytes) -> str:
     """Return the text form of any bytes."""
     try:
         text = raw.decode()
@@ -27,7 +27,7 @@ def escape(raw: bytes) -> str:
     return _escape_each(raw)
 
 
-def unescape(text: str) -> bytes:
+def unescape_text(text: str) -> bytes:
     """Return the bytes that `text` spells; `\\x2e` and the like are taken for printable characters too.
 
     Raises ValueError, in words for the user, on a backslash that starts no escape and on a surrogate.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from struct import Struct, error, unpack_from
 
-from fenceline.decode.text import escape
+from fenceline.decode.text import escape_bytes
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
 
 #: The state behind each status byte. Dead (6) and PrepareEpochFence (7) never leave the coordinator's memory.
@@ -77,7 +77,7 @@ _AROUND = 17 + 16
 Peek = tuple[int, int, int, int, int, int, int, _Partitions]
 
 
-def peek(value: bytes) -> Peek | None:
+def peek_value(value: bytes) -> Peek | None:
     """Return the plain fields of a value if that needs no closer look, else None: then `decode_value` tells.
 
     It needs one for a rare tag section, partitions not seen before, and strange numbers. A third of the
@@ -105,7 +105,7 @@ def peek(value: bytes) -> Peek | None:
     return status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions  # type: ignore[return-value]
 
 
-def decode(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
+def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
     """Return what one record says. Never raises, whatever the bytes.
 
     The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `instant` (before 1970
@@ -122,7 +122,7 @@ def decode(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombst
 
 
 def decode_key(key: bytes | None) -> str | Undecoded:
-    """Return the transactional id as `text.escape` writes it. Its raw bytes are `key[4:]`."""
+    """Return the transactional id as `text.escape_bytes` writes it. Its raw bytes are `key[4:]`."""
     if key is None:
         return Undecoded("no_key", "a record without a key")
     if key[:2] != _KEY_VERSION:
@@ -132,7 +132,7 @@ def decode_key(key: bytes | None) -> str | Undecoded:
     except error:
         return _truncated("key", key)
     if length == len(key) - 4:
-        return escape(key[4:])
+        return escape_bytes(key[4:])
     if length < 0:
         return Undecoded("length", f"key with an id of {length} bytes")
     return _truncated("key", key) if length > len(key) - 4 else _trailing("key", len(key) - 4 - length)
@@ -140,7 +140,7 @@ def decode_key(key: bytes | None) -> str | Undecoded:
 
 def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Undecoded:
     """Return what a value says of an id, given as text. Never raises."""
-    fields = peek(value)
+    fields = peek_value(value)
     if fields is not None:
         return record_of(transactional_id, fields, value[1])
     try:
@@ -157,7 +157,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Und
 
 
 def record_of(transactional_id: str, fields: Peek, value_version: int) -> TransactionRecord:
-    """Return the record of an id, given as text, whose fields `peek` returned."""
+    """Return the record of an id, given as text, whose fields `peek_value` returned."""
     status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions = fields
     first = transactional_id, STATES[status], producer_id, epoch, timeout_ms, partitions, updated_ms
     started = None if started_ms == -1 else started_ms
@@ -250,7 +250,7 @@ def _topic(value: bytes, at: int, length: int, amount: int, numbers_at: int) -> 
     if end > len(value):
         raise _Unreadable(_truncated("value", value))
     numbers = unpack_from(f">{amount}i", value, numbers_at)
-    return _new(TopicPartitions, (escape(value[at : at + length]), numbers)), end
+    return _new(TopicPartitions, (escape_bytes(value[at : at + length]), numbers)), end
 
 
 def _tags(value: bytes, at: int, known: dict[int, Struct]) -> tuple[dict[int, int], int]:

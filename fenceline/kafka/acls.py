@@ -33,13 +33,13 @@ class Right(NamedTuple):
     needed: bool = True
 
     @property
-    def spelled(self) -> str:
+    def operation_name(self) -> str:
         """Return the operation as kafka-acls takes it: of two words it knows `DescribeConfigs` alone."""
         words = self.operation.split("_")
         return "".join(map(str.capitalize, words)) if len(words) > 1 else self.operation
 
     @property
-    def option(self) -> str:
+    def resource_option(self) -> str:
         """Return the resource as kafka-acls takes it: `--topic '*'`."""
         if self.resource is Resource.CLUSTER:
             return "--cluster"

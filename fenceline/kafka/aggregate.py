@@ -15,7 +15,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fenceline.decode.transaction_state import decode_key, decode_value, peek, record_of
+from fenceline.decode.transaction_state import decode_key, decode_value, peek_value, record_of
 from fenceline.facts import (
     ABORTS,
     EVERYDAY,
@@ -36,7 +36,7 @@ from fenceline.histograms import Histogram, bucket_of
 from fenceline.kafka import transition_ring
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.attributions import CausesByRecord, action_of, attribute_step
-from fenceline.kafka.transitions import IdHistory, derive, next_history
+from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 
 MINUTE_MS = 60_000
 
@@ -90,7 +90,7 @@ class MinuteTally:
     open_times: Histogram = field(default_factory=dict)
     marker_times: Histogram = field(default_factory=dict)
 
-    def count(self, kind: TransitionKind, by: int = 1) -> None:
+    def count_transition(self, kind: TransitionKind, by: int = 1) -> None:
         """Count one transition, or take one back."""
         self.counts[kind] = self.counts.get(kind, 0) + by
 
@@ -130,7 +130,7 @@ class Folded:
     lives: dict[bytes, Lived] | None = None
 
 
-def fold(
+def fold_records(
     folded: Folded,
     partition: int,
     records: Records,
@@ -152,7 +152,7 @@ def fold(
                 _count_undecoded(folded, name, partition, raw.offset)
         else:
             ours = actions.get(key, _NO_ACTIONS)
-            _IdFold(folded, partition, key, name, priors.get(key, _UNKNOWN), ours).run(raws, holes)
+            _IdFold(folded, partition, key, name, priors.get(key, _UNKNOWN), ours).fold_all(raws, holes)
 
 
 _UNKNOWN = Prior()
@@ -169,7 +169,7 @@ _ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT = (
 )
 #: The states from which the everyday goes on, with the status bytes that stand for them.
 _EVERYDAY = {_ONGOING: 1, _COMPLETE_COMMIT: 4}
-#: The everyday verdicts of `transitions.derive`, as entries of `recent` begin.
+#: The everyday verdicts of `transitions.derive_transition`, as entries of `recent` begin.
 _BEGIN = transition_ring.codes(TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
 _EXTEND = transition_ring.codes(TransitionKind.EXTEND, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
 _ENDED = transition_ring.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
@@ -205,13 +205,13 @@ class _IdFold:
         self.life = (
             _FORGOTTEN
             if seen_elsewhere
-            else IdHistory(prior.record, transition_ring.newest(self.older, partition))
+            else IdHistory(prior.record, transition_ring.newest_transition(self.older, partition))
         )
         self.found: TransactionRecord | Tombstone | None = None
         #: Whether the last record could not be decoded, so that nothing follows from the one before it.
         self.lost = False
 
-    def run(self, raws: Sequence[RawRecord], holes: Sequence[int]) -> None:
+    def fold_all(self, raws: Sequence[RawRecord], holes: Sequence[int]) -> None:
         """Fold all of them, and note what is known of the id then."""
         at = 0
         while at < len(raws):
@@ -238,7 +238,7 @@ class _IdFold:
         if holes and self._beyond_a_hole(offset, holes):
             self.life = _FORGOTTEN
         whole = not holes or offset < holes[0]
-        step = derive(self.life, record, self.partition, offset, whole=whole)
+        step = derive_transition(self.life, record, self.partition, offset, whole=whole)
         if self.actions:
             step = attribute_step(self.life, record, step, self.actions)
         if step.revised is not None and self.life.newest is not None:
@@ -268,7 +268,7 @@ class _IdFold:
         producer_id, epoch, started = last.producer_id, last.producer_epoch, last.started_ms
         minute_ms, tally, seen, commit = -MINUTE_MS, _NO_TALLY, None, _NO_COMMIT
         for value, offset, _ in islice(raws, at, None):
-            fields = None if value is None else peek(value)
+            fields = None if value is None else peek_value(value)
             if fields is None or fields[1] != producer_id:
                 break
             status, _, now, timeout_ms, at_ms, started_ms, version, _ = fields
@@ -308,13 +308,13 @@ class _IdFold:
         if seen is not None:
             value, self.offset, _ = raws[at - 1]
             self.found = record_of(self.name, seen, (value or b"\0\0")[1])
-            self.life = IdHistory(self.found, transition_ring.newest(fresh[-1], self.partition))
+            self.life = IdHistory(self.found, transition_ring.newest_transition(fresh[-1], self.partition))
         return at
 
     def _made(self, made: Transition, record: TransactionRecord | Tombstone) -> None:
-        self.fresh.append(transition_ring.entry(made))
+        self.fresh.append(transition_ring.pack_entry(made))
         if made.kind is not TransitionKind.BASELINE:
-            self._tally_at(made.at_ms).count(made.kind)
+            self._tally_at(made.at_ms).count_transition(made.kind)
         if made.kind is TransitionKind.COMMIT and made.open_ms is not None and made.open_ms >= 0:
             _add(self._tally_at(made.at_ms).open_times, made.open_ms)
         if made.kind not in EVERYDAY:
@@ -326,14 +326,14 @@ class _IdFold:
     def _revise(self, before: Transition, now: Transition) -> None:
         """Replace the newest transition by what it reads as from now on, wherever it is kept."""
         if self.fresh:
-            self.fresh[-1] = transition_ring.entry(now)
+            self.fresh[-1] = transition_ring.pack_entry(now)
         else:
-            self.older = transition_ring.entry(now) + self.older[transition_ring.SIZE :]
+            self.older = transition_ring.pack_entry(now) + self.older[transition_ring.SIZE :]
         if now.kind is TransitionKind.COMMIT and now.completed_ms is not None:
             _add(self._tally_at(now.at_ms).marker_times, now.completed_ms - now.at_ms)
         if now.kind is not before.kind:
-            self._tally_at(now.at_ms).count(before.kind, -1)
-            self._tally_at(now.at_ms).count(now.kind)
+            self._tally_at(now.at_ms).count_transition(before.kind, -1)
+            self._tally_at(now.at_ms).count_transition(now.kind)
         if now.kind not in EVERYDAY:
             changed = (now.kind, now.confidence) != (before.kind, before.confidence)
             self._tell(now, before.kind.value if changed else "")
@@ -368,7 +368,7 @@ class _IdFold:
             told = (before, after) if after != before else (b"", b"")
             self.folded.lives[self.key] = Lived(self.name, self.application, *told, b"".join(self.fresh))
         self.fresh.reverse()
-        packed = transition_ring.pack(self.fresh, self.older)
+        packed = transition_ring.pack_ring(self.fresh, self.older)
         record, expired_ms, now = None, None, None
         if isinstance(found, Tombstone):
             expired_ms = found.at_ms or 0

@@ -30,7 +30,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from fenceline.decode.text import escape
+from fenceline.decode.text import escape_bytes
 
 #: No application's name is longer, in characters.
 LONGEST = 200
@@ -91,14 +91,14 @@ _new = tuple.__new__
 
 
 def application_of(transactional_id: str) -> Application:
-    """Return what is behind an id, given as text as `decode.text.escape` writes it. Never raises.
+    """Return what is behind an id, given as text as `decode.text.escape_bytes` writes it. Never raises.
 
     Text that was not escaped is escaped here, so an application's name can always be stored and shown. A
     name of more than LONGEST characters is cut, never inside an escape, and ends in … and 16 hex digits of
     its SHA-256: two long names stay two.
     """
     if not transactional_id.isprintable():
-        transactional_id = escape(transactional_id.encode(errors="surrogatepass"))
+        transactional_id = escape_bytes(transactional_id.encode(errors="surrogatepass"))
     stem = transactional_id.rstrip(_DIGITS)
     number = transactional_id[len(stem) :]
     if not number:

@@ -57,7 +57,8 @@ _INITIALISATIONS = frozenset(
 def attribute_step(
     life: IdHistory, record: TransactionRecord | Tombstone, step: TransitionStep, records: CausesByRecord
 ) -> TransitionStep:
-    """Return what `transitions.derive` found of a record, attributed to the action that caused it."""
+    """Return what `transitions.derive_transition` found of a record, attributed to the action that caused
+    it."""
     if isinstance(record, Tombstone):
         return step
     identity = RecordIdentity(record.producer_id, record.producer_epoch, record.state)

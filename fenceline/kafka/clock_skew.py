@@ -40,7 +40,7 @@ def difference_ms(ahead_ms: int | None) -> int:
     return ahead_ms if ahead_ms is not None and abs(ahead_ms) > LEAST_MS else 0
 
 
-def ours_ms(stamped_ms: int, *, now_ms: int, ahead_ms: int | None) -> int:
+def to_local_ms(stamped_ms: int, *, now_ms: int, ahead_ms: int | None) -> int:
     """Return a stamped instant by our clock: moved by how far ours is ahead, and never after `now_ms`."""
     return min(now_ms, stamped_ms + difference_ms(ahead_ms))
 
@@ -58,7 +58,7 @@ def start_ms(
     if stamped_ms is None:
         return None
     if ahead_ms is not None:
-        return ours_ms(stamped_ms, now_ms=now_ms, ahead_ms=ahead_ms)
+        return to_local_ms(stamped_ms, now_ms=now_ms, ahead_ms=ahead_ms)
     if stamped_ms > now_ms:
         return None
     return max(stamped_ms, since_ms or 0)

@@ -1,8 +1,8 @@
 """Many records of `__consumer_offsets` -> what is worth keeping of them: newest commits, their last instants.
 
-In two steps, so that what the database knows is asked for once and only of what was met: `read` goes through
-the records of a partition, `merge` puts what it found onto what was known. Of millions of commits only the
-newest of each key, and some before it, are decoded at all.
+In two steps, so that what the database knows is asked for once and only of what was met: `read_commits` goes
+through the records of a partition, `merge_commits` puts what it found onto what was known. Of millions of
+commits only the newest of each key, and some before it, are decoded at all.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fenceline.decode.consumer_offsets import (
     Newer,
     OffsetCommit,
     OffsetTombstone,
-    decode,
-    peek,
+    decode_record,
+    peek_commits,
 )
 from fenceline.facts import RawRecord, Records, Undecoded
 from fenceline.kafka.groups import Commit
@@ -90,7 +90,7 @@ class CommitBatch:
     newer: Counter[int] = field(default_factory=Counter)
 
 
-def read(seen: CommitBatch, partition: int, records: Records) -> None:
+def read_commits(seen: CommitBatch, partition: int, records: Records) -> None:
     """Go through one partition's records; `seen` grows by what they say. Never raises."""
     for key, raws in records.items():
         if key[:2] in _COMMIT_KEYS:
@@ -102,7 +102,7 @@ def read(seen: CommitBatch, partition: int, records: Records) -> None:
 def _read_commits(seen: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
     for number in range(len(raws) - 1, -1, -1):
         raw = raws[number]
-        found = decode(key, raw.value)
+        found = decode_record(key, raw.value)
         if isinstance(found, OffsetCommit):
             commits = _last_commits(raws[: number + 1])
             said = (found.offset, found.leader_epoch, found.metadata, found.commit_ms, commits)
@@ -127,13 +127,13 @@ def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
     if None in values:
         values = values[len(values) - values[::-1].index(None) :]
     known = [value for value in values if value is not None]
-    found = peek(known)
+    found = peek_commits(known)
     if found is None:
-        found = [each for value in known for each in peek([value]) or ()]
-    return thinned([_new(Commit, each) for each in found])
+        found = [each for value in known for each in peek_commits([value]) or ()]
+    return thin_commits([_new(Commit, each) for each in found])
 
 
-def thinned(commits: Iterable[Commit]) -> tuple[Commit, ...]:
+def thin_commits(commits: Iterable[Commit]) -> tuple[Commit, ...]:
     """Return the last of some commits, a second apart or more, the newest always; oldest first."""
     kept: list[Commit] = []
     before_ms = last_ms = -_APART_MS
@@ -148,20 +148,20 @@ def thinned(commits: Iterable[Commit]) -> tuple[Commit, ...]:
     return tuple(kept[-MOST_COMMITS:])
 
 
-def pack(commits: Iterable[Commit]) -> str:
+def pack_commits(commits: Iterable[Commit]) -> str:
     """Return commits as compact JSON text: [[at_ms, offset], …]."""
     return f"[{','.join([f'[{at_ms},{offset}]' for at_ms, offset in commits])}]"
 
 
-def unpack(text: str) -> tuple[Commit, ...]:
-    """Return the commits that `pack` wrote."""
+def unpack_commits(text: str) -> tuple[Commit, ...]:
+    """Return the commits that `pack_commits` wrote."""
     return tuple([Commit(*each) for each in json.loads(text)]) if text else ()
 
 
 def _read_other(seen: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
     """Take the newest record of a key that is no commit's."""
     newest = raws[-1]
-    found = decode(key, newest.value)
+    found = decode_record(key, newest.value)
     change: _Change
     match found:
         case Newer(kind):
@@ -186,15 +186,15 @@ def _count(seen: CommitBatch, partition: int, raw: RawRecord, found: Undecoded) 
     seen.strange.setdefault(found.reason, (partition, raw.offset, found.detail))
 
 
-def merge(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
+def merge_commits(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
     """Put a place's newest commit onto the last commits that were known of it."""
     if not before:
         return kept
     new = [commit for commit in kept.commits if commit.at_ms >= before[-1].at_ms]
-    return kept._replace(commits=thinned([*before, *new]))
+    return kept._replace(commits=thin_commits([*before, *new]))
 
 
-def join(
+def merge_members(
     changes: Sequence[tuple[int, int, _Change]], before: Mapping[str, tuple[str, str]]
 ) -> Joined:  # fmt: skip
     """Put changes of a group's members onto those that were known, in the order of the log."""

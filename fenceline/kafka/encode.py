@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from struct import Struct, pack
 
-from fenceline.decode.text import unescape
+from fenceline.decode.text import unescape_text
 from fenceline.decode.transaction_state import STATES
 from fenceline.facts import TopicPartitions, TransactionRecord
 
@@ -16,8 +16,8 @@ _TIMES = Struct(">qq")
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """Return the key of an id given as text (`text.escape`). Raises struct.error beyond 32767 bytes."""
-    raw = unescape(transactional_id)
+    """Return the key of an id given as text (`text.escape_bytes`). Raises struct.error beyond 32767 bytes."""
+    raw = unescape_text(transactional_id)
     return pack(">hh", 0, len(raw)) + raw
 
 
@@ -36,7 +36,7 @@ def encode_value(record: TransactionRecord) -> bytes:
     return head + partitions + times + (_tags(record) if flexible else b"")
 
 
-def uvarint(number: int) -> bytes:
+def encode_uvarint(number: int) -> bytes:
     """Return an unsigned varint: 7 bits a byte, lowest first (KIP-482)."""
     written = bytearray()
     while number > 0x7F:
@@ -53,20 +53,20 @@ def _partitions(topics: tuple[TopicPartitions, ...] | None) -> bytes:
 
 
 def _topic(topic: TopicPartitions) -> bytes:
-    name, amount = unescape(topic.topic), len(topic.partitions)
+    name, amount = unescape_text(topic.topic), len(topic.partitions)
     return pack(">h", len(name)) + name + pack(f">i{amount}i", amount, *topic.partitions)
 
 
 def _compact_partitions(topics: tuple[TopicPartitions, ...] | None) -> bytes:
     if topics is None:
-        return uvarint(0)
-    return uvarint(len(topics) + 1) + b"".join(map(_compact_topic, topics))
+        return encode_uvarint(0)
+    return encode_uvarint(len(topics) + 1) + b"".join(map(_compact_topic, topics))
 
 
 def _compact_topic(topic: TopicPartitions) -> bytes:
-    name, amount = unescape(topic.topic), len(topic.partitions)
+    name, amount = unescape_text(topic.topic), len(topic.partitions)
     numbers = pack(f">{amount}i", *topic.partitions)
-    return uvarint(len(name) + 1) + name + uvarint(amount + 1) + numbers + uvarint(0)
+    return encode_uvarint(len(name) + 1) + name + encode_uvarint(amount + 1) + numbers + encode_uvarint(0)
 
 
 def _tags(record: TransactionRecord) -> bytes:
@@ -78,7 +78,9 @@ def _tags(record: TransactionRecord) -> bytes:
         (3, ">h", _or_minus_one(record.next_producer_epoch), -1),
     )
     written = [(tag, pack(kind, number)) for tag, kind, number, default in candidates if number != default]
-    return uvarint(len(written)) + b"".join(uvarint(tag) + uvarint(len(data)) + data for tag, data in written)
+    return encode_uvarint(len(written)) + b"".join(
+        encode_uvarint(tag) + encode_uvarint(len(data)) + data for tag, data in written
+    )
 
 
 def _or_minus_one(number: int | None) -> int:

@@ -36,43 +36,43 @@ class Passed(NamedTuple):
     latest_ms: int
 
 
-def pack(ends: Sequence[EndOffset]) -> str:
+def pack_ends(ends: Sequence[EndOffset]) -> str:
     """Return ends, oldest first, as compact JSON text: [[at_ms, lso, high watermark], …]."""
     return json.dumps(ends, separators=(",", ":")) if ends else ""
 
 
-def unpack(text: str) -> tuple[EndOffset, ...]:
-    """Return the ends that `pack` wrote."""
+def unpack_ends(text: str) -> tuple[EndOffset, ...]:
+    """Return the ends that `pack_ends` wrote."""
     return tuple(EndOffset(*each) for each in json.loads(text or "[]"))
 
 
-def newest(text: str) -> EndOffset | None:
+def newest_end(text: str) -> EndOffset | None:
     """Return the newest end of a packed history, without unpacking all of it."""
     if not text:
         return None
     return EndOffset(*map(int, text[text.rindex("[") + 1 : -2].split(",")))
 
 
-def add(text: str, end: EndOffset, stood_ms: int | None) -> str:
+def add_end(text: str, end: EndOffset, stood_ms: int | None) -> str:
     """Return a packed history with another end, if it is time for one; the same text otherwise.
 
     `stood_ms` is when the end before it was still seen to stand; None where that is not known.
     """
-    before = newest(text)
+    before = newest_end(text)
     if before is None:
-        return pack([end])
+        return pack_ends([end])
     if end[1:] == before[1:] or end.at_ms - before.at_ms < _NEAREST_MS:
         return text
     more = [end]
     if stood_ms is not None and stood_ms - before.at_ms >= _NEAREST_MS:
         more.insert(0, before._replace(at_ms=stood_ms))
-    longer = f"{text[:-1]},{pack(more)[1:]}"
+    longer = f"{text[:-1]},{pack_ends(more)[1:]}"
     if end.at_ms // _THIN_MS == before.at_ms // _THIN_MS:
         return longer
-    return pack(thin(unpack(longer), end.at_ms))
+    return pack_ends(thin_ends(unpack_ends(longer), end.at_ms))
 
 
-def thin(ends: Sequence[EndOffset], now_ms: int) -> list[EndOffset]:
+def thin_ends(ends: Sequence[EndOffset], now_ms: int) -> list[EndOffset]:
     """Return the ends that are worth keeping; the oldest one goes only when the next is too old as well."""
     recent = [each for each in ends if now_ms - each.at_ms <= _OLDEST_MS]
     older = ends[: len(ends) - len(recent)]

@@ -46,18 +46,18 @@ def family_of(group_id: str) -> Family:
     spark = _SPARK.match(group_id)
     if spark:
         words = _SPARK_BATCH_WORDS if spark[1] == _SPARK_BATCH or spark[2] is None else _SPARK_STREAM_WORDS
-        return Family(fitting(f"{spark[1]}-*"), words)
+        return Family(fit_name(f"{spark[1]}-*"), words)
     if _CONSOLE.match(group_id):
         return Family("console-consumer-*", _CONSOLE_WORDS)
     if _CONSOLE_SHARE.match(group_id):
         return Family("console-share-consumer-*", _CONSOLE_WORDS)
     folded = _RANDOM.sub("*", group_id)
     if folded != group_id:
-        return Family(fitting(folded), _RANDOM_WORDS)
-    return Family(fitting(group_id), "")
+        return Family(fit_name(folded), _RANDOM_WORDS)
+    return Family(fit_name(group_id), "")
 
 
-def fitting(name: str) -> str:
+def fit_name(name: str) -> str:
     """Return a name that is not too long: cut, it ends in 16 hex digits of its SHA-256, so two stay two."""
     if len(name) <= LONGEST:
         return name

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
-from fenceline.kafka.clock_skew import ours_ms
+from fenceline.kafka.clock_skew import to_local_ms
 from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.groups import (
     BLOCKED_AFTER_MS,
@@ -23,7 +23,7 @@ from fenceline.kafka.groups import (
     is_beyond_end,
     status_of,
     to_read,
-    waiting,
+    waiting_state,
 )
 from fenceline.kafka.partitions import Offsets
 
@@ -150,7 +150,7 @@ class Around:
     pending: Sequence[GroupBlocker] = ()
 
 
-def stand(
+def observe_partition(
     before: Stood | None,
     committed: Committed | None,
     unstable: bool,
@@ -166,7 +166,7 @@ def stand(
     offsets = around.offsets
     unread = to_read(offset, offsets, around.only_markers)
     points = _points(before, offset, unread, now_ms)
-    waits = waiting(offset, offsets, around.only_markers)
+    waits = waiting_state(offset, offsets, around.only_markers)
     waiting_ms = _waiting_ms(before, waits, offsets, unstable, now_ms)
     return Stood(
         offset=offset,
@@ -200,7 +200,7 @@ def _blockers(waits: Waiting | None, unstable: bool, around: Around) -> tuple[Gr
     return (*holders, *(around.pending if unstable else ()))
 
 
-def is_news(before: Stood | None, now: Stood) -> bool:
+def has_changed(before: Stood | None, now: Stood) -> bool:
     """Return whether a row says something new, or has points to keep."""
     if before is None:
         return True
@@ -238,7 +238,7 @@ def _commits(
     """Return the last commits by our clock: as the log has them, else as looks have met them."""
     if known is not None:
         ahead_ms = known.ahead_ms
-        return [Commit(ours_ms(at, now_ms=now_ms, ahead_ms=ahead_ms), each) for at, each in known.commits]
+        return [Commit(to_local_ms(at, now_ms=now_ms, ahead_ms=ahead_ms), each) for at, each in known.commits]
     if offset is None:
         return ()
     seen = committed_in(points)

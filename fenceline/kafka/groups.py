@@ -137,7 +137,7 @@ def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> 
     return 0 if only_markers else max(0, offsets.lso - max(offset, offsets.log_start))
 
 
-def waiting(offset: int | None, offsets: Offsets | None, only_markers: bool) -> Waiting | None:
+def waiting_state(offset: int | None, offsets: Offsets | None, only_markers: bool) -> Waiting | None:
     """Return how a group stands to an LSO that lies below the high watermark; None where none does.
 
     Ask for the offset before the end: then an offset beyond the LSO proves that the group reads uncommitted.
@@ -245,6 +245,6 @@ def committed_in(points: Sequence[Point]) -> tuple[Commit, ...]:
     return tuple(found)
 
 
-def worst(statuses: Sequence[GroupStatus]) -> GroupStatus:
+def worst_status(statuses: Sequence[GroupStatus]) -> GroupStatus:
     """Return the worst of some statuses; of none nothing is known."""
     return max(statuses, key=STATUSES.index, default=GroupStatus.UNKNOWN)

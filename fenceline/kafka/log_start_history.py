@@ -17,7 +17,7 @@ class LogStarts:
     def __init__(self) -> None:
         self._points: dict[TopicPartition, deque[tuple[int, int]]] = {}
 
-    def note(self, starts: Mapping[TopicPartition, int], now_ms: int) -> None:
+    def record_starts(self, starts: Mapping[TopicPartition, int], now_ms: int) -> None:
         """Note where logs start now; those that are not named are forgotten."""
         self._points = {where: self._points.get(where, deque()) for where in starts}
         for where, start in starts.items():
@@ -30,7 +30,7 @@ class LogStarts:
             while now_ms - points[0][0] > self.LONGEST_MS:
                 points.popleft()
 
-    def pace(self, where: TopicPartition) -> float | None:
+    def deletion_rate(self, where: TopicPartition) -> float | None:
         """Return how many records a second a log loses at its start; None before that can be told."""
         points = self._points.get(where)
         if not points:

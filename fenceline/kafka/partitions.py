@@ -158,7 +158,7 @@ def open_in_both(before: Iterable[ProducerState], after: Iterable[ProducerState]
     return (p for p in after if (p.producer_id, p.producer_epoch, p.start_offset) in opened)
 
 
-def judge(
+def evaluate_pin(
     where: TopicPartition,
     producer: ProducerState,
     owners: ProducerOwners,
@@ -295,17 +295,17 @@ class KnownPartition(NamedTuple):
     #: Why it cannot be seen, in words for an operator; "" when it can.
     error: str
 
-    def is_news(self, before: KnownPartition | None) -> bool:
+    def has_changed(self, before: KnownPartition | None) -> bool:
         """Whether anything but the time of the look has changed."""
         return before is None or self._replace(seen_ms=before.seen_ms) != before
 
     @property
-    def is_held(self) -> bool:
+    def is_lso_behind(self) -> bool:
         """Whether the LSO was below the high watermark when it was seen last."""
         return self.lso is not None and self.high_watermark is not None and self.lso < self.high_watermark
 
 
-def follow(
+def update_partition(
     prior: KnownPartition | None,
     where: TopicPartition,
     place: PartitionPlace,
@@ -342,11 +342,11 @@ def follow(
 def _pinned_ms(prior: KnownPartition | None, lso: int, end: int, now_ms: int, *, held: bool) -> int | None:
     if lso >= end:
         return None
-    if prior is None or prior.lso != lso or not prior.is_held:
+    if prior is None or prior.lso != lso or not prior.is_lso_behind:
         return now_ms if held else None
     return prior.seen_ms if prior.pinned_ms is None else prior.pinned_ms
 
 
-def worst(pins: Iterable[Pin]) -> PartitionVerdict:
+def worst_verdict(pins: Iterable[Pin]) -> PartitionVerdict:
     """Return the worst verdict of a partition's transactions; unknown where it is pinned and none is seen."""
     return max((pin.verdict for pin in pins), key=VERDICTS.index, default=PartitionVerdict.UNKNOWN)

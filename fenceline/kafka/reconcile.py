@@ -132,7 +132,7 @@ class Reconciliation:
     seen_through_ms: int | None = None
 
     @property
-    def compared(self) -> int:
+    def compared_ids(self) -> int:
         """How many ids were judged; none where there is nothing to hold the lists against."""
         return 0 if self.alone else self.agreed + len(self.corrections)
 
@@ -147,7 +147,7 @@ def next_full_s(answer_s: float) -> float:
     return max(60.0, 100 * answer_s)
 
 
-def agreement(agreed: int, compared: int) -> str:
+def format_agreement(agreed: int, compared: int) -> str:
     """Return `100 %`, `99.98 %`: rounded down, so that one difference among many is never hidden.
 
     "" when nothing was compared.
@@ -158,7 +158,7 @@ def agreement(agreed: int, compared: int) -> str:
     return "100 %" if hundredths == 10_000 else f"{hundredths / 100:.2f} %"
 
 
-def compare(
+def compare_listing(
     listed: Mapping[str, Listed],
     before: Mapping[str, KnownTransaction | None],
     after: Iterable[tuple[str, KnownTransaction]] = (),
@@ -200,7 +200,7 @@ def _agree(ours: KnownTransaction | None, theirs: Listed | None, only_open: bool
     return ours is not None and (ours.state, ours.producer_id) == theirs
 
 
-def follow(
+def confirm_differences(
     pending: Mapping[str, Sighting],
     differences: Mapping[str, Difference],
     *,
@@ -225,7 +225,7 @@ def follow(
     return still, counted
 
 
-def correct(
+def correct_row(
     name: str, difference: Difference, said: Described | NotDescribed, now_ms: int
 ) -> Correction | None:
     """Return what our row is to become by its coordinator's own word, None where that explains nothing.
@@ -244,7 +244,7 @@ def correct(
     return Correction(record_of(said, now_ms), ours)
 
 
-def mirror(
+def mirror_row(
     name: str, ours: KnownTransaction | None, said: Described | Listed | NotDescribed, now_ms: int
 ) -> Correction | None:
     """Return how our row follows its coordinator where the lists are all we may see; None as it is.

@@ -17,7 +17,7 @@ def key_of(raw_id: bytes) -> bytes:
 def keys_named(name: str) -> Iterator[bytes]:
     """Yield the keys that a name may mean: an id's text form, or `~` and a key's 64 hexadecimal digits."""
     with suppress(ValueError):
-        yield key_of(text.unescape(name))
+        yield key_of(text.unescape_text(name))
     if len(name) == 65 and name.startswith("~"):
         with suppress(ValueError):
             yield bytes.fromhex(name[1:])

@@ -26,7 +26,8 @@ NONE = -(2**31)
 LONGEST_MS = 2**31 - 1
 _SHORTEST_MS = NONE + 1
 
-#: Takes the fields of an entry as plain numbers, in its order: for who has no Transition to give to `entry`.
+#: Takes the fields of an entry as plain numbers, in its order: for who has no Transition to give to
+#: `pack_entry`.
 pack_plain = _ENTRY.pack
 
 
@@ -35,22 +36,22 @@ def codes(kind: TransitionKind, confidence: Confidence, reason: TransitionReason
     return _KIND_CODES[kind], _CONFIDENCE_CODES[confidence], _REASON_CODES[reason]
 
 
-def pack(newest_first: Sequence[bytes], older: bytes = b"") -> bytes:
-    """Return entries before `older`, which `pack` made, cut to the last 20."""
+def pack_ring(newest_first: Sequence[bytes], older: bytes = b"") -> bytes:
+    """Return entries before `older`, which `pack_ring` made, cut to the last 20."""
     return (b"".join(newest_first[:MOST]) + older)[: MOST * SIZE]
 
 
-def unpack(packed: bytes, partition: int) -> tuple[Transition, ...]:
-    """Return what `pack` packed, newest first, as transitions of an id of that partition."""
+def unpack_ring(packed: bytes, partition: int) -> tuple[Transition, ...]:
+    """Return what `pack_ring` packed, newest first, as transitions of an id of that partition."""
     return tuple(_transition(fields, partition) for fields in _ENTRY.iter_unpack(packed))
 
 
-def newest(packed: bytes, partition: int) -> Transition | None:
+def newest_transition(packed: bytes, partition: int) -> Transition | None:
     """Return the newest transition alone."""
     return _transition(_ENTRY.unpack_from(packed), partition) if packed else None
 
 
-def entry(told: Transition) -> bytes:
+def pack_entry(told: Transition) -> bytes:
     """Return one transition packed. Durations beyond 24 days are cut to that."""
     completed = None if told.completed_ms is None else told.completed_ms - told.at_ms
     return _ENTRY.pack(

@@ -76,7 +76,7 @@ class _At(NamedTuple):
     offset: int
 
 
-def derive(
+def derive_transition(
     life: IdHistory,
     record: TransactionRecord | Tombstone,
     partition: int,
@@ -99,7 +99,7 @@ def derive(
 
 
 def next_history(life: IdHistory, record: TransactionRecord | Tombstone, step: TransitionStep) -> IdHistory:
-    """Return the life after a step that `derive` found."""
+    """Return the life after a step that `derive_transition` found."""
     known = None if isinstance(record, Tombstone) else record
     return IdHistory(known, step.made or step.revised or life.newest)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fenceline.formatting import clock, count, duration, some
+from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.kafka.reconcile import Described
-from fenceline.plans.impact import HeldLog, Reach, own_words, reach
+from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.spark.records import Decided, Decision, Done, InputRange, SinkTransaction
 from fenceline.spark.sink_fates import TransactionFate
@@ -90,7 +90,7 @@ class SinkBatchFacts:
         return f"{self.name}@{self.batch_id}"
 
     @property
-    def opened(self) -> tuple[SinkTransaction, ...]:
+    def open_transactions(self) -> tuple[SinkTransaction, ...]:
         """Return the transactions of its decision that are open as they were written."""
         return tuple(each.transaction for each in self.written if each.fate is TransactionFate.OPEN)
 
@@ -101,8 +101,8 @@ def plan_finish(batch: SinkBatchFacts) -> SubjectPlan:
     decision = batch.decision
     if decision is None or refusals:
         return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
-    opened = batch.opened
-    found = reach(batch.logs, frozenset(each.producer_id for each in opened))
+    opened = batch.open_transactions
+    found = compute_reach(batch.logs, frozenset(each.producer_id for each in opened))
     rows = [
         [each.transactional_id, each.producer_id, each.producer_epoch, each.started_ms] for each in opened
     ]
@@ -123,7 +123,7 @@ def plan_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> SubjectPlan:
     refusals = tuple(_against_roll_back(batch, now_ms))
     if any(not each.forceable for each in refusals):
         return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
-    found = reach(batch.logs, frozenset(each.producer_id for each in batch.undecided))
+    found = compute_reach(batch.logs, frozenset(each.producer_id for each in batch.undecided))
     round_ = next_round(batch)
     rows = [
         [each.transactional_id, each.producer_id, each.producer_epoch, each.started_ms]
@@ -161,7 +161,7 @@ def finish_warnings(batches: Sequence[SinkBatchFacts], *, now_ms: int) -> Iterat
         ]
         if lost:
             yield (
-                f"{count(len(lost), 'transaction')} of batch {each.batch_id} of {each.name} "
+                f"{count_noun(len(lost), 'transaction')} of batch {each.batch_id} of {each.name} "
                 f"{'is' if len(lost) == 1 else 'are'} gone: to finish the batch accepts that loss, and the "
                 f"query goes on with batch {each.batch_id + 1}."
             )
@@ -206,7 +206,8 @@ def _against_finish(batch: SinkBatchFacts) -> Iterator[Refusal]:
         yield Refusal(RefusalReason.NOT_PREPARED, words)
     elif decision.decided is Decided.ABORTED:
         words = (
-            f"Round {decision.round} of {what} was aborted by the {decision.by} at {clock(decision.at_ms)}: "
+            f"Round {decision.round} of {what} was aborted by the {decision.by} at "
+            f"{format_clock(decision.at_ms)}: "
             "there is nothing to finish. The batch runs again when its query starts."
         )
         yield Refusal(RefusalReason.NOT_PREPARED, words)
@@ -282,38 +283,43 @@ def _is_prepared(batch: SinkBatchFacts, what: str) -> str:
 
 
 def _ended(what: str, done: Done) -> str:
-    return f"{_upper(what)} is {done.outcome} since {clock(done.at_ms)}, by the {done.by}."
+    return f"{_upper(what)} is {done.outcome} since {format_clock(done.at_ms)}, by the {done.by}."
 
 
 def _heard(batch: SinkBatchFacts, now_ms: int) -> str:
     if batch.heard_ms is None:
         return "its listener says so"
-    return f"heard {duration(max(0, now_ms - batch.heard_ms))} ago"
+    return f"heard {format_duration(max(0, now_ms - batch.heard_ms))} ago"
 
 
 def _finish_steps(batch: SinkBatchFacts, decision: Decision) -> Iterator[PlanStep]:
-    names = [each.transactional_id for each in batch.opened]
+    names = [each.transactional_id for each in batch.open_transactions]
     if names:
-        words = f"Commit {count(len(names), 'transaction')} at {_coordinators(names)}: {some(names, _NAMED)}."
+        words = (
+            f"Commit {count_noun(len(names), 'transaction')} at {_coordinators(names)}: "
+            f"{list_names(names, _NAMED)}."
+        )
         yield PlanStep("EndTxn", words)
     file = f"{decision.batch_id}.{decision.round}.done"
     yield PlanStep("ledger", f"Create {file} in the ledger of {batch.name}: nobody carries it out again.")
 
 
 def _finish_effects(batch: SinkBatchFacts, decision: Decision, found: Reach) -> Iterator[Effect]:
-    opened = batch.opened
+    opened = batch.open_transactions
     if opened:
         records = sum(each.records for each in opened)
         words = (
-            f"{count(records, 'record')} in {count(len(opened), 'transaction')} of batch {batch.batch_id} "
-            f"{'is' if records == 1 else 'are'} committed{_readable(found, records)}."
+            f"{count_noun(records, 'record')} in {count_noun(len(opened), 'transaction')} of batch "
+            f"{batch.batch_id} {'is' if records == 1 else 'are'} committed{_readable(found, records)}."
         )
         yield Effect("records_committed", records, words)
     before = [
         each for each in batch.written if each.fate in (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
     ]
     if before:
-        words = f"{count(len(before), 'transaction')} of it {'is' if len(before) == 1 else 'are'} committed."
+        words = (
+            f"{count_noun(len(before), 'transaction')} of it {'is' if len(before) == 1 else 'are'} committed."
+        )
         yield Effect("committed_before", len(before), words)
     yield from found.effects
     lost = [each for each in batch.written if _is_lost(each)]
@@ -338,12 +344,12 @@ def _lost(lost: Sequence[WrittenTransaction], decision: Decision) -> Effect:
     """Return what of a prepared batch is gone: aborted, or nobody can tell that it was committed."""
     records = sum(each.transaction.records for each in lost)
     bound = "at most " if any(each.fate is TransactionFate.UNKNOWN for each in lost) else ""
-    names = some([each.transaction.transactional_id for each in lost], _NAMED)
+    names = list_names([each.transaction.transactional_id for each in lost], _NAMED)
     ranges = "; ".join(map(_range, decision.input[:_NAMED])) or "not known"
     verb, them = ("is", "it") if records == 1 else ("are", "them")
     words = (
-        f"{bound}{count(records, 'record')} of it {verb} lost: {names} ended before the commit. Write {them} "
-        f"again from what the batch read: {ranges}."
+        f"{bound}{count_noun(records, 'record')} of it {verb} lost: {names} ended before the commit. Write "
+        f"{them} again from what the batch read: {ranges}."
     )
     return Effect("records_lost", records, _upper(words), Bound.AT_MOST if bound else Bound.EXACT)
 
@@ -365,7 +371,10 @@ def _roll_back_steps(batch: SinkBatchFacts, round_: int) -> Iterator[PlanStep]:
         "cannot prepare that round any more.",
     )
     names = [each.transactional_id for each in batch.undecided]
-    words = f"Abort {count(len(names), 'transaction')} at {_coordinators(names)}: {some(names, _NAMED)}."
+    words = (
+        f"Abort {count_noun(len(names), 'transaction')} at {_coordinators(names)}: "
+        f"{list_names(names, _NAMED)}."
+    )
     yield PlanStep("EndTxn", words)
     yield PlanStep("ledger", f"Create {batch.batch_id}.{round_}.done: nobody carries it out again.")
 

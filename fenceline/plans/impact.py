@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
-from fenceline.formatting import count, some
+from fenceline.formatting import count_noun, list_names
 from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.plan import Bound, Effect, Held
 
@@ -46,7 +46,7 @@ class HeldLog:
     unseen: str = ""
 
     @property
-    def is_seen(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether it was seen whole."""
         return self.lso is not None and not self.unseen
 
@@ -151,7 +151,9 @@ def _fates(batches: Sequence[RecordBatch]) -> Sequence[str]:
     return fates
 
 
-def reach(logs: Iterable[HeldLog], mine: AbstractSet[int], ended: AbstractSet[int] = frozenset()) -> Reach:
+def compute_reach(
+    logs: Iterable[HeldLog], mine: AbstractSet[int], ended: AbstractSet[int] = frozenset()
+) -> Reach:
     """Return how far the end of the transactions of `mine` reaches; those of `ended` have ended before."""
     found = list(logs)
     moved = [(log, span) for log in found if (span := span_of(log, mine, ended))]
@@ -179,10 +181,11 @@ def own_words(own: Sequence[Own]) -> tuple[int | None, str]:
     parts = []
     if counted:
         parts.append(
-            f"at least {count(number, 'record')}: {some([_range(each) for each in counted], _NAMED)}"
+            f"at least {count_noun(number, 'record')}: "
+            f"{list_names([_range(each) for each in counted], _NAMED)}"
         )
     if others:
-        where = some([f"{each.where} from offset {each.first:,} on" for each in others], _NAMED)
+        where = list_names([f"{each.where} from offset {each.first:,} on" for each in others], _NAMED)
         parts.append(f"records that were not counted: {where}")
     return (number if counted else None), "; ".join(parts)
 
@@ -192,17 +195,17 @@ def _range(own: Own) -> str:
 
 
 def _may_move(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:
-    return not log.is_offsets and (span_of(log, mine, ended) is not None or not log.is_seen)
+    return not log.is_offsets and (span_of(log, mine, ended) is not None or not log.is_complete)
 
 
 def _held(log: HeldLog, span: Span | None) -> Held:
-    at_least = span.end if span is not None and log.is_seen else None
+    at_least = span.end if span is not None and log.is_complete else None
     return *log.where, log.lso, log.high_watermark, at_least
 
 
 def _stays(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:
     """Whether the LSO of a partition stays, since another transaction is open before all of `mine`."""
-    is_open = log.is_seen and not log.is_offsets and log.start_of(mine) is not None
+    is_open = log.is_complete and not log.is_offsets and log.start_of(mine) is not None
     return is_open and span_of(log, mine, ended) is None
 
 
@@ -215,7 +218,7 @@ def _records(moved: Sequence[tuple[HeldLog, Span]]) -> Iterator[Effect]:
 
 
 def _names(logs: Iterable[HeldLog]) -> str:
-    return some([str(log.where) for log in logs], _NAMED)
+    return list_names([str(log.where) for log in logs], _NAMED)
 
 
 def _released(where: str, number: int) -> Effect:
@@ -223,13 +226,13 @@ def _released(where: str, number: int) -> Effect:
         words = f"The LSO of {where} moves on; no record of another producer was behind it when checked."
         return Effect("records_released", 0, words, Bound.AT_LEAST)
     verb = "becomes" if number == 1 else "become"
-    words = f"At least {count(number, 'record')} behind the LSO of {where} {verb} readable."
+    words = f"At least {count_noun(number, 'record')} behind the LSO of {where} {verb} readable."
     return Effect("records_released", number, words, Bound.AT_LEAST)
 
 
 def _offsets(where: str, number: int) -> Effect:
     words = (
-        f"The LSO of {where} moves on by at least {count(number, 'offset')}: committed records of other "
+        f"The LSO of {where} moves on by at least {count_noun(number, 'offset')}: committed records of other "
         "producers there become readable. They are too many to be counted here."
     )
     return Effect("offsets_released", number, words, Bound.AT_LEAST)
@@ -237,15 +240,15 @@ def _offsets(where: str, number: int) -> Effect:
 
 def _stay(logs: Sequence[HeldLog]) -> Iterator[Effect]:
     if logs:
-        names = some([str(log.where) for log in logs], _NAMED)
+        names = list_names([str(log.where) for log in logs], _NAMED)
         words = f"The LSO of {names} stays: another transaction is open before it there."
         yield Effect("lso_stays", len(logs), words)
 
 
 def _unseen(logs: Sequence[HeldLog]) -> Iterator[Effect]:
-    blind = [log for log in logs if not log.is_seen]
+    blind = [log for log in logs if not log.is_complete]
     if blind:
-        names = some([str(log.where) for log in blind], _NAMED)
+        names = list_names([str(log.where) for log in blind], _NAMED)
         words = f"What becomes readable in {names} cannot be seen: {blind[0].unseen or 'no leader told'}."
         yield Effect("unseen", len(blind), words)
 
@@ -255,7 +258,7 @@ def _groups(names: Sequence[str]) -> Iterator[Effect]:
         verb = (
             "is blocked there now and can read" if len(names) == 1 else "are blocked there now and can read"
         )
-        words = f"{count(len(names), 'group')} {verb} on: {some(names)}."
+        words = f"{count_noun(len(names), 'group')} {verb} on: {list_names(names)}."
         yield Effect("groups_released", len(names), words)
 
 
@@ -263,7 +266,7 @@ def _queries(names: Sequence[str]) -> Iterator[Effect]:
     if names:
         noun = "1 streaming query is" if len(names) == 1 else f"{len(names):,} streaming queries are"
         verb = "it reads" if len(names) == 1 else "they read"
-        words = f"{noun} blocked there now and can read on if {verb} read_committed: {some(names)}."
+        words = f"{noun} blocked there now and can read on if {verb} read_committed: {list_names(names)}."
         yield Effect("queries_released", len(names), words)
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from fenceline.explanations import because
-from fenceline.formatting import count
+from fenceline.explanations import verdict_reason
+from fenceline.formatting import count_noun
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.kafka.partitions import VerdictReason as Why
 from fenceline.kafka.reconcile import Described, NotDescribed
-from fenceline.plans.impact import HeldLog, Reach, own_words, reach
+from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.plans.producers import DECIDED, LIVELY_MS
 
@@ -65,7 +65,7 @@ def plan_markers(
     return found
 
 
-def warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
+def marker_warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
     """Yield what somebody must know who aborts what hangs there."""
     for each in marked:
         for pin in each.pins:
@@ -80,7 +80,7 @@ def warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
 
 
 def _aborted(marked: Marked, pin: Pin, ended: AbstractSet[int]) -> SubjectPlan:
-    found = reach([marked.log], frozenset({pin.producer_id}), ended)
+    found = compute_reach([marked.log], frozenset({pin.producer_id}), ended)
     seen = _seen(marked, pin)
     step = PlanStep(
         "WriteTxnMarkers",
@@ -110,7 +110,7 @@ def _effects(pin: Pin, found: Reach) -> Iterator[Effect]:
 def _refused(marked: Marked, pin: Pin) -> SubjectPlan:
     title = _title(marked, pin.start_offset)
     refusal = _refusal(marked, pin)
-    found = reach([marked.log], frozenset({pin.producer_id}))
+    found = compute_reach([marked.log], frozenset({pin.producer_id}))
     return SubjectPlan(
         f"partition:{marked.log.where}",
         title,
@@ -126,10 +126,15 @@ def _refusal(marked: Marked, pin: Pin) -> Refusal:
     said = marked.said.get(name)
     if pin.ground is Why.MAY_BE_HIDDEN:
         remedy = f" {marked.remedy}" if marked.remedy else ""
-        words = f"Whether {where} hangs cannot be told: {because(pin.ground)}. To see: {_HIDDEN}.{remedy}"
+        words = (
+            f"Whether {where} hangs cannot be told: {verdict_reason(pin.ground)}. To see: {_HIDDEN}.{remedy}"
+        )
         return Refusal(RefusalReason.IDS_HIDDEN, words)
     if pin.verdict is PartitionVerdict.UNKNOWN:
-        words = f"Whether {where} hangs cannot be told: {because(pin.ground)}. Make a plan again in a moment."
+        words = (
+            f"Whether {where} hangs cannot be told: {verdict_reason(pin.ground)}. Make a plan again in "
+            "a moment."
+        )
         return Refusal(RefusalReason.NOT_SEEN, words)
     if isinstance(said, Described) and said.state in DECIDED:
         words = (
@@ -154,7 +159,7 @@ def _nothing(marked: Marked, start_offset: int | None) -> SubjectPlan:
         )
     elif start_offset is not None:
         others = [each.start_offset for each in log.opened if each.start_offset is not None]
-        more = f" {count(len(others), 'transaction')} of other offsets are open there." if others else ""
+        more = f" {count_noun(len(others), 'transaction')} of other offsets are open there." if others else ""
         words = f"No transaction is open in {log.where} at offset {start_offset:,}: it has ended.{more}"
         refusal = Refusal(RefusalReason.ALREADY_ENDED, words)
     else:

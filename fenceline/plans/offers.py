@@ -21,12 +21,12 @@ class Appraisal:
     """What the planner says of one act on one subject."""
 
     act: Act
-    #: As `dashboard.actions.planning.plan` takes it.
+    #: As `dashboard.actions.planning.make_plan` takes it.
     subject: str
     refusals: tuple[Refusal, ...] = ()
 
     @property
-    def offered(self) -> bool:
+    def is_offered(self) -> bool:
         """Whether it may be offered to anybody."""
         return not self.refusals
 
@@ -46,7 +46,7 @@ def appraise_markers(marked: Marked, start_offset: int | None = None) -> Apprais
     """What the planner says of an abort marker for one transaction; without an offset, for all that hangs."""
     plans = plan_markers(marked, start_offset)
     subject = str(marked.log.where) if start_offset is None else f"{marked.log.where}@{start_offset}"
-    refusals = () if any(not each.refused for each in plans) else _refusals(plans)
+    refusals = () if any(not each.is_refused for each in plans) else _refusals(plans)
     return Appraisal(Act.ABORT_MARKER, subject, refusals)
 
 

@@ -123,7 +123,7 @@ class SubjectPlan:
     waiting: tuple[str, ...] = ()
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether anything speaks against it that was not forced away."""
         return bool(self.refusals)
 
@@ -150,9 +150,9 @@ class Plan:
         return self.made_ms + LIVES_MS
 
     @property
-    def doable(self) -> tuple[SubjectPlan, ...]:
+    def doable_subjects(self) -> tuple[SubjectPlan, ...]:
         """Return the subjects that nothing speaks against."""
-        return tuple(each for each in self.subjects if not each.refused)
+        return tuple(each for each in self.subjects if not each.is_refused)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values, for the audit row and the API."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from fenceline.baselines import UsualCommit
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, TransactionState
-from fenceline.formatting import clock, count, duration, some
+from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
-from fenceline.plans.impact import HeldLog, Reach, own_words, reach
+from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
-from fenceline.plans.protected import protection
+from fenceline.plans.protected import protection_reason
 from fenceline.rules.transactions import open_too_long
 from fenceline.snapshot import OpenTransactionFacts, Snapshot
 
@@ -95,7 +95,7 @@ def plan_fence(
     if any(not each.forceable for each in refusals):
         return SubjectPlan(f"transaction:{name}", name, _seen(said), refusals=refusals)
     mine = frozenset({said.producer_id})
-    found = reach(_its(producer, said), mine, ended)
+    found = compute_reach(_its(producer, said), mine, ended)
     return SubjectPlan(
         f"transaction:{name}",
         name,
@@ -108,14 +108,14 @@ def plan_fence(
     )
 
 
-def warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
+def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
     """Yield what somebody must know who fences these ids."""
     opened = [each for each in producers if each.is_open]
     live = [each.transactional_id for each in opened if _is_lively(each, now_ms) is not False]
     if live:
         yield (
-            f"It kills a live producer: {some(live)} may have been written to within the last minute. Its "
-            "next send or commit fails as fenced, and it must be started again."
+            f"It kills a live producer: {list_names(live)} may have been written to within the last minute. "
+            "Its next send or commit fails as fenced, and it must be started again."
         )
     for each in opened:
         if application_of(each.transactional_id).kind is Shape.FLINK:
@@ -127,7 +127,7 @@ def warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
         left = _hanging_in(each)
         if left:
             yield (
-                f"{some(left)} also {'holds' if len(left) == 1 else 'hold'} a transaction of "
+                f"{list_names(left)} also {'holds' if len(left) == 1 else 'hold'} a transaction of "
                 f"{each.transactional_id} that its coordinator does not know: a fence does not end it, an "
                 "abort marker does."
             )
@@ -144,17 +144,17 @@ def _seen(said: Described) -> Seen:
     }
 
 
-def asked_timeout_ms(own_ms: int) -> int:
+def fencing_timeout_ms(own_ms: int) -> int:
     """Return the timeout to fence an id with: its own wherever a broker takes it, so that nothing changes."""
     return TWO_PHASE_ASKED_MS if own_ms == TWO_PHASE_COMMIT_TIMEOUT_MS else own_ms
 
 
 def _step(producer: Producer, said: Described) -> PlanStep:
     broker = "" if producer.coordinator is None else f" (broker {producer.coordinator})"
-    asked_ms = asked_timeout_ms(said.timeout_ms)
-    its = f"its own timeout of {duration(asked_ms)}"
+    asked_ms = fencing_timeout_ms(said.timeout_ms)
+    its = f"its own timeout of {format_duration(asked_ms)}"
     if asked_ms != said.timeout_ms:
-        its = f"a timeout of {duration(asked_ms)}, since only a two-phase producer may ask for its own"
+        its = f"a timeout of {format_duration(asked_ms)}, since only a two-phase producer may ask for its own"
     return PlanStep(
         "InitProducerId",
         f"To the coordinator of {said.transactional_id}{broker}, with {its}; asked again for {PATIENCE_S} s "
@@ -193,8 +193,8 @@ def _effects(producer: Producer, said: Described, found: Reach, now_ms: int) -> 
     if producer.committing:
         verb = "reads" if len(producer.committing) == 1 else "read"
         words = (
-            f"The commits in it are dropped: {count(len(producer.committing), 'group')} "
-            f"({some(producer.committing)}) {verb} that input again."
+            f"The commits in it are dropped: {count_noun(len(producer.committing), 'group')} "
+            f"({list_names(producer.committing)}) {verb} that input again."
         )
         yield Effect("commits_dropped", len(producer.committing), words)
     words = f"Producer id {said.producer_id}, epoch {said.producer_epoch} can write no more; {{}}."
@@ -217,7 +217,7 @@ def _liveliness(producer: Producer, now_ms: int) -> str:
     if lively:
         return "as far as we can see it may have written within the last minute"
     since_ms = max(producer.silent_since_ms or 0, 0)
-    return f"it has written nothing before our eyes for {duration(now_ms - since_ms)}"
+    return f"it has written nothing before our eyes for {format_duration(now_ms - since_ms)}"
 
 
 def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refusal]:
@@ -236,7 +236,7 @@ def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refus
 
 def _forceable(producer: Producer, said: Described, now_ms: int, limits: Limits) -> Iterator[Refusal]:
     name = said.transactional_id
-    if protection(name, said.timeout_ms) is RefusalReason.TWO_PHASE:
+    if protection_reason(name, said.timeout_ms) is RefusalReason.TWO_PHASE:
         words = (
             f"{name} takes part in a two-phase commit: the system that decides it may have committed it "
             f"already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
@@ -275,7 +275,9 @@ def _is_past_limit(producer: Producer, said: Described, now_ms: int, limits: Lim
 def _healthy(producer: Producer, said: Described, now_ms: int, limits: Limits) -> str:
     ends = ""
     if producer.started_ms is not None and said.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
-        ends = f", or until its coordinator aborts it at {clock(producer.started_ms + said.timeout_ms)}"
+        ends = (
+            f", or until its coordinator aborts it at {format_clock(producer.started_ms + said.timeout_ms)}"
+        )
     return (
         f"{said.transactional_id} looks healthy: {_within(producer, said, now_ms, limits)}, and "
         f"{_liveliness(producer, now_ms)}. Wait until it is past its limit{ends}."
@@ -286,14 +288,14 @@ def _within(producer: Producer, said: Described, now_ms: int, limits: Limits) ->
     """Return how long a transaction is open that is not past its limit, and which one that is."""
     limit_ms = int(limits.open_too_long_s * 1_000)
     if producer.started_ms is None:
-        return f"for how long it is open cannot be told; its limit is {duration(limit_ms)}"
+        return f"for how long it is open cannot be told; its limit is {format_duration(limit_ms)}"
     age_ms = now_ms - producer.started_ms
     if age_ms <= limit_ms or producer.usual is None:
-        return f"it is open for {duration(age_ms)}, within its limit of {duration(limit_ms)}"
+        return f"it is open for {format_duration(age_ms)}, within its limit of {format_duration(limit_ms)}"
     application = application_of(said.transactional_id).application
     return (
-        f"it is open for {duration(age_ms)}, which is usual where 99 of 100 commits of {application} take up "
-        f"to {duration(producer.usual.p99_ms)}"
+        f"it is open for {format_duration(age_ms)}, which is usual where 99 of 100 commits of {application} "
+        f"take up to {format_duration(producer.usual.p99_ms)}"
     )
 
 
@@ -308,7 +310,7 @@ def _undescribed(name: str, said: NotDescribed) -> str:
 
 def _prepared(producer: Producer, said: Described) -> Refusal:
     decided = DECIDED[said.state]
-    left = some([f"{topic}-{number}" for topic, numbers in said.partitions for number in numbers])
+    left = list_names([f"{topic}-{number}" for topic, numbers in said.partitions for number in numbers])
     broker = "" if producer.coordinator is None else f", broker {producer.coordinator},"
     words = (
         f"{said.transactional_id} is in {said.state}: its coordinator has decided to {decided} it, and "
@@ -327,8 +329,8 @@ def _nothing_open(producer: Producer, said: Described) -> str:
     left = _hanging_in(producer)
     if left:
         words += (
-            f" {some(left)} {'holds' if len(left) == 1 else 'hold'} a transaction of it that hangs: see "
-            "there for an abort marker."
+            f" {list_names(left)} {'holds' if len(left) == 1 else 'hold'} a transaction of it that hangs: "
+            "see there for an abort marker."
         )
     return words
 

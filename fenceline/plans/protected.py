@@ -7,7 +7,7 @@ from fenceline.kafka.applications import Shape, application_of
 from fenceline.plans.plan import RefusalReason
 
 
-def protection(transactional_id: str, timeout_ms: int) -> RefusalReason | None:
+def protection_reason(transactional_id: str, timeout_ms: int) -> RefusalReason | None:
     """Why a fence is refused, None where nothing is known that protects it.
 
     TWO_PHASE: another system may have decided to commit it (KIP-939). OWN_SINK: our sink's ledger decides.

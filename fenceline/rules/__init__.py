@@ -59,20 +59,22 @@ _ALL = (
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _ALL}
 
 
-def judge(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+def evaluate_rules(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield what the rules find in a snapshot, without what none of them could have seen."""
-    sight = snapshot.sight(now_ms=now_ms, limits=limits)
+    sight = snapshot.visibility(now_ms=now_ms, limits=limits)
     for rule in RULES.values():
         found = rule.check(snapshot, now_ms=now_ms, limits=limits)
-        yield from _oldest(each for each in found if sees(sight, rule.name, each.subject, each.affected))
+        yield from _oldest(
+            each for each in found if covers_finding(sight, rule.name, each.subject, each.affected)
+        )
 
 
-def sees(sight: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
+def covers_finding(sight: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
     """Whether a rule sees what a finding of its is about; also one that there is no more: it is to close."""
-    return rule not in RULES or sight.sees(RULES[rule].needs, subject, *affected)
+    return rule not in RULES or sight.covers(RULES[rule].needs, subject, *affected)
 
 
-def looked_through(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[str]:
+def source_collectors(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[str]:
     """Yield the collectors whose looks a rule rests on; none where two looks have agreed already.
 
     One that is behind is left out: a rule finds nothing in what it hides.

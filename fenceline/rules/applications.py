@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fenceline import baselines
 from fenceline.baselines import RateChange
 from fenceline.facts import ABORTS, Finding, Severity, TransitionKind
-from fenceline.formatting import duration, rough
+from fenceline.formatting import format_duration, rough_count
 from fenceline.kafka.transitions import LAST_EPOCH
 from fenceline.limits import Limits
 from fenceline.snapshot import ApplicationFigures, Snapshot
@@ -40,8 +40,9 @@ def abort_ratio(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[
             Severity.CRITICAL if aborts == ends else Severity.WARNING,
             summary=f"{each.application} aborts {share}",
             evidence=(
-                f"{rough(aborts)} of {rough(ends)} ends within "
-                f"{duration(int(limits.abort_window_s * 1_000))} were aborts, most of them {_most(each)}"
+                f"{rough_count(aborts)} of {rough_count(ends)} ends within "
+                f"{format_duration(int(limits.abort_window_s * 1_000))} were aborts, most of them "
+                f"{_most(each)}"
             ),
             next_step="See Fencing for the cause of each; what was aborted is in Recoveries.",
         )
@@ -50,7 +51,7 @@ def abort_ratio(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[
 def abort_rate_anomaly(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield applications that start over, or time out, far more often than they used to."""
     for each in snapshot.applications:
-        found = baselines.changes(
+        found = baselines.rate_changes(
             each.hour, each.habits, factor=limits.habit_factor, least=limits.habit_events
         )
         changes = list(found)
@@ -85,10 +86,10 @@ def id_explosion(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
             snapshot,
             each,
             Severity.CRITICAL if exploding else Severity.WARNING,
-            summary=f"{each.application} makes {rough(made)} transactional ids an hour",
+            summary=f"{each.application} makes {rough_count(made)} transactional ids an hour",
             evidence=(
                 f"coordinators keep each in memory for seven days (transactional.id.expiration.ms): "
-                f"at this pace {rough(made * _KEPT_H)} ids; partitions keep its producer id for a day "
+                f"at this pace {rough_count(made * _KEPT_H)} ids; partitions keep its producer id for a day "
                 "(producer.id.expiration.ms)"
             ),
             next_step=(
@@ -112,9 +113,9 @@ def epoch_burn(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
             Severity.INFO,
             summary=f"{each.application} uses up its epochs fast",
             evidence=(
-                f"{burn.transactional_id} uses {rough(burn.per_hour)} of its {LAST_EPOCH:,} epochs an hour: "
-                f"a new producer id every {_coarse(between_ms)}, "
-                f"{rough(24 * burn.per_hour / LAST_EPOCH)} a day; {rough(burn.ids)} of its ids do"
+                f"{burn.transactional_id} uses {rough_count(burn.per_hour)} of its {LAST_EPOCH:,} epochs an "
+                f"hour: a new producer id every {_coarse(between_ms)}, "
+                f"{rough_count(24 * burn.per_hour / LAST_EPOCH)} a day; {rough_count(burn.ids)} of its ids do"
             ),
             next_step=(
                 "Put more records into each transaction. Every producer id that was left behind stays in "
@@ -150,12 +151,12 @@ def _spoken(changes: list[RateChange]) -> str:
 def _compared(change: RateChange) -> str:
     usual = "never" if not change.habit.most else f"at most {change.habit.most:,} times"
     return (
-        f"{change.kind}: {rough(change.now)} times within the last hour, where it was {usual} in an hour "
-        f"of {change.habit.hours} hours with work in the last week, leaving out the worst"
+        f"{change.kind}: {rough_count(change.now)} times within the last hour, where it was {usual} in an "
+        f"hour of {change.habit.hours} hours with work in the last week, leaving out the worst"
     )
 
 
 def _coarse(ms: int) -> str:
     """Return a duration by its first digit, so that the words stay while the pace wavers."""
     step = 10 ** max(0, len(str(ms)) - 1)
-    return duration(ms // step * step)
+    return format_duration(ms // step * step)

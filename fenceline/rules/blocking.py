@@ -9,7 +9,7 @@ from fenceline.baselines import UsualCommit
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, TransactionState
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
-from fenceline.severity import Impact, of_block, worst
+from fenceline.severity import Impact, of_block, worst_severity
 from fenceline.snapshot import Blocker, OpenTransactionFacts, PinnedPartition, Snapshot
 from fenceline.spark.queries import SourcePosition
 
@@ -50,21 +50,25 @@ class Blocks:
     def of_partition(self, each: PinnedPartition) -> Severity:
         """Return how bad a blocked partition is; the first transaction in it decides until when."""
         since = self._readers.get((each.topic, each.partition), ())
-        return self._severity(each.pinned_ms, since, each.held, [first_id(each)])
+        return self._severity(each.pinned_ms, since, each.uncommitted_backlog, [first_id(each)])
 
     def of_transaction(self, each: OpenTransactionFacts) -> Severity:
         """Return how bad it is what an open transaction blocks: the partitions in which it is the first."""
         blocked = self._first_in.get(each.transactional_id, ())
         since = [ms for part in blocked for ms in self._readers.get((part.topic, part.partition), ())]
         begun_ms = self._now_ms if each.started_ms is None else each.started_ms
-        return self._severity(begun_ms, since, sum(part.held for part in blocked), [each.transactional_id])
+        return self._severity(
+            begun_ms, since, sum(part.uncommitted_backlog for part in blocked), [each.transactional_id]
+        )
 
     def of_reader(self, since_ms: int, records: int, names: Collection[str]) -> Severity:
         """Return how bad it is for one group or query that it is blocked; never less than a warning.
 
         `names` are the transactional ids that block it; "" is one whose id is not known.
         """
-        return worst([Severity.WARNING, self._severity(since_ms, [since_ms], records, names or [""])])
+        return worst_severity(
+            [Severity.WARNING, self._severity(since_ms, [since_ms], records, names or [""])]
+        )
 
     def _severity(
         self, since_ms: int, blocked: Sequence[int], records: int, names: Collection[str]

@@ -7,9 +7,9 @@ from itertools import groupby
 from operator import attrgetter
 
 from fenceline.facts import Finding, Severity, VisibilityGap
-from fenceline.formatting import clock, count, some
+from fenceline.formatting import count_noun, format_clock, list_names
 from fenceline.limits import Limits
-from fenceline.severity import lasting
+from fenceline.severity import lasting_severity
 from fenceline.snapshot import CollectorStatus, Snapshot
 from fenceline.visibility import EVERYWHERE, Sense
 
@@ -71,10 +71,10 @@ def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> I
             rule="coordinator_loading",
             cluster=collector.cluster,
             subject=f"coordinators:{collector.cluster}",
-            severity=lasting(since_ms, now_ms=now_ms, limits=limits),
+            severity=lasting_severity(since_ms, now_ms=now_ms, limits=limits),
             since_ms=since_ms,
-            summary=f"{some(who)} {'does' if len(who) == 1 else 'do'} not answer for transactional ids",
-            evidence=some(collector.unseen),
+            summary=f"{list_names(who)} {'does' if len(who) == 1 else 'do'} not answer for transactional ids",
+            evidence=list_names(collector.unseen),
             next_step=(
                 "Producers of these coordinators wait. If it lasts, look at the broker's log and at the size "
                 "of __transaction_state."
@@ -102,8 +102,8 @@ def _unseen(cluster: str, source: str, gaps: Sequence[VisibilityGap]) -> Finding
         subject=f"collector:{source}",
         severity=Severity.WARNING,
         since_ms=gaps[0].since_ms,
-        summary=f"{source} cannot see {some(scopes)}",
-        evidence=f"{count(len(reasons), 'reason')}: {'; '.join(reasons[:3])}",
+        summary=f"{source} cannot see {list_names(scopes)}",
+        evidence=f"{count_noun(len(reasons), 'reason')}: {'; '.join(reasons[:3])}",
         next_step="Nothing is said about these until they can be seen; the reason names what is missing.",
         affected=tuple(scopes),
     )
@@ -152,7 +152,7 @@ def _finding(collector: CollectorStatus, severity: Severity, next_step: str) -> 
         subject=f"collector:{collector.name}",
         severity=severity,
         since_ms=since_ms,
-        summary=f"{what} {verb} {how} since {clock(since_ms)}",
+        summary=f"{what} {verb} {how} since {format_clock(since_ms)}",
         evidence=_evidence(collector),
         next_step=next_step,
     )
@@ -167,7 +167,7 @@ def _evidence(collector: CollectorStatus) -> str:
     if collector.error:
         return collector.error
     if collector.on_time_ms is not None:
-        return f"{collector.name} has been on time again since {clock(collector.on_time_ms)}"
+        return f"{collector.name} has been on time again since {format_clock(collector.on_time_ms)}"
     if collector.behind:
         return f"{collector.name} has records to catch up with"
     return f"{collector.name} has not reported; is its worker running?"

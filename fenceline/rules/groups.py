@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fenceline.facts import Finding, Severity
-from fenceline.formatting import clock, rough, some
+from fenceline.formatting import format_clock, list_names, rough_count
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, names_of
@@ -58,13 +58,13 @@ def _stalled(cluster: str, group: BlockedGroup, stalled: Sequence[BlockedOffset]
         subject=f"group:{group.group_id}",
         severity=blocks.of_reader(since_ms, behind, names_of(blockers)),
         since_ms=since_ms,
-        summary=f"{group.group_id} waits at the LSO of {some(names)}",
+        summary=f"{group.group_id} waits at the LSO of {list_names(names)}",
         evidence=(
-            f"it stands exactly at the last stable offset since {clock(since_ms)}, up to {rough(behind)} "
-            f"records behind the high watermark; {_held_by(blockers)}"
+            f"it stands exactly at the last stable offset since {format_clock(since_ms)}, up to "
+            f"{rough_count(behind)} records behind the high watermark; {_held_by(blockers)}"
         ),
         next_step=(
-            f"See {some(_names(blockers))}: the group goes on by itself once the LSO moves."
+            f"See {list_names(_names(blockers))}: the group goes on by itself once the LSO moves."
             if blockers
             else "See the partition for what holds its LSO; the group goes on by itself once it moves."
         ),
@@ -83,7 +83,7 @@ def _unstable(
     names = [str(each) for each in pending]
     sure = all(each.certain for each in blockers)
     by = (
-        f"{'pending in' if sure else 'pending, probably in'} {some(_names(blockers))}"
+        f"{'pending in' if sure else 'pending, probably in'} {list_names(_names(blockers))}"
         if blockers
         else ("which transaction holds them is not known")
     )
@@ -94,12 +94,16 @@ def _unstable(
         severity=how_bad,
         since_ms=since_ms,
         summary=f"{group.group_id} has offsets that are not decided (UNSTABLE_OFFSET_COMMIT)",
-        evidence=f"its offsets of {some(names)} are {by}, open since {clock(since_ms)}"
+        evidence=f"its offsets of {list_names(names)} are {by}, open since {format_clock(since_ms)}"
         if blockers
-        else f"its offsets of {some(names)} stand since {clock(since_ms)}; {by}",
+        else f"its offsets of {list_names(names)} stand since {format_clock(since_ms)}; {by}",
         next_step=(
             "A consumer of this group cannot start before that transaction ends. "
-            + (f"See {some(_names(blockers))}." if blockers else "Look for a read-process-write transaction.")
+            + (
+                f"See {list_names(_names(blockers))}."
+                if blockers
+                else "Look for a read-process-write transaction."
+            )
         ),
         affected=(*(f"partition:{name}" for name in names), *_subjects(blockers)),
     )
@@ -126,7 +130,7 @@ def _distinct(blockers: Iterable[Blocker]) -> Sequence[Blocker]:
 
 
 def _held_by(blockers: Sequence[Blocker]) -> str:
-    return f"held by {some(_names(blockers))}" if blockers else "what holds it is not known yet"
+    return f"held by {list_names(_names(blockers))}" if blockers else "what holds it is not known yet"
 
 
 def _names(blockers: Sequence[Blocker]) -> Sequence[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fenceline.explanations import because
+from fenceline.explanations import verdict_reason
 from fenceline.facts import Finding, Severity
-from fenceline.formatting import clock, count, rough, some
+from fenceline.formatting import count_noun, format_clock, list_names, rough_count
 from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks
-from fenceline.severity import worst
+from fenceline.severity import worst_severity
 from fenceline.snapshot import PinnedPartition, Snapshot
 
 
@@ -47,9 +47,9 @@ def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
             rule="lso_pinned",
             cluster=snapshot.cluster,
             subject=f"partition:{each}",
-            severity=worst([least, blocks.of_partition(each)]),
+            severity=worst_severity([least, blocks.of_partition(each)]),
             since_ms=each.pinned_ms,
-            summary=f"The LSO of {each} stands at {each.lso:,} since {clock(each.pinned_ms)}",
+            summary=f"The LSO of {each} stands at {each.lso:,} since {format_clock(each.pinned_ms)}",
             evidence=f"{_held(each)}; {_blocker(each.pins)}",
             next_step=_next_step(each),
             affected=_affected(snapshot, each),
@@ -58,11 +58,13 @@ def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
 
 def _held(each: PinnedPartition) -> str:
     # Markers count as offsets too, so this is the most there can be.
-    return f"read_committed consumers do not get up to {rough(each.held)} records behind it"
+    return (
+        f"read_committed consumers do not get up to {rough_count(each.uncommitted_backlog)} records behind it"
+    )
 
 
 def _accusation(pin: Pin) -> str:
-    return f"{_producer(pin)}, open at offset {pin.start_offset:,}: {because(pin.ground)}"
+    return f"{_producer(pin)}, open at offset {pin.start_offset:,}: {verdict_reason(pin.ground)}"
 
 
 def _producer(pin: Pin) -> str:
@@ -74,9 +76,9 @@ def _blocker(pins: Sequence[Pin]) -> str:
     if not pins:
         return "which transaction holds it could not be seen"
     first = min(pins, key=lambda pin: pin.start_offset)
-    more = f"; {count(len(pins) - 1, 'more transaction')} behind it" if len(pins) > 1 else ""
+    more = f"; {count_noun(len(pins) - 1, 'more transaction')} behind it" if len(pins) > 1 else ""
     name = f"{first.transactional_id} ({_producer_id(first)})" if first.transactional_id else _producer(first)
-    return f"held by {name}, which is {first.verdict}: {because(first.ground)}{more}"
+    return f"held by {name}, which is {first.verdict}: {verdict_reason(first.ground)}{more}"
 
 
 def _producer_id(pin: Pin) -> str:
@@ -89,7 +91,7 @@ def _next_step(each: PinnedPartition) -> str:
     owners = sorted({pin.transactional_id for pin in each.pins if pin.transactional_id})
     if each.verdict is PartitionVerdict.UNKNOWN or not owners:
         return _ASK.get(min(each.pins, key=_by_offset).ground, _LOOK) if each.pins else _LOOK
-    return f"See {some(owners)}: once it ends, the LSO moves on."
+    return f"See {list_names(owners)}: once it ends, the LSO moves on."
 
 
 def _by_offset(pin: Pin) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
-from fenceline.formatting import clock, count, duration, rough, some
+from fenceline.formatting import count_noun, format_clock, format_duration, list_names, rough_count
 from fenceline.limits import Limits
 from fenceline.severity import before_loss
 from fenceline.snapshot import Snapshot
@@ -128,10 +128,10 @@ def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
             query,
             Severity.WARNING,
             since_ms,
-            summary=f"Batch {batch} of {query.name} is under way since {clock(since_ms)}",
+            summary=f"Batch {batch} of {query.name} is under way since {format_clock(since_ms)}",
             evidence=(
-                f"99 of 100 of its batches take no longer than {duration(query.usual_ms)}"
-                + ("" if query.alive else f"; driver: {_driver(query).words}")
+                f"99 of 100 of its batches take no longer than {format_duration(query.usual_ms)}"
+                + ("" if query.alive else f"; driver: {_driver(query).status_text}")
             ),
             next_step="Look at the stages of its job in Spark's own pages, and at the sink it writes to.",
         )
@@ -150,7 +150,8 @@ def checkpoint_unreadable(snapshot: Snapshot, *, now_ms: int, limits: Limits) ->
             query,
             Severity.WARNING,
             None,
-            summary=f"The checkpoint of {query.name} cannot be read" + (f": {some(names)}" if names else ""),
+            summary=f"The checkpoint of {query.name} cannot be read"
+            + (f": {list_names(names)}" if names else ""),
             evidence="; ".join([*filter(None, [query.error]), *(each.detail for each in files[:3])]),
             next_step=(
                 "Update Fenceline: that file is of a newer format."
@@ -170,7 +171,7 @@ def progress_dropped(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
                 query,
                 Severity.INFO,
                 None,
-                summary=f"The listener of {query.name} has dropped {rough(query.dropped)} events",
+                summary=f"The listener of {query.name} has dropped {rough_count(query.dropped)} events",
                 evidence=(
                     "its spool was full; the batches are known from the checkpoint, their rows and durations "
                     "are not"
@@ -183,9 +184,9 @@ def _prepared(
     snapshot: Snapshot, query: QueryStatus, waiting: Sequence[SinkBatch], now_ms: int, limits: Limits
 ) -> Finding:
     first = waiting[0]
-    ids = [name for each in waiting for name in each.ids]
-    expiries = [each.expires_ms for each in waiting if each.expires_ms is not None and each.ids]
-    names = some([f"batch {each.batch_id}" for each in waiting])
+    ids = [name for each in waiting for name in each.uncommitted_ids]
+    expiries = [each.expires_ms for each in waiting if each.expires_ms is not None and each.uncommitted_ids]
+    names = list_names([f"batch {each.batch_id}" for each in waiting])
     prepared = PreparedBatches(
         [each.batch_id for each in waiting], first.decided_ms, min(expiries, default=None), True
     )
@@ -202,8 +203,8 @@ def _prepared(
             else f"{names} of {query.name} {_is(waiting)} committed, but the ledger does not record it"
         ),
         evidence=(
-            f"prepared at {clock(first.decided_ms)}: {_records(waiting)}, "
-            f"{count(len(ids), 'transaction')} not committed; driver: {_driver(query).words}"
+            f"prepared at {format_clock(first.decided_ms)}: {_records(waiting)}, "
+            f"{count_noun(len(ids), 'transaction')} not committed; driver: {_driver(query).status_text}"
         ),
         next_step=f"Start {query.name} again: it commits the batch first of all (recoverAndCommit).",
         affected=_transactions(ids),
@@ -221,7 +222,7 @@ def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SinkBatch]) -> 
     first = lost[0]
     ids = [name for each in lost for name in each.aborted]
     recorded = all(each.recorded for each in lost)
-    names = some([f"batch {each.batch_id}" for each in lost])
+    names = list_names([f"batch {each.batch_id}" for each in lost])
     return _about(
         "batch_lost",
         snapshot,
@@ -230,7 +231,7 @@ def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SinkBatch]) -> 
         first.decided_ms,
         summary=f"{names} of {query.name} {_is(lost)} lost in part: decided, then aborted",
         evidence=(
-            f"{some(ids)} {'was' if len(ids) == 1 else 'were'} aborted before {names} "
+            f"{list_names(ids)} {'was' if len(ids) == 1 else 'were'} aborted before {names} "
             f"{_is(lost)} committed; up to {_records(lost)}" + (f"; {first.input}" if first.input else "")
         ),
         next_step=(
@@ -268,7 +269,7 @@ def _is(batches: Sequence[SinkBatch]) -> str:
 
 
 def _records(batches: Sequence[SinkBatch]) -> str:
-    return count(sum(each.records for each in batches), "record")
+    return count_noun(sum(each.records for each in batches), "record")
 
 
 def _is_hidden(query: QueryStatus) -> bool:

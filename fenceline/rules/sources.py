@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
-from fenceline.formatting import clock, rough, some
+from fenceline.formatting import format_clock, list_names, rough_count
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, first_id, waits_since
 from fenceline.severity import before_loss
@@ -55,10 +55,11 @@ def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Itera
                 subject=query.subject,
                 severity=Severity.CRITICAL,
                 since_ms=None,
-                summary=f"{query.name} stands beyond the end of {some([str(each) for each in beyond])}",
+                summary=f"{query.name} stands beyond the end of {list_names([str(each) for each in beyond])}",
                 evidence=(
                     f"it has read {first} up to {first.position:,}, and that ends at "
-                    f"{rough(first.high_watermark or 0)} now: its topic was deleted and made again, or cut"
+                    f"{rough_count(first.high_watermark or 0)} now: its topic was deleted and made again, "
+                    "or cut"
                 ),
                 next_step=(
                     "With failOnDataLoss it fails; without, it reads nothing until the end has passed its "
@@ -99,10 +100,10 @@ def watermark_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
             subject=query.subject,
             severity=Severity.WARNING,
             since_ms=stall.since_ms,
-            summary=f"The watermark of {query.name} stands at {clock(stall.watermark_ms)}",
+            summary=f"The watermark of {query.name} stands at {format_clock(stall.watermark_ms)}",
             evidence=(
-                f"it has not moved over {rough(stall.batches)} batches with input, since "
-                f"{clock(stall.since_ms)}"
+                f"it has not moved over {rough_count(stall.batches)} batches with input, since "
+                f"{format_clock(stall.since_ms)}"
             ),
             next_step=(
                 "State grows and windows stay open. Look for a source without new events: with several, the "
@@ -136,9 +137,11 @@ def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SourcePosition]
         subject=query.subject,
         severity=Severity.CRITICAL,
         since_ms=None,
-        summary=f"Records of {some([str(each) for each in lost])} were deleted before {query.name} read them",
+        summary=f"Records of {list_names([str(each) for each in lost])} were deleted before {query.name} "
+        "read them",
         evidence=(
-            f"it has read {worst} up to {worst.position:,}, and its log starts {rough(-_unread(worst))} "
+            f"it has read {worst} up to {worst.position:,}, and its log starts "
+            f"{rough_count(-_unread(worst))} "
             "offsets behind that"
         ),
         next_step=(
@@ -166,10 +169,10 @@ def _soon(
         subject=query.subject,
         severity=how_bad,
         since_ms=None,
-        summary=f"Records of {some(names)} will be deleted before {query.name} has read them",
+        summary=f"Records of {list_names(names)} will be deleted before {query.name} has read them",
         evidence=(
-            f"the log of {first} starts {rough(_unread(first))} offsets before where it stands, and loses "
-            f"{rough(60 * (first.pace or 0))} a minute: they meet at about {clock(at_ms)}"
+            f"the log of {first} starts {rough_count(_unread(first))} offsets before where it stands, and "
+            f"loses {rough_count(60 * (first.pace or 0))} a minute: they meet at about {format_clock(at_ms)}"
         ),
         next_step="Let the query catch up, or keep the topic for longer (retention.ms, retention.bytes).",
         affected=_partitions([each for each, _ in soon]),
@@ -185,21 +188,22 @@ def _blocked(
     since_ms = min(since_ms for _, _, since_ms in stalled)
     places = [each for each, _, _ in stalled]
     owners = _owners([held for _, held, _ in stalled])
-    behind = sum(held.held for _, held, _ in stalled)
+    behind = sum(held.uncommitted_backlog for _, held, _ in stalled)
     return Finding(
         rule="query_blocked",
         cluster=snapshot.cluster,
         subject=query.subject,
         severity=blocks.of_reader(since_ms, behind, {first_id(held) for _, held, _ in stalled}),
         since_ms=since_ms,
-        summary=f"{query.name} waits at the LSO of {some([str(each) for each in places])}",
+        summary=f"{query.name} waits at the LSO of {list_names([str(each) for each in places])}",
         evidence=(
-            f"it stands exactly at the last stable offset since {clock(since_ms)}, up to {rough(behind)} "
-            f"records before the high watermark; held by {some(owners) or 'what is not known yet'}. It waits "
-            "if it reads read_committed (kafka.isolation.level): that is not visible from outside"
+            f"it stands exactly at the last stable offset since {format_clock(since_ms)}, up to "
+            f"{rough_count(behind)} records before the high watermark; held by "
+            f"{list_names(owners) or 'what is not known yet'}. "
+            "It waits if it reads read_committed (kafka.isolation.level): that is not visible from outside"
         ),
         next_step=(
-            f"See {some(owners)}: the query goes on by itself once the LSO moves."
+            f"See {list_names(owners)}: the query goes on by itself once the LSO moves."
             if owners
             else "See the partition for what holds its LSO; the query goes on by itself once it moves."
         ),

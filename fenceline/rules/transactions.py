@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from fenceline.baselines import UsualCommit
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, TransactionState
-from fenceline.formatting import clock, duration, rough, some
+from fenceline.formatting import format_clock, format_duration, list_names, rough_count
 from fenceline.limits import Limits
 from fenceline.plans.plan import RefusalReason
-from fenceline.plans.protected import protection
+from fenceline.plans.protected import protection_reason
 from fenceline.rules.blocking import Blocks, usual_ms
-from fenceline.severity import worst
+from fenceline.severity import worst_severity
 from fenceline.snapshot import OpenTransactionFacts, Repeated, Snapshot
 
 #: So many times the limit of timeouts in a row are no matter of single transactions any more.
@@ -34,7 +34,7 @@ def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
         passed_ms = limit_ms if usual is None else min(limit_ms, usual)
         if now_ms - each.started_ms > passed_ms:
             own = _severity(each, now_ms - each.started_ms, limit_ms, usual)
-            how_bad = worst([own, blocks.of_transaction(each)])
+            how_bad = worst_severity([own, blocks.of_transaction(each)])
             yield _open(each, each.started_ms, passed_ms, how_bad, snapshot, now_ms)
 
 
@@ -50,10 +50,10 @@ def coordinator_overdue(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> I
                 each,
                 Severity.CRITICAL,
                 since_ms=ends_ms,
-                summary=f"{each.transactional_id} should have been aborted at {clock(ends_ms)}",
+                summary=f"{each.transactional_id} should have been aborted at {format_clock(ends_ms)}",
                 evidence=(
-                    f"its timeout of {duration(each.timeout_ms)} has passed and coordinators look every "
-                    f"10 s; {_held(each)}"
+                    f"its timeout of {format_duration(each.timeout_ms)} has passed and coordinators look "
+                    f"every 10 s; {_held(each)}"
                 ),
                 next_step=_after_late(each),
             )
@@ -72,11 +72,11 @@ def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
             Severity.CRITICAL,
             since_ms=each.updated_ms,
             summary=f"{each.transactional_id} is decided ({decided}), but its markers are not written",
-            evidence=f"in {each.state} since {clock(each.updated_ms)}, where markers take milliseconds; "
-            f"{_held(each)}",
+            evidence=f"in {each.state} since {format_clock(each.updated_ms)}, where markers take "
+            f"milliseconds; {_held(each)}",
             next_step=(
-                f"Bring back the leaders of {some(_names(each)) or 'its partitions'}: the coordinator goes "
-                "on writing markers. Neither a fence nor an abort helps."
+                f"Bring back the leaders of {list_names(_names(each)) or 'its partitions'}: the coordinator "
+                "goes on writing markers. Neither a fence nor an abort helps."
             ),
         )
 
@@ -98,8 +98,8 @@ def fencing_storm(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
             since_ms=each.first_ms,
             summary=f"{_name(each)} is taken over again and again",
             evidence=(
-                f"{rough(each.times)} takeovers of open transactions within "
-                f"{duration(int(limits.fencing_storm_s * 1_000))}, each aborting what the other "
+                f"{rough_count(each.times)} takeovers of open transactions within "
+                f"{format_duration(int(limits.fencing_storm_s * 1_000))}, each aborting what the other "
                 f"producer had written{_doubt(each)}"
             ),
             next_step=(
@@ -131,9 +131,9 @@ def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
             since_ms=each.first_ms,
             summary=f"{_name(each)} times out again and again",
             evidence=(
-                f"{rough(each.times)} transactions in a row were aborted by their coordinators and none was "
-                f"committed, the last at {clock(each.last_ms)}; "
-                f"transaction.timeout.ms is {duration(each.timeout_ms)}"
+                f"{rough_count(each.times)} transactions in a row were aborted by their coordinators and "
+                f"none was committed, the last at {format_clock(each.last_ms)}; "
+                f"transaction.timeout.ms is {format_duration(each.timeout_ms)}"
             ),
             next_step=(
                 "See what keeps its producer from committing in time: a slow batch, a long pause, or a "
@@ -158,7 +158,7 @@ def _open(
         each,
         how_bad,
         since_ms=started_ms,
-        summary=f"{each.transactional_id} is open for more than {duration(passed_ms)}",
+        summary=f"{each.transactional_id} is open for more than {format_duration(passed_ms)}",
         evidence=f"{_held(each)}; {_end(each, started_ms, timed_out)}{past}",
         next_step=_next_step(each, timed_out),
     )
@@ -207,7 +207,7 @@ def _held(each: OpenTransactionFacts) -> str:
     names = _names(each)
     if not names:
         return "no partition is held back yet"
-    held = f"read_committed consumers of {some(names)} wait at its first record"
+    held = f"read_committed consumers of {list_names(names)} wait at its first record"
     streams = [query.name for query in each.queries]
     groups = _there(each.waiting, "group", "groups")
     return "; ".join([held, *groups, *_there(streams, "streaming query", "streaming queries")])
@@ -216,35 +216,35 @@ def _held(each: OpenTransactionFacts) -> str:
 def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:
     if names:
         noun, verb = (one, "stands") if len(names) == 1 else (many, "stand")
-        yield f"{len(names):,} {noun} {verb} there: {some(names)}"
+        yield f"{len(names):,} {noun} {verb} there: {list_names(names)}"
 
 
 def _end(each: OpenTransactionFacts, started_ms: int, timed_out: bool) -> str:
     if _never_ends(each):
         return "it takes part in a two-phase commit and never times out"
-    ends, timeout = clock(started_ms + each.timeout_ms), duration(each.timeout_ms)
+    ends, timeout = format_clock(started_ms + each.timeout_ms), format_duration(each.timeout_ms)
     if timed_out:
         return f"its timeout of {timeout} passed at {ends}"
     return f"its coordinator aborts it at {ends}, after {timeout}"
 
 
 def _past(usual: UsualCommit, application: str) -> str:
-    return f"99 of 100 commits of {application} take at most {duration(usual.p99_ms)}"
+    return f"99 of 100 commits of {application} take at most {format_duration(usual.p99_ms)}"
 
 
 def _next_step(each: OpenTransactionFacts, timed_out: bool) -> str:
-    if protection(each.transactional_id, each.timeout_ms) is RefusalReason.TWO_PHASE:
+    if protection_reason(each.transactional_id, each.timeout_ms) is RefusalReason.TWO_PHASE:
         return "Find the system that decides it: only that one may commit or abort it."
     if timed_out:
         return "Its coordinator aborts it with its next scan; nothing is to be done yet."
-    if protection(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
+    if protection_reason(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
         return _START_QUERY
     return "Find its producer; if that is gone, only the timeout or a fence ends it."
 
 
 def _after_late(each: OpenTransactionFacts) -> str:
     words = "Look at the broker that coordinates it: is it up, and does its log give a reason? "
-    if protection(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
+    if protection_reason(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
         return f"{words}{_START_QUERY}"
     return f"{words}A fence makes the coordinator abort it."
 
@@ -264,6 +264,6 @@ def _doubt(each: Repeated) -> str:
     if each.unambiguous >= each.times:
         return ""
     return (
-        f" ({rough(each.times - each.unambiguous)} of them ambiguous: its client's own abort followed by a "
-        "new initialisation leaves the same records)"
+        f" ({rough_count(each.times - each.unambiguous)} of them ambiguous: its client's own abort followed "
+        "by a new initialisation leaves the same records)"
     )

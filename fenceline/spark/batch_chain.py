@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.formatting import clock, count, some
+from fenceline.formatting import count_noun, format_clock, list_names
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
@@ -89,25 +89,25 @@ class BatchFacts:
         return self.checkpointed or self.told_ms is not None
 
     @property
-    def forsaken(self) -> str:
+    def abandoned_reason(self) -> str:
         """Return why nobody carries out its decision, in words that end a sentence; "" where somebody may."""
         if self.alive is False:
             return "its driver is gone"
         if not self.overdue or self.decision is None:
             return ""
         if self.silent_since_ms is not None:
-            return f"its driver is gone (no heartbeat since {clock(self.silent_since_ms)})"
-        return f"nobody has gone on with it since {clock(self.decision.at_ms)}"
+            return f"its driver is gone (no heartbeat since {format_clock(self.silent_since_ms)})"
+        return f"nobody has gone on with it since {format_clock(self.decision.at_ms)}"
 
     @property
     def in_progress(self) -> str:
         """Return what is known of the driver while the batch is not finished."""
         if self.silent_since_ms is not None:
-            return f"its driver has had no heartbeat since {clock(self.silent_since_ms)}"
+            return f"its driver has had no heartbeat since {format_clock(self.silent_since_ms)}"
         return "in progress" if self.alive else "no listener reports whether its driver runs"
 
 
-def chain(batch: BatchFacts) -> tuple[ChainLink, ...]:
+def chain_links(batch: BatchFacts) -> tuple[ChainLink, ...]:
     """Return the six links of a batch, in their order."""
     if batch.sink != EXACTLY_ONCE:
         return _planned(batch), *_foreign(batch), _checkpointed_alone(batch)
@@ -128,7 +128,7 @@ def no_chain(sink: str) -> tuple[ChainLink, ...]:
     )
 
 
-def broken(links: Sequence[ChainLink]) -> ChainLink | None:
+def first_broken_link(links: Sequence[ChainLink]) -> ChainLink | None:
     """Return the first broken link of a chain."""
     return next((each for each in links if each.state is LinkState.BROKEN), None)
 
@@ -202,7 +202,7 @@ def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
             BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, f"{said}: it is to run again"
         )
     elif open_ids and batch.done is None:
-        words = f"{said}, and {some(open_ids)} is still open"
+        words = f"{said}, and {list_names(open_ids)} is still open"
         written = ChainLink(BatchStep.WRITTEN, LinkState.BROKEN, decision.at_ms, words, RECOVER_AND_ABORT)
     else:
         words = f"{said}: a restart writes it again"
@@ -233,7 +233,7 @@ def _prepared(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
 
 def _written(decision: Decision) -> ChainLink:
     records = sum(each.records for each in decision.transactions)
-    words = f"{count(len(decision.transactions), 'transaction')}, {count(records, 'record')}"
+    words = f"{count_noun(len(decision.transactions), 'transaction')}, {count_noun(records, 'record')}"
     begun = max((each.started_ms for each in decision.transactions), default=None)
     return ChainLink(BatchStep.WRITTEN, LinkState.DONE, begun, words)
 
@@ -247,11 +247,12 @@ def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
     ids = {
         fate: [each.transactional_id for each in batch.ended if each.fate is fate] for fate in TransactionFate
     }
-    whole = count(len(decision.transactions), "transaction")
+    whole = count_noun(len(decision.transactions), "transaction")
     at_ms = max((each.at_ms for each in batch.ended if each.at_ms is not None), default=None)
     if ids[TransactionFate.ABORTED]:
         words = (
-            f"{some(ids[TransactionFate.ABORTED])} of {whole} {_are(ids[TransactionFate.ABORTED])} aborted"
+            f"{list_names(ids[TransactionFate.ABORTED])} of {whole} "
+            f"{_are(ids[TransactionFate.ABORTED])} aborted"
         )
         return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, at_ms, words, LOST)
     if batch.done is not None and batch.done.outcome is DecisionOutcome.LOST:
@@ -310,15 +311,15 @@ def _ids(number: int) -> str:
 
 
 def _recorded_loss(done: Done, whole: str) -> ChainLink:
-    gone = some(done.lost) or "some"
+    gone = list_names(done.lost) or "some"
     words = f"{gone} of {whole} {_are(done.lost)} lost: gone before the commit"
     return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, done.at_ms, words, LOST)
 
 
 def _under_commit(batch: BatchFacts, open_ids: Sequence[str], ended: int, whole: str) -> ChainLink:
-    words = f"{ended} of {whole} committed" + (f", {some(open_ids)} still open" if open_ids else "")
-    if batch.forsaken and open_ids:
-        said = f"{words}, and {batch.forsaken}"
+    words = f"{ended} of {whole} committed" + (f", {list_names(open_ids)} still open" if open_ids else "")
+    if batch.abandoned_reason and open_ids:
+        said = f"{words}, and {batch.abandoned_reason}"
         return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, None, said, RECOVER_AND_COMMIT)
     return ChainLink(BatchStep.COMMITTED, LinkState.WAITING, None, words)
 
@@ -329,8 +330,8 @@ def _recorded(batch: BatchFacts, committed: ChainLink) -> ChainLink:
         by = f" by the {batch.done.by}" if batch.done.by else ", swept away since"
         words = f"{name}{by}: {batch.done.outcome}"
         return ChainLink(BatchStep.RECORDED, LinkState.DONE, batch.done.at_ms, words)
-    if committed.state is LinkState.DONE and batch.forsaken:
-        words = f"{name} is not there, and {batch.forsaken}"
+    if committed.state is LinkState.DONE and batch.abandoned_reason:
+        words = f"{name} is not there, and {batch.abandoned_reason}"
         return ChainLink(BatchStep.RECORDED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
     if batch.is_over:
         words = f"{name} is not there, although commits/{batch.batch_id} is: was it deleted?"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.formatting import clock
+from fenceline.formatting import format_clock
 
 #: How often listeners of 0.1.0's first builds posted: they do not report their interval.
 OLDEST_INTERVAL_MS = 20_000
@@ -51,13 +51,13 @@ class Driver(NamedTuple):
         return self.heartbeat_ms if self.status is DriverStatus.NO_HEARTBEAT else None
 
     @property
-    def words(self) -> str:
+    def status_text(self) -> str:
         """Return what is known of it, and since when: `no heartbeat since 12:15:03 UTC`."""
         if self.status is DriverStatus.ENDED:
             verb = "failed" if self.failed else "stopped"
-            return verb if self.ended_ms is None else f"{verb} at {clock(self.ended_ms)}"
+            return verb if self.ended_ms is None else f"{verb} at {format_clock(self.ended_ms)}"
         if self.silent_since_ms is not None:
-            return f"no heartbeat since {clock(self.silent_since_ms)}"
+            return f"no heartbeat since {format_clock(self.silent_since_ms)}"
         return "running" if self.alive else "no listener reports whether it runs"
 
 

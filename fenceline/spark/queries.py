@@ -59,7 +59,7 @@ class SinkBatch(NamedTuple):
     open_for_ms: int | None = None
 
     @property
-    def ids(self) -> tuple[str, ...]:
+    def uncommitted_ids(self) -> tuple[str, ...]:
         """Return every id that is not known to be committed."""
         return (*self.aborted, *self.open, *self.unknown)
 
@@ -163,7 +163,7 @@ def usual_ms(past: Iterable[BatchPast]) -> int | None:
     return took[ceil(0.99 * len(took)) - 1]
 
 
-def stall(past: Sequence[BatchPast]) -> Stall | None:
+def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
     """Return over how many of the last finished batches with input the watermark has stood, oldest first.
 
     None where there is no watermark, or where the last of them has moved it.
@@ -186,7 +186,7 @@ def stall(past: Sequence[BatchPast]) -> Stall | None:
     return Stall(stood[0].watermark_ms, len(stood), stood[0].finished_ms)
 
 
-def interleaved(past: Iterable[BatchPast]) -> tuple[str, str] | None:
+def interleaved_runs(past: Iterable[BatchPast]) -> tuple[str, str] | None:
     """Return two runs of which one goes on after the other has begun to tell of batches; None without any."""
     runs = [run for run, _ in groupby(each.run_id for each in past if each.run_id)]
     for run, times in Counter(runs).items():

@@ -143,12 +143,12 @@ class Checkpoint:
     foreign: tuple[str, ...] = ()
 
     @property
-    def planned(self) -> int | None:
+    def newest_planned(self) -> int | None:
         """The newest batch in the offset log (O), None without any."""
         return self.offsets[-1] if self.offsets else None
 
     @property
-    def finished(self) -> int | None:
+    def newest_finished(self) -> int | None:
         """The newest batch in the commit log (C), None without any."""
         return self.commits[-1] if self.commits else None
 

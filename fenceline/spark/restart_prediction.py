@@ -84,7 +84,7 @@ class _Case(NamedTuple):
     spark: tuple[int, int]
 
     @property
-    def before(self) -> int | None:
+    def previous_planned(self) -> int | None:
         """The newest planned batch but one, as the folder lists it."""
         return self.of.offsets[-2] if len(self.of.offsets) > 1 else None
 
@@ -92,7 +92,7 @@ class _Case(NamedTuple):
 _Row = Callable[[_Case], Restart | None]
 
 
-def restart(
+def predict_restart(
     checkpoint: Checkpoint,
     *,
     alive: bool | None,
@@ -106,7 +106,9 @@ def restart(
     that: files lost from both leave the same, and then a restart fails. `spark`: the version that would
     restart it, major and minor, from 3.5 on.
     """
-    planned, finished = (-1 if each is None else each for each in (checkpoint.planned, checkpoint.finished))
+    planned, finished = (
+        -1 if each is None else each for each in (checkpoint.newest_planned, checkpoint.newest_finished)
+    )
     case = _Case(checkpoint, planned, finished, alive, asynchronous, spark)
     return _first(case, _ROWS)
 
@@ -166,8 +168,8 @@ def _last_offsets(case: _Case) -> Restart | None:
 def _previous_offsets(case: _Case) -> Restart | None:
     if case.planned == 0 or _is_continuous(case):
         return None
-    if case.before == case.planned - 1 or (case.sparse and case.before is not None):
-        remedy = f"restore {OFFSETS}/{case.before} from a copy"
+    if case.previous_planned == case.planned - 1 or (case.sparse and case.previous_planned is not None):
+        remedy = f"restore {OFFSETS}/{case.previous_planned} from a copy"
         return _log_file(case, OFFSETS, case.of.previous_offsets, RestartVerdict.TORN_OFFSETS, remedy)
     missing = case.planned - 1
     words = f"fails: batch {missing} doesn't exist ({OFFSETS}/{missing} is missing)"
@@ -178,10 +180,11 @@ def _previous_offsets(case: _Case) -> Restart | None:
             "listener has not reported it"
         )
         remedy = f"attach the listener if the query tracks its progress asynchronously; if not, {remedy}"
-    if case.before is not None:
+    if case.previous_planned is not None:
         remedy += (
             f"; if there is none, {COPY_FIRST} remove {OFFSETS}/{case.planned} and {COMMITS} from "
-            f"{case.before + 1} on: what {_span(case.before + 1, case.planned)} wrote comes twice"
+            f"{case.previous_planned + 1} on: what {_span(case.previous_planned + 1, case.planned)} wrote "
+            "comes twice"
         )
     return Restart(RestartVerdict.PREVIOUS_MISSING, None, words, Severity.CRITICAL, remedy)
 
@@ -249,15 +252,15 @@ def _behind(case: _Case) -> Restart | None:
     after = [each for each in case.of.offsets if each > case.finished]
     if case.sparse and len(after) == 1:
         words = (
-            f"runs batch {case.planned} from {OFFSETS}/{case.before} on: all that ran after batch "
+            f"runs batch {case.planned} from {OFFSETS}/{case.previous_planned} on: all that ran after batch "
             f"{case.finished} comes again, in one range; without asynchronous progress tracking it fails: "
             f"batch {case.planned - 1} doesn't exist"
         )
         return Restart(RestartVerdict.ASYNC, case.planned, words, Severity.INFO)
     missed = _span(case.finished + 1, case.planned - 1)
     words = (
-        f"runs batch {case.planned} again from {OFFSETS}/{case.before} and skips {missed} with no more than "
-        "a warning in Spark's log: what the sink has not finished of that is lost"
+        f"runs batch {case.planned} again from {OFFSETS}/{case.previous_planned} and skips {missed} with no "
+        "more than a warning in Spark's log: what the sink has not finished of that is lost"
     )
     remedy = (
         f"check the sink for {missed} before anything starts here; if something is missing, {COPY_FIRST} "
@@ -277,7 +280,7 @@ def _again(case: _Case) -> Restart | None:
     words = f"runs batch {case.planned} again with the same range"
     if case.alive:
         return Restart(RestartVerdict.IN_FLIGHT, case.planned, words, None)
-    if case.sparse and case.before != case.planned - 1:
+    if case.sparse and case.previous_planned != case.planned - 1:
         return _sparse(case, case.planned)
     last = case.of.last_offsets
     if isinstance(last, OffsetsEntry) and last.control:
@@ -287,7 +290,7 @@ def _again(case: _Case) -> Restart | None:
 
 def _done(case: _Case) -> Restart:
     first = case.planned + 1
-    if case.sparse and case.planned and case.before != case.planned - 1:
+    if case.sparse and case.planned and case.previous_planned != case.planned - 1:
         return _sparse(case, first)
     holes = case.of.offsets[-1] - case.of.offsets[0] + 1 - len(case.of.offsets)
     if holes and not case.sparse:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fenceline.facts import Severity
-from fenceline.formatting import clock, some
+from fenceline.formatting import format_clock, list_names
 from fenceline.spark.drivers import Driver, DriverStatus
 
 #: The kinds of sinks that `Query.sink` names.
@@ -64,13 +64,13 @@ class PreparedBatches:
     overdue: bool = False
 
     def __str__(self) -> str:
-        return some([f"batch {each:,}" for each in self.batches])
+        return list_names([f"batch {each:,}" for each in self.batches])
 
     @property
-    def waiting(self) -> str:
+    def waiting_text(self) -> str:
         """Return since when they wait, to follow their names: `has been prepared since …`."""
         has, is_ = ("has", "is") if len(self.batches) == 1 else ("have", "are")
-        since = "" if self.since_ms is None else f" since {clock(self.since_ms)}"
+        since = "" if self.since_ms is None else f" since {format_clock(self.since_ms)}"
         return f"{has} been prepared{since} but {is_} not committed"
 
     def is_orphaned(self, driver: Driver) -> bool:
@@ -163,9 +163,11 @@ def prepared_headline(prepared: PreparedBatches, driver: Driver, *, now_ms: int,
     batches = f"{prepared}{of and f' of {of}'}"
     if orphaned:
         is_are = "is" if len(prepared.batches) == 1 else "are"
-        fact = f"{batches} {is_are} prepared and the driver is gone ({driver.words})"
+        fact = f"{batches} {is_are} prepared and the driver is gone ({driver.status_text})"
     else:
-        fact = f"{batches} {prepared.waiting} ({'the driver runs' if driver.alive else driver.words})"
+        fact = (
+            f"{batches} {prepared.waiting_text} ({'the driver runs' if driver.alive else driver.status_text})"
+        )
     return f"{fact[:1].upper()}{fact[1:]}{_until(prepared, now_ms, orphaned=orphaned)}."
 
 
@@ -174,10 +176,10 @@ def _until(prepared: PreparedBatches, now_ms: int, *, orphaned: bool) -> str:
     if prepared.expires_ms is None:
         return f": a restart finishes {it}" if orphaned else ""
     if prepared.expires_ms <= now_ms:
-        return f"; transactions timed out at {clock(prepared.expires_ms)} and may be lost"
+        return f"; transactions timed out at {format_clock(prepared.expires_ms)} and may be lost"
     if orphaned:
-        return f": a restart finishes {it} until {clock(prepared.expires_ms)}"
-    return f"; transactions time out at {clock(prepared.expires_ms)}"
+        return f": a restart finishes {it} until {format_clock(prepared.expires_ms)}"
+    return f"; transactions time out at {format_clock(prepared.expires_ms)}"
 
 
 def _obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
@@ -194,16 +196,16 @@ def _prepared_obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]
     """Yield what a prepared batch has against a restart: nothing while its driver commits it, or is gone."""
     prepared = query.prepared
     if prepared.expires_ms is not None and prepared.expires_ms <= now_ms:
-        words = f"transactions of {prepared} timed out at {clock(prepared.expires_ms)} and may be lost"
+        words = f"transactions of {prepared} timed out at {format_clock(prepared.expires_ms)} and may be lost"
         yield _Obstacle(False, f"{words}: a restart then fails and names what is lost", None)
         return
     if not prepared.overdue or prepared.is_orphaned(query.driver):
         return
-    words = f"{prepared} {prepared.waiting}"
+    words = f"{prepared} {prepared.waiting_text}"
     if query.driver.alive:
         yield _Obstacle(False, f"{words}, and the driver still runs", RETRY_S)
     else:
-        yield _Obstacle(None, f"{words}, and {query.driver.words}", RETRY_S)
+        yield _Obstacle(None, f"{words}, and {query.driver.status_text}", RETRY_S)
 
 
 def _kill_obstacles(query: RestartFacts) -> Iterator[_Obstacle]:
@@ -235,12 +237,12 @@ def _sentence(query: RestartFacts, safe: bool | None, reason: str, now_ms: int) 
         return f"Do not restart {query.name} now: {reason.rstrip('.')}."
     if query.prepared.is_orphaned(query.driver):
         until = query.prepared.expires_ms
-        before = "now" if until is None else f"before {clock(until)}"
+        before = "now" if until is None else f"before {format_clock(until)}"
         return f"Restart {query.name} {before}: that finishes {query.prepared}."
     if query.driver.status is DriverStatus.ENDED:
         return f"{query.name} has stopped and is safe to restart."
     if query.driver.silent_since_ms is not None:
-        return f"{query.name} is safe to restart; {query.driver.words}."
+        return f"{query.name} is safe to restart; {query.driver.status_text}."
     return f"{query.name} is safe to restart."
 
 
@@ -248,9 +250,9 @@ def _together(cluster: str, safe: bool | None, names: Sequence[str], number: int
     if not number:
         return f"No query of {cluster} is known."
     if safe is None:
-        return f"Whether the queries of {cluster} are safe to restart is not known: see {some(names)}."
+        return f"Whether the queries of {cluster} are safe to restart is not known: see {list_names(names)}."
     if not safe:
-        return f"Do not restart the queries of {cluster} now: see {some(names)}."
+        return f"Do not restart the queries of {cluster} now: see {list_names(names)}."
     verb = "is" if number == 1 else "are"
     return (
         f"{'The one query' if number == 1 else f'All {number} queries'} of {cluster} {verb} safe to restart."

@@ -59,7 +59,7 @@ class EndedTransaction(NamedTuple):
     id_used_again: bool = False
 
 
-def fate_of(written: SinkTransaction, now: Coordinated | None) -> EndedTransaction:
+def outcome_by_coordinator(written: SinkTransaction, now: Coordinated | None) -> EndedTransaction:
     """Return what became of a transaction, by the newest that its coordinator says of its id.
 
     A client of protocol 2 commits under the next epoch, and a coordinator aborts under it. Clients of older
@@ -74,7 +74,7 @@ def fate_of(written: SinkTransaction, now: Coordinated | None) -> EndedTransacti
     return EndedTransaction(name, fate, now.updated_ms, id_used_again=fate is TransactionFate.UNKNOWN)
 
 
-def fate_in(written: SinkTransaction, past: Iterable[Transition]) -> EndedTransaction:
+def outcome_by_history(written: SinkTransaction, past: Iterable[Transition]) -> EndedTransaction:
     """Return what became of a transaction by the history of its id: the end of what began when it did."""
     for each in past:
         fate = _ENDS.get(each.kind)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sandbox.errors import SandboxError
-from sandbox.java import Java, Progress, sha256
+from sandbox.java import Java, Progress, file_sha256
 
 #: Called with a folder to work in and the JVM's options; runs what the archive is for until it has ended.
 Training = Callable[[Path, Sequence[str]], None]
 
 
-def options(
+def archive_options(
     name: str, folder: Path, java: Java, jars: Sequence[Path], train: Training, progress: Progress
 ) -> list[str]:
     """Return the JVM options that use `folder`'s archive of `name`; none where it cannot be had.
@@ -48,13 +48,13 @@ def _make(path: Path, train: Training) -> None:
         train(Path(folder), ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", f"-XX:ArchiveClassesAtExit={made}"))
         if not made.exists():
             made.touch()
-        _sum_of(path).write_text(sha256(made))
+        _sum_of(path).write_text(file_sha256(made))
         made.replace(path)
 
 
 def _is_whole(path: Path) -> bool:
     try:
-        return sha256(path) == _sum_of(path).read_text()
+        return file_sha256(path) == _sum_of(path).read_text()
     except FileNotFoundError:
         return False
 

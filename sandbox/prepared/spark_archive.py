@@ -26,7 +26,7 @@ VARIABLE = "SPARK_SUBMIT_OPTS"
 _TRAINING_S = 300
 
 
-def environment(java: Java, progress: Progress) -> dict[str, str]:
+def archive_environment(java: Java, progress: Progress) -> dict[str, str]:
     """Return the variable with which this Python's drivers use the archive; makes it at the first call."""
 
     def train(folder: Path, options: Sequence[str]) -> None:
@@ -34,7 +34,7 @@ def environment(java: Java, progress: Progress) -> dict[str, str]:
 
     home = _home()
     jars, name = sorted((home / "jars").glob("*.jar")), f"spark-{version('pyspark')}"
-    return {VARIABLE: " ".join(class_archive.options(name, home, java, jars, train, progress))}
+    return {VARIABLE: " ".join(class_archive.archive_options(name, home, java, jars, train, progress))}
 
 
 def _home() -> Path:

@@ -19,7 +19,7 @@ def is_formatted(data: Path) -> bool:
     return (data / META).exists()
 
 
-def copy(template: Path, data: Path, cluster_id: str, node_id: int) -> None:
+def copy_format(template: Path, data: Path, cluster_id: str, node_id: int) -> None:
     """Format a data folder with the checkpoint of another; raises FileNotFoundError where there is none.
 
     What makes the folder formatted is written last.
@@ -31,7 +31,7 @@ def copy(template: Path, data: Path, cluster_id: str, node_id: int) -> None:
     _write(data / META, "".join(f"{key}={value}\n" for key, value in ids.items()).encode())
 
 
-def keep(data: Path, template: Path) -> None:
+def keep_format(data: Path, template: Path) -> None:
     """Keep the checkpoint of a folder that the tool has formatted."""
     template.parent.mkdir(parents=True, exist_ok=True)
     _write(template, (data / CHECKPOINT).read_bytes())

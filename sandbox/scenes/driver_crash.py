@@ -57,7 +57,7 @@ def die_if_wished(folder: Path, batch: int) -> None:
     until = time.time() + wish["away_s"]
     write_private(_died(folder), json.dumps({"batch": batch, "until": until}))
     _wish(folder).unlink()
-    others = processes.family({os.getsid(0)}, os.environ[processes.MARKER])
+    others = processes.session_processes({os.getsid(0)}, os.environ[processes.MARKER])
     processes.signal_all(others, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 

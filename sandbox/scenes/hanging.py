@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 from sandbox import clients, topics
 from sandbox.errors import SandboxError
 from sandbox.scenes import wire
-from sandbox.scenes.scene_context import Say, Stage, record
+from sandbox.scenes.scene_context import Say, Stage, record_value
 from sandbox.waiting import wait_until
 
 TOPIC, PARTITION = "demo-hanging", 0
@@ -39,8 +39,8 @@ _NOT_YET = (3, 5, 6)
 
 def play(stage: Stage, say: Say) -> None:
     """Write records of a transaction that was never added to any, each time under another id."""
-    topics.ensure(stage.bootstrap, {TOPIC: 1})
-    admin = AdminClient(clients.settings(stage.bootstrap, "hanging"))
+    topics.ensure_topics(stage.bootstrap, {TOPIC: 1})
+    admin = AdminClient(clients.client_settings(stage.bootstrap, "hanging"))
     leader, address = _leader(admin)
     name = _unused_id(stage.bootstrap)
     with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
@@ -50,7 +50,10 @@ def play(stage: Stage, say: Say) -> None:
             say(f"2. broker {leader} believes for a moment what it is told: {VERIFICATION} is off")
             offset = _produce(broker, name, identity)
             say(f"3. it took {RECORDS} records of a transaction at {TOPIC}-{PARTITION}, offset {offset}")
-        say("4. verification is on again; the coordinator was never told: it says " + coordinator.state())
+        say(
+            "4. verification is on again; the coordinator was never told: it says "
+            + coordinator.transaction_state()
+        )
     say(f"Look for: {TOPIC}-{PARTITION} hanging; its LSO stays, and nothing will ever end this")
     say(
         "To end it: “Abort hanging transaction…” on its page, or kafka-transactions.sh --bootstrap-server "
@@ -88,7 +91,7 @@ def _unused_id(bootstrap: str) -> str:
 
     def is_unused(name: str) -> bool:
         with wire.CoordinatorConnection(bootstrap, name) as coordinator:
-            return not coordinator.knows()
+            return not coordinator.knows_id()
 
     return next(filter(is_unused, (f"demo-stray-{number}" for number in itertools.count(1))))
 
@@ -107,11 +110,11 @@ def _is(admin: AdminClient, node_id: int) -> str:
 
 def _produce(broker: wire.Connection, name: str, identity: wire.Identity) -> int:
     """Write the records as soon as the broker no longer verifies; return the first one's offset."""
-    values = [record(f"hanging, {number}") for number in range(1, RECORDS + 1)]
+    values = [record_value(f"hanging, {number}") for number in range(1, RECORDS + 1)]
 
     def taken() -> list[int]:
         try:
-            return [wire.produce(broker, name, identity, (TOPIC, PARTITION), values)]
+            return [wire.produce_records(broker, name, identity, (TOPIC, PARTITION), values)]
         except wire.CoordinatorRefused as refused:
             if refused.code not in (*VERIFIED, *_NOT_YET):
                 raise

@@ -17,8 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from sandbox import clients, topics
 from sandbox.errors import SandboxError
 from sandbox.scenes import wire
-from sandbox.scenes.paused import paused
-from sandbox.scenes.scene_context import Say, Stage, producer, write
+from sandbox.scenes.paused import pause_process
+from sandbox.scenes.scene_context import Say, Stage, make_producer, write_record
 from sandbox.waiting import wait_until
 
 TOPIC = TRANSACTIONAL_ID = "demo-late-marker"
@@ -38,7 +38,7 @@ def play(stage: Stage, say: Say, away_s: float = AWAY_S) -> None:
         )
     nodes = sorted(stage.pids)[:BROKERS]
     _make_topic(stage.bootstrap, nodes)
-    made = producer(stage.bootstrap, TRANSACTIONAL_ID)
+    made = make_producer(stage.bootstrap, TRANSACTIONAL_ID)
     with wire.CoordinatorConnection(stage.bootstrap, TRANSACTIONAL_ID) as coordinator:
         victim = next(node for node in nodes if node != coordinator.node_id)
         held = _open_everywhere(made, len(nodes))[nodes.index(victim)]
@@ -47,7 +47,7 @@ def play(stage: Stage, say: Say, away_s: float = AWAY_S) -> None:
             f"1. {TRANSACTIONAL_ID} has a transaction open on a partition of each of the {len(nodes)} brokers"
         )
         say(f"2. broker {victim} stands still; it alone has {where} (offset {held}) …")
-        with paused(stage.pids[victim]):
+        with pause_process(stage.pids[victim]):
             _decide(made, coordinator, victim, say)
             _stay(coordinator, away_s, say)
         say(f"5. broker {victim} goes on …")
@@ -61,20 +61,20 @@ def _make_topic(bootstrap: str, nodes: list[int]) -> None:
     assigned = [[node] for node in nodes]
     alone = {"min.insync.replicas": "1"}
     topic = NewTopic(TOPIC, len(nodes), replica_assignment=assigned, config=alone)
-    topics.create(bootstrap, [topic])
+    topics.create_topics(bootstrap, [topic])
 
 
 def _open_everywhere(made: Producer, partitions: int) -> list[int]:
     """Begin a transaction with a record in each partition; return their offsets."""
     made.begin_transaction()
-    return [write(made, TOPIC, number, "late-marker") for number in range(partitions)]
+    return [write_record(made, TOPIC, number, "late-marker") for number in range(partitions)]
 
 
 def _decide(made: Producer, coordinator: wire.CoordinatorConnection, victim: int, say: Say) -> None:
     """Commit once the victim is missed: before that no record could be written to its replicas."""
     started = time.monotonic()
     # Asked of the coordinator's broker alone: the victim would not answer.
-    admin = AdminClient(clients.settings(coordinator.address, "late-marker"))
+    admin = AdminClient(clients.client_settings(coordinator.address, "late-marker"))
     wait_until(partial(_is_missed, admin, victim), f"broker {victim} is missed", _WITHIN_S)
     say(f"3. after {time.monotonic() - started:.1f} s it is missed, and its partition has no leader")
     made.commit_transaction(60)
@@ -93,7 +93,7 @@ def _stay(coordinator: wire.CoordinatorConnection, away_s: float, say: Say) -> N
     say(f"   for {away_s:.0f} s")
     until = time.monotonic() + away_s
     while (left := until - time.monotonic()) > 0:
-        if (state := coordinator.state()) != "PrepareCommit":
+        if (state := coordinator.transaction_state()) != "PrepareCommit":
             raise SandboxError(f"{TRANSACTIONAL_ID} is in {state} though a broker is away")
         time.sleep(min(1.0, left))
 
@@ -101,5 +101,7 @@ def _stay(coordinator: wire.CoordinatorConnection, away_s: float, say: Say) -> N
 def _wait_for(coordinator: wire.CoordinatorConnection, state: str) -> float:
     """Wait until the coordinator has the id in a state; return the seconds that it took."""
     started = time.monotonic()
-    wait_until(lambda: coordinator.state() == state, f"{TRANSACTIONAL_ID} is in {state}", _WITHIN_S)
+    wait_until(
+        lambda: coordinator.transaction_state() == state, f"{TRANSACTIONAL_ID} is in {state}", _WITHIN_S
+    )
     return time.monotonic() - started

@@ -24,7 +24,7 @@ _STOPPED = b"stopped\n"
 
 
 @contextmanager
-def paused(pid: int) -> Iterator[None]:
+def pause_process(pid: int) -> Iterator[None]:
     """Stop a process for as long as this lasts. Raises SandboxError where it cannot be stopped."""
     # In a session of its own: Ctrl-C is for us.
     guard = subprocess.Popen(

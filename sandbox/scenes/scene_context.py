@@ -30,7 +30,7 @@ class Stage:
     data_dir: Path = Path()
 
 
-def of_stack(stack_file: Path) -> Stage:
+def stack_kafka(stack_file: Path) -> Stage:
     """Return the sandbox's own Kafka from a running stack's description.
 
     Raises SandboxError where none runs or where its Kafka is somebody else's: scenes break things.
@@ -52,12 +52,12 @@ def of_stack(stack_file: Path) -> Stage:
     return Stage(str(stack["kafka"]), pids, data_dir)
 
 
-def producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:
+def make_producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:
     """Return a transactional producer, labelled demo, initialised: whoever had the id is fenced now."""
     from confluent_kafka import Producer
 
     settings = {
-        **clients.settings(bootstrap, transactional_id),
+        **clients.client_settings(bootstrap, transactional_id),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": int(timeout_s * 1000),
         "linger.ms": 5,
@@ -70,10 +70,10 @@ def producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Pr
 def open_transaction(made: Producer, topic: str, partition: int, text: str) -> int:
     """Begin a transaction and write one record; return its offset once the broker has it."""
     made.begin_transaction()
-    return write(made, topic, partition, text)
+    return write_record(made, topic, partition, text)
 
 
-def write(made: Producer, topic: str, partition: int, text: str) -> int:
+def write_record(made: Producer, topic: str, partition: int, text: str) -> int:
     """Write one record in the transaction that is open; return its offset once the broker has it."""
     from confluent_kafka import KafkaException, Message
 
@@ -83,12 +83,12 @@ def write(made: Producer, topic: str, partition: int, text: str) -> int:
         if error is None:
             offsets.append(message.offset() or 0)
 
-    made.produce(topic, value=record(text), partition=partition, on_delivery=delivered)
+    made.produce(topic, value=record_value(text), partition=partition, on_delivery=delivered)
     if made.flush(30) or not offsets:
         raise KafkaException("the broker did not take the record")
     return offsets[0]
 
 
-def record(text: str) -> bytes:
+def record_value(text: str) -> bytes:
     """Return what the records of scenes hold."""
     return json.dumps({"demo": True, "scene": text}).encode()

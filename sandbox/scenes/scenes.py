@@ -21,8 +21,8 @@ from typing import NoReturn
 from sandbox import clients, topics
 from sandbox.errors import SandboxError as SandboxError
 from sandbox.scenes import driver_crash, hanging, late_marker
-from sandbox.scenes.scene_context import Say, Stage, open_transaction, producer
-from sandbox.scenes.scene_context import of_stack as of_stack
+from sandbox.scenes.scene_context import Say, Stage, make_producer, open_transaction
+from sandbox.scenes.scene_context import stack_kafka as stack_kafka
 
 ABANDONED_TIMEOUT_S = 600
 _TIMEOUT_S = 3
@@ -48,10 +48,10 @@ def zombie(stage: Stage, say: Say) -> None:
     from confluent_kafka import KafkaException
 
     name = "demo-zombie"
-    first = producer(stage.bootstrap, name)
+    first = make_producer(stage.bootstrap, name)
     offset = open_transaction(first, "orders", 0, "zombie, first instance")
     say(f"1. the first instance of {name} has a transaction open (orders-0, offset {offset})")
-    second = producer(stage.bootstrap, name)
+    second = make_producer(stage.bootstrap, name)
     say("2. a second instance has initialised the same id: the coordinator aborted and raised the epoch")
     open_transaction(second, "orders", 0, "zombie, second instance")
     second.commit_transaction(30)
@@ -72,7 +72,7 @@ def timeout(stage: Stage, say: Say) -> None:
     from confluent_kafka import KafkaException
 
     name = "demo-timeout"
-    slow = producer(stage.bootstrap, name, timeout_s=_TIMEOUT_S)
+    slow = make_producer(stage.bootstrap, name, timeout_s=_TIMEOUT_S)
     offset = open_transaction(slow, "orders", 1, "timeout")
     say(f"1. {name} has a transaction open with a timeout of {_TIMEOUT_S} s (orders-1, offset {offset})")
     say("2. it now thinks for too long; the coordinator looks every 10 s …")
@@ -101,7 +101,7 @@ def abandoned(stage: Stage, say: Say) -> None:
 
 def _abandon(bootstrap: str, name: str) -> None:
     """Open a transaction and leave without a word, as a process that is killed would."""
-    offset = open_transaction(producer(bootstrap, name, ABANDONED_TIMEOUT_S), "payments", 0, "abandoned")
+    offset = open_transaction(make_producer(bootstrap, name, ABANDONED_TIMEOUT_S), "payments", 0, "abandoned")
     print(offset, flush=True)
     os._exit(0)
 
@@ -113,7 +113,7 @@ def fence(stage: Stage, say: Say) -> None:
     from sandbox.scenes import wire
 
     name = "demo-fence"
-    healthy = producer(stage.bootstrap, name)
+    healthy = make_producer(stage.bootstrap, name)
     offset = open_transaction(healthy, "orders", 2, "fence")
     say(f"1. {name} has a transaction open (orders-2, offset {offset}), well within its timeout")
     with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
@@ -154,7 +154,7 @@ def rotation(stage: Stage, say: Say) -> None:
 
 
 def _commit_one(bootstrap: str, name: str, text: str) -> None:
-    made = producer(bootstrap, name)
+    made = make_producer(bootstrap, name)
     open_transaction(made, "orders", 3, text)
     made.commit_transaction(30)
 
@@ -166,7 +166,7 @@ def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -
     started = time.monotonic()
     # A read_committed consumer's high watermark is the last stable offset.
     own = {"group.id": "demo-scene", "isolation.level": "read_committed"}
-    reader = Consumer({**clients.settings(bootstrap, "scene"), **own})
+    reader = Consumer({**clients.client_settings(bootstrap, "scene"), **own})
     try:
         while reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1] <= offset:
             if time.monotonic() - started > _ABORTED_WITHIN_S:
@@ -221,7 +221,7 @@ def play(name: str, stage: Stage, say: Say) -> None:
         raise SandboxError(f"no scene {name!r}: choose one of {', '.join(SCENES)}")
     try:
         with _told_to_end():
-            topics.ensure(stage.bootstrap)
+            topics.ensure_topics(stage.bootstrap)
             SCENES[name].play(stage, say)
     except KafkaException as error:
         raise SandboxError(f"the sandbox's Kafka at {stage.bootstrap} refused: {error}") from None

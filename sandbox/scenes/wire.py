@@ -83,9 +83,9 @@ class CoordinatorConnection:
     ) -> None:
         self._connection.__exit__(kind, error, trace)
 
-    def ask(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
+    def send_request(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
         """Send any request; return its answer of the same version."""
-        return self._connection.ask(request, answer, version)
+        return self._connection.send_request(request, answer, version)
 
     def init_producer_id(self, identity: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
         """InitProducerId, asked again through CONCURRENT_TRANSACTIONS as every client does.
@@ -104,19 +104,19 @@ class CoordinatorConnection:
 
     def init_once(self, identity: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
         """InitProducerId, and no second time whatever the answer. Raises Refused."""
-        return _given(self.ask(self._init(identity, timeout_ms), InitProducerIdResponse, _INIT))
+        return _given(self.send_request(self._init(identity, timeout_ms), InitProducerIdResponse, _INIT))
 
     def init_again(self, times: int, timeout_ms: int = 60_000) -> Iterator[Identity]:
         """InitProducerId as nobody so many times, as fast as the broker can write. Raises Refused."""
         request = self._init(NOBODY, timeout_ms)
-        for answer in self._connection.ask_often(request, InitProducerIdResponse, _INIT, times):
+        for answer in self._connection.send_repeatedly(request, InitProducerIdResponse, _INIT, times):
             yield _given(answer)
 
-    def state(self) -> str:
+    def transaction_state(self) -> str:
         """Return Kafka's own word for the state of the id. Raises Refused."""
         return str(self._described().transaction_state)
 
-    def knows(self) -> bool:
+    def knows_id(self) -> bool:
         """Whether the coordinator knows the id. Raises Refused where it cannot say."""
         try:
             self._described()
@@ -130,7 +130,7 @@ class CoordinatorConnection:
         request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
         until = time.monotonic() + _RETRY_FOR_S
         while True:
-            (found,) = self.ask(request, DescribeTransactionsResponse, _DESCRIBE).transaction_states
+            (found,) = self.send_request(request, DescribeTransactionsResponse, _DESCRIBE).transaction_states
             if not found.error_code:
                 return found
             if found.error_code not in _NOT_YET or time.monotonic() > until:
@@ -152,7 +152,7 @@ def _given(answer: Any) -> Identity:
     return Identity(answer.producer_id, answer.producer_epoch)
 
 
-def produce(
+def produce_records(
     leader: Connection,
     transactional_id: str,
     identity: Identity,
@@ -179,7 +179,7 @@ def produce(
         timeout_ms=int(_ANSWER_WITHIN_S * 1000),
         topic_data=[of_topic(name=topic, partition_data=[data])],
     )
-    (answer,) = leader.ask(request, ProduceResponse, version).responses[0].partition_responses
+    (answer,) = leader.send_request(request, ProduceResponse, version).responses[0].partition_responses
     if answer.error_code:
         raise CoordinatorRefused("Produce", answer.error_code)
     return int(answer.base_offset)
@@ -189,7 +189,7 @@ def _find(broker: Connection, transactional_id: str) -> tuple[int, str]:
     """Return the coordinator's node id and `host:port`; the first question creates `__transaction_state`."""
     request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION)
     until = time.monotonic() + _RETRY_FOR_S
-    while (found := broker.ask(request, FindCoordinatorResponse, _FIND)).error_code:
+    while (found := broker.send_request(request, FindCoordinatorResponse, _FIND)).error_code:
         if found.error_code not in _NOT_YET or time.monotonic() > until:
             raise CoordinatorRefused("FindCoordinator", found.error_code)
         time.sleep(_RETRY_EVERY_S)
@@ -216,11 +216,11 @@ class Connection:
         self._answers.close()
         self._socket.close()
 
-    def ask(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
+    def send_request(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
         """Send one request and return its answer."""
-        return next(self.ask_often(request, answer, version, 1))
+        return next(self.send_repeatedly(request, answer, version, 1))
 
-    def ask_often(
+    def send_repeatedly(
         self, request: ApiMessage, answer: type[ApiMessage], version: int, times: int
     ) -> Iterator[Any]:
         """Send the same request so many times, and yield the answers as they come."""

@@ -16,7 +16,7 @@ from fenceline.reports import PROGRESS, STATE, STRANGE, Manifest, ReportPart, pa
 from spark_pipeline.reports import merge
 from spark_pipeline.reports.columns import DDL
 from spark_pipeline.reports.store import HistoryError, ReportStore
-from spark_pipeline.reports.task import Start, run
+from spark_pipeline.reports.task import Start, fold_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ class History:
     _swept: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self.manifest = self.store.newest()
+        self.manifest = self.store.newest_manifest()
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Fold a micro-batch, once. Raises HistoryError where checkpoint and output are of two runs."""
@@ -63,17 +63,17 @@ class History:
             return
         if not self._swept:
             # Not before it is known that the output is ours: another driver may be writing to it.
-            self.store.sweep(before)
+            self.store.delete_orphans(before)
             self._swept = True
         due = merge_due(before.parts if before else ())
         made = self._write(rows, batch, before, snapshot=bool(due))
         after = self._told(rows.sparkSession, before, made, batch)
         if due and before:
             after = self._merged(rows.sparkSession, after, due, batch)
-        self.store.publish(after)
+        self.store.publish_manifest(after)
         self.manifest = after
         if before and due:
-            self.store.delete(before.retired)
+            self.store.delete_parts(before.retired)
 
     def _is_next(self, before: Manifest | None, batch: int) -> bool:
         """Return whether this micro-batch is still to be done."""
@@ -96,14 +96,14 @@ class History:
         start = Start(before.positions, before.holes, snapshot) if before else Start()
         known = None
         if before is not None and before.state:
-            told = merge.rows(rows.sparkSession, self.store.parts, before.state)
+            told = merge.read_rows(rows.sparkSession, self.store.parts, before.state)
             known = told.where(f.col("table") == STATE)
         made = part_name(batch, uuid.uuid4().hex[:8])
-        self._save(folded(rows, known, start, self.tasks), made)
+        self._save(fold_batches(rows, known, start, self.tasks), made)
         return made
 
     def _save(self, found: DataFrame, part: str) -> None:
-        found.write.partitionBy("table", "day").parquet(self.store.part(part))
+        found.write.partitionBy("table", "day").parquet(self.store.part_path(part))
 
     def _told(self, spark: SparkSession, before: Manifest | None, made: str, batch: int) -> Manifest:
         """Return the manifest with what the new part tells."""
@@ -112,7 +112,7 @@ class History:
         positions, holes, records = dict(old.positions), dict(old.holes), old.records
         undecoded, strange = dict(old.undecoded), dict(old.strange)
         told = (f.col("table") == PROGRESS) | (f.col("table") == STRANGE)
-        for row in merge.rows(spark, self.store.parts, [made]).where(told).collect():
+        for row in merge.read_rows(spark, self.store.parts, [made]).where(told).collect():
             if row["table"] == PROGRESS:
                 positions[row["partition"]] = row["offset"]
                 records += row["n"]
@@ -128,24 +128,24 @@ class History:
         )  # fmt: skip
 
     def _part(self, name: str, level: int) -> ReportPart:
-        days = self.store.days(name)
+        days = self.store.part_days(name)
         return ReportPart(name, level, days[0] if days else "", days[-1] if days else "")
 
     def _merged(self, spark: SparkSession, told: Manifest, due: Sequence[ReportPart], batch: int) -> Manifest:
         """Merge the parts that are due, and the newest one, whose state is all that is known."""
         newest = told.parts[-1]
         gone = [*(part.name for part in due), newest.name]
-        found = merge.rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
-        found = found.unionByName(merge.rows(spark, self.store.parts, gone[-1:]))
+        found = merge.read_rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
+        found = found.unionByName(merge.read_rows(spark, self.store.parts, gone[-1:]))
         made = part_name(batch, uuid.uuid4().hex[:8])
-        self._save(merge.merged(found), made)
+        self._save(merge.merge_rows(found), made)
         left = tuple(part for part in told.parts if part.name not in gone)
         level = max(part.level for part in due) + 1
         merged = self._part(made, level)
         return replace(told, parts=(*left, merged), state=(made,), retired=tuple(gone))
 
 
-def folded(records: DataFrame, known: DataFrame | None, start: Start, tasks: int) -> DataFrame:
+def fold_batches(records: DataFrame, known: DataFrame | None, start: Start, tasks: int) -> DataFrame:
     """Return what follows from Kafka's rows and what was known before, in `columns.SCHEMA`.
 
     The rows of a partition go to one task, what was known first and then the records by offset.
@@ -162,7 +162,7 @@ def folded(records: DataFrame, known: DataFrame | None, start: Start, tasks: int
         rows = rows.unionByName(state)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run(start, batches)
+        return fold_rows(start, batches)
 
     ordered = rows.repartition(tasks, "partition").sortWithinPartitions("partition", "is_record", "offset")
     return ordered.select(*_IN).mapInArrow(task, DDL)

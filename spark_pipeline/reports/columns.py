@@ -84,7 +84,7 @@ _DAY_MS = 86_400_000
 _TABLE = np.array([bucket_of(ms) for ms in range(4096)])
 
 
-def batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
+def record_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
     """Return rows of one table in the common schema; what is not given is null."""
     length = len(next(iter(columns.values())))
     arrays = [
@@ -120,23 +120,25 @@ def of_lives(lives: Sequence[Lived], partition: int, known_to: int) -> list[pa.R
     holders = np.concatenate([owners, befores])
     sums = _Sums(counted[counted["kind"] != _BASELINE], weights[counted["kind"] != _BASELINE])
     holders = holders[counted["kind"] != _BASELINE]
-    found = [batch(TRANSITIONS, said | places)]
+    found = [record_batch(TRANSITIONS, said | places)]
     if len(holders):
         found += [_ids(sums, holders, names, applications), _applications(sums, holders, applications)]
     return found
 
 
 def _ids(sums: _Sums, holders: Any, names: Any, applications: Any) -> pa.RecordBatch:
-    whose, columns = sums.by(holders)
+    whose, columns = sums.sums_by(holders)
     who = pa.array(whose)
     named = {"transactional_id": names.take(who), "application": applications.take(who).dictionary_decode()}
-    return batch(IDS, named | columns)
+    return record_batch(IDS, named | columns)
 
 
 def _applications(sums: _Sums, holders: Any, applications: Any) -> pa.RecordBatch:
     codes = applications.indices.to_numpy()
-    whose, columns = sums.by(codes[holders])
-    return batch(APPLICATIONS, {"application": applications.dictionary.take(pa.array(whose))} | columns)
+    whose, columns = sums.sums_by(codes[holders])
+    return record_batch(
+        APPLICATIONS, {"application": applications.dictionary.take(pa.array(whose))} | columns
+    )
 
 
 def _transitions(entries: Any, names: Any, applications: Any) -> dict[str, Any]:
@@ -171,13 +173,13 @@ class _Sums:
         self._days, self._day = np.unique(_days(entries), return_inverse=True)
         opened, done = _whole(entries["open"]), _whole(entries["done"])
         commits = self._kinds == _COMMIT
-        self._opened = np.where(commits & (opened >= 0), buckets(opened), -1)
+        self._opened = np.where(commits & (opened >= 0), bucket_column(opened), -1)
         ended = commits & (opened != transition_ring.NONE) & (done != transition_ring.NONE)
-        self._marked = np.where(ended, buckets(done), -1)
+        self._marked = np.where(ended, bucket_column(done), -1)
         before = _whole(entries["before"])
         self._raised = np.where(before >= 0, np.maximum(_whole(entries["epoch"]) - before, 0), 0)
 
-    def by(self, holders: Any) -> tuple[Any, dict[str, Any]]:
+    def sums_by(self, holders: Any) -> tuple[Any, dict[str, Any]]:
         """Return the holder of each row, and the columns of the rows but the holders' names."""
         groups, group = np.unique(holders * len(self._days) + self._day, return_inverse=True)
         weights = self._weights
@@ -196,7 +198,7 @@ class _Sums:
         }
 
 
-def buckets(ms: Any) -> Any:
+def bucket_column(ms: Any) -> Any:
     """Return `histograms.bucket_of` of many durations at once."""
     octaves = np.maximum(np.frexp(np.maximum(ms, 1).astype(np.float64))[1] - 4, 0)
     long = octaves * 8 + (np.maximum(ms, 0) >> octaves)

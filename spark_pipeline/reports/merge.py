@@ -21,13 +21,13 @@ _SUMMED = {
 _MAPS = {"counts": "map<string,bigint>", "open_times": "map<int,bigint>", "marker_times": "map<int,bigint>"}
 
 
-def rows(spark: SparkSession, folder: str, parts: Sequence[str]) -> DataFrame:
+def read_rows(spark: SparkSession, folder: str, parts: Sequence[str]) -> DataFrame:
     """Return all rows of some parts below a folder, in `columns.SCHEMA`."""
     reader = spark.read.schema(DDL).option("basePath", folder)
     return reader.parquet(*(f"{folder}/{part_folder(part)}" for part in parts)).select(*SCHEMA.names)
 
 
-def resolved(found: DataFrame, table: str) -> DataFrame:
+def resolve_rows(found: DataFrame, table: str) -> DataFrame:
     """Return a table's rows as they count: each transition as it reads now, each sum once."""
     mine = found.where(f.col("table") == table)
     if table == TRANSITIONS:
@@ -39,9 +39,9 @@ def resolved(found: DataFrame, table: str) -> DataFrame:
     return mine.groupBy(*keys).agg(*sums, *(_added(name, kind) for name, kind in _MAPS.items()))
 
 
-def merged(found: DataFrame) -> DataFrame:
+def merge_rows(found: DataFrame) -> DataFrame:
     """Return what parts tell together, in their own schema. Of state, all must be of one micro-batch."""
-    tables = [_in_schema(resolved(found, table), table) for table in (TRANSITIONS, IDS, APPLICATIONS)]
+    tables = [_in_schema(resolve_rows(found, table), table) for table in (TRANSITIONS, IDS, APPLICATIONS)]
     whole = tables[0]
     for each in (*tables[1:], found.where(f.col("table") == STATE)):
         whole = whole.unionByName(each)

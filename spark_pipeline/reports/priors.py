@@ -21,7 +21,7 @@ _FORGOTTEN = Struct(">Bq")
 _CODES = {state: code for code, state in enumerate(STATES)}
 
 
-def pack(newest: Newest) -> bytes:
+def pack_prior(newest: Newest) -> bytes:
     """Return what must be known of an id to judge its next record."""
     last = newest.packed[: transition_ring.SIZE]
     record = newest.record
@@ -35,13 +35,13 @@ def pack(newest: Newest) -> bytes:
     ) + last  # fmt: skip
 
 
-def lose(packed: bytes) -> bytes:
+def pack_lost(packed: bytes) -> bytes:
     """Return the same after a record that could not be decoded: the next one follows from nothing."""
     return packed if packed[0] == _FORGOTTEN_ID else bytes([_LOST_ID]) + packed[1:]
 
 
-def prior(packed: bytes) -> Prior:
-    """Return what `pack` packed, as `fold` takes it."""
+def unpack_prior(packed: bytes) -> Prior:
+    """Return what `pack_prior` packed, as `fold` takes it."""
     if packed[0] == _FORGOTTEN_ID:
         return _forgotten(packed[_FORGOTTEN.size :])
     standing, code, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, offset = (
@@ -64,6 +64,6 @@ def expired_ms(packed: bytes) -> int | None:
 
 def _forgotten(last: bytes) -> Prior:
     # Holes before its expiry have no say in what comes after.
-    newest = transition_ring.newest(last, 0)
+    newest = transition_ring.newest_transition(last, 0)
     expired = newest is not None and newest.kind is TransitionKind.EXPIRY
     return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=last)

@@ -21,7 +21,7 @@ _LOOK_S = 30.0
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
-def check(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> bool:
+def has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> bool:
     """Return whether the topic has a record that Spark can read; False where it has none at all.
 
     `kafka` are properties of Kafka's Java clients by their own names. Raises HistoryError where there is no

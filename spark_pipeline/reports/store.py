@@ -42,18 +42,18 @@ class ReportStore:
         self._jvm: Any = spark._jvm
         self._fs: Any = self._path(self.folder).getFileSystem(spark._jsc.hadoopConfiguration())
 
-    def part(self, name: str) -> str:
+    def part_path(self, name: str) -> str:
         """Return where a part lies."""
         return f"{self.parts}/{part_folder(name)}"
 
-    def days(self, part: str) -> list[str]:
+    def part_days(self, part: str) -> list[str]:
         """Return the days of which a part has rows, ascending; as text they sort as they do as days."""
-        tables = self._names(self.part(part))
-        found = {name for table in tables for name in self._names(f"{self.part(part)}/{table}")}
+        tables = self._names(self.part_path(part))
+        found = {name for table in tables for name in self._names(f"{self.part_path(part)}/{table}")}
         # Rows of no day, as those of state, lie in `day=__HIVE_DEFAULT_PARTITION__`.
         return sorted(name[4:] for name in found if name.startswith("day=") and name[4:5].isdigit())
 
-    def newest(self) -> Manifest | None:
+    def newest_manifest(self) -> Manifest | None:
         """Return the newest manifest, None where there is none. Raises HistoryError for a later Fenceline's.
 
         One that is torn is of a driver that died while it wrote it: its micro-batch comes again, so it goes.
@@ -73,7 +73,7 @@ class ReportStore:
                 self._fs.delete(path, False)
         return None
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish_manifest(self, manifest: Manifest) -> None:
         """Write a micro-batch's manifest, unless there is one: then raises HistoryError."""
         path = self._path(f"{self._log}/{manifest_name(manifest.batch)}")
         try:
@@ -91,12 +91,12 @@ class ReportStore:
             if batch < manifest.batch - _KEPT:
                 self._fs.delete(self._path(f"{self._log}/{manifest_name(batch)}"), False)
 
-    def delete(self, parts: Iterable[str]) -> None:
+    def delete_parts(self, parts: Iterable[str]) -> None:
         """Delete parts that no manifest names any more."""
         for part in parts:
-            self._fs.delete(self._path(self.part(part)), True)
+            self._fs.delete(self._path(self.part_path(part)), True)
 
-    def sweep(self, manifest: Manifest | None) -> None:
+    def delete_orphans(self, manifest: Manifest | None) -> None:
         """Delete what attempts left that never came to a manifest.
 
         Raises HistoryError where there is none and yet parts of later micro-batches than the first: then it

@@ -1,7 +1,7 @@
 """A task of the history job: records of some partitions, in order -> everything that follows from them.
 
 Spark hands it the rows of whole partitions of `__transaction_state`, for each first what was known of its
-ids and then its records by offset (`history.folded`). That order is what all verdicts rest on, so it is
+ids and then its records by offset (`batches.fold_batches`). That order is what all verdicts rest on, so it is
 checked here and not trusted.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from fenceline.facts import RawRecord
-from fenceline.kafka.aggregate import Folded, fold
+from fenceline.kafka.aggregate import Folded, fold_records
 from fenceline.reports import PROGRESS, STATE, STRANGE
 from spark_pipeline.reports import columns, priors
 
@@ -42,7 +42,7 @@ class Start:
     snapshot: bool = False
 
 
-def run(start: Start, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def fold_rows(start: Start, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Fold rows (partition, offset, key, value, at_ms, is_record) and yield rows in `columns.SCHEMA`.
 
     Where `is_record` is false, `value` is what an earlier micro-batch knew of an id, as `priors` packs it.
@@ -60,7 +60,7 @@ def run(start: Start, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
                 if current is not None:
                     yield from current.finish()
                 current = _PartitionFold(number, start)
-            yield from current.take(rows.slice(begin, end - begin))
+            yield from current.take_rows(rows.slice(begin, end - begin))
     if current is not None:
         yield from current.finish()
 
@@ -79,7 +79,7 @@ class _PartitionFold:
         self._waiting = self._count = 0
         self._newest_ms = 0
 
-    def take(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def take_rows(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows of this partition, what was known first."""
         known = int(len(rows) - rows.column("is_record").true_count)
         if known and self._count:
@@ -111,13 +111,13 @@ class _PartitionFold:
     def _fold(self) -> Iterator[pa.RecordBatch]:
         """Fold what was gathered."""
         known, folded = self._known, Folded(lives={})
-        found = {key: priors.prior(known[key]) for key in self._records if key in known}
-        fold(folded, self.partition, self._records, found, self._holes)
+        found = {key: priors.unpack_prior(known[key]) for key in self._records if key in known}
+        fold_records(folded, self.partition, self._records, found, self._holes)
         for key, newest in folded.newest.items():
-            known[key] = priors.pack(newest)
+            known[key] = priors.pack_prior(newest)
             self._newest_ms = max(self._newest_ms, newest.record.updated_ms if newest.record else 0)
         for key in folded.lost & known.keys():
-            known[key] = priors.lose(known[key])
+            known[key] = priors.pack_lost(known[key])
         self._changed |= folded.newest.keys() | folded.lost & known.keys()
         self._holes = self._holes[-1:]
         self._records.clear()
@@ -133,7 +133,7 @@ class _PartitionFold:
             self._forget()
         told = sorted(self._known if self._snapshot else self._changed)
         if told:
-            yield columns.batch(
+            yield columns.record_batch(
                 STATE,
                 {
                     "partition": [self.partition] * len(told),
@@ -142,7 +142,7 @@ class _PartitionFold:
                     "state": [self._known[key] for key in told],
                 },
             )
-        yield columns.batch(
+        yield columns.record_batch(
             PROGRESS,
             {
                 "partition": [self.partition],
@@ -161,7 +161,7 @@ class _PartitionFold:
     def _strange(self, folded: Folded) -> Iterator[pa.RecordBatch]:
         if folded.undecoded:
             firsts = [folded.strange[reason] for reason in folded.undecoded]
-            yield columns.batch(
+            yield columns.record_batch(
                 STRANGE,
                 {
                     "reason": list(folded.undecoded),

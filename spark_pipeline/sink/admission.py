@@ -57,12 +57,12 @@ class Admission:
 
     def own_ledger(self, query_id: str, batch_id: int) -> Ledger:
         """Return the ledger of this query, begun now where `batch_id` is its first; refuse any other."""
-        ledger = self._ledger.identity()
+        ledger = self._ledger.read_identity()
         if ledger is None:
             self._refuse_history(batch_id)
-        refuse_weak(self._ledger.files)
+        refuse_weak(self._ledger.storage)
         if ledger is None:
-            ledger = self._ledger.begin(
+            ledger = self._ledger.begin_ledger(
                 Ledger(uuid.uuid4().hex, query_id, self._settings.prefix, now_ms(), batch_id)
             )
         if ledger.query_id != query_id:
@@ -82,7 +82,7 @@ class Admission:
         return ledger
 
     def _refuse_history(self, batch_id: int) -> None:
-        finished = self._query.finished()
+        finished = self._query.newest_finished()
         if (batch_id == 0 and finished is None) or self._settings.adopt:
             return
         raise Refused(
@@ -116,7 +116,7 @@ class Admission:
         return prepared
 
     def _refuse_other_range(self, prepared: Decision) -> None:
-        now = self._query.input(prepared.batch_id)
+        now = self._query.input_ranges(prepared.batch_id)
         before = {each.source: each for each in prepared.input}
         if all(each.source not in before or each == before[each.source] for each in now):
             return

@@ -14,8 +14,8 @@ class QueryFiles:
 
     def __init__(self, root: Storage) -> None:
         self._root = root
-        self._offsets = root.inside("offsets")
-        self._commits = root.inside("commits")
+        self._offsets = root.subfolder("offsets")
+        self._commits = root.subfolder("commits")
 
     @property
     def path(self) -> str:
@@ -32,11 +32,11 @@ class QueryFiles:
                 f"{self.path}/metadata is no query's identity: restore it, Spark needs it as well"
             ) from None
 
-    def finished(self) -> int | None:
+    def newest_finished(self) -> int | None:
         """Return the newest batch in the commit log, None without any."""
         return max(_batches(self._commits), default=None)
 
-    def planned(self) -> int | None:
+    def newest_planned(self) -> int | None:
         """Return the newest batch in the offset log, None without any."""
         return max(_batches(self._offsets), default=None)
 
@@ -52,7 +52,7 @@ class QueryFiles:
         except (IndexError, ValueError, AttributeError):
             return False
 
-    def input(self, batch_id: int) -> tuple[InputRange, ...]:
+    def input_ranges(self, batch_id: int) -> tuple[InputRange, ...]:
         """Return what a batch reads from each source: the lines of its own file and of the one before."""
         before, own = self._sources(batch_id - 1), self._sources(batch_id)
         return tuple(InputRange(source, before.get(source), end) for source, end in own.items())
@@ -74,4 +74,4 @@ class QueryFiles:
 
 
 def _batches(folder: Storage) -> list[int]:
-    return [int(name) for name in folder.names() if name.isdecimal()]
+    return [int(name) for name in folder.file_names() if name.isdecimal()]

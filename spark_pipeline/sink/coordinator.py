@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from fenceline.decode.ledger import Names, Round
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Ledger, SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.admission import Admission, SinkSettings, now_ms
@@ -79,10 +79,10 @@ class SinkCoordinator:
         """The generation that this run has claimed; 0 before it is opened."""
         return self._generation
 
-    def planned(self) -> tuple[str, int]:
+    def planned_batch(self) -> tuple[str, int]:
         """Return the query's id and its newest planned batch, as the checkpoint tells them."""
         query_id = self._admission.refuse_stranger("")
-        batch_id = self._query.planned()
+        batch_id = self._query.newest_planned()
         if batch_id is None:
             raise Refused(
                 f"{self._query.path}/offsets is empty while a batch is planned: exactly-once is impossible "
@@ -97,29 +97,29 @@ class SinkCoordinator:
         """
         self._admission.refuse_stranger(query_id)
         self._identity = self._admission.own_ledger(query_id, batch_id)
-        self._admission.refuse_batch(batch_id, self._ledger.names(), self._identity.first_batch)
-        self._generation, self._run_id = self._ledger.claim(run_id, now_ms()), run_id
+        self._admission.refuse_batch(batch_id, self._ledger.read_names(), self._identity.first_batch)
+        self._generation, self._run_id = self._ledger.claim_generation(run_id, now_ms()), run_id
         self._recover()
         self._tell(Step.OPENED, batch_id)
 
     def finish_prepared(self) -> None:
         """Commit what drivers before have prepared, and decide nothing: anybody may do it, at any time."""
-        for which in self._ledger.names().open():
-            decision = self._ledger.decision(which)
+        for which in self._ledger.read_names().open_rounds():
+            decision = self._ledger.read_decision(which)
             if decision.decided is Decided.PREPARED:
                 self._carry_out(decision)
 
     def begin(self, batch_id: int) -> Attempt | None:
         """Begin a batch; None when it is committed already, or was prepared and is committed now."""
         ledger = self._opened()
-        found = self._ledger.names()
+        found = self._ledger.read_names()
         self._refuse_taken_over(found, self._generation)
         prepared = self._admission.refuse_batch(batch_id, found, ledger.first_batch)
         self._carry_out_open(found)
         if prepared is not None and prepared.batch_id == batch_id:
             log.info("batch %d is committed already", batch_id)
             return None
-        rounds = found.rounds(batch_id)
+        rounds = found.rounds_of(batch_id)
         attempt = Attempt(
             batch_id,
             rounds[-1].round + 1 if rounds else 0,
@@ -127,7 +127,7 @@ class SinkCoordinator:
             ledger.ledger_id,
             ledger.query_id,
             self._run_id,
-            names.stem(ledger.prefix, ledger.ledger_id),
+            names.id_stem(ledger.prefix, ledger.ledger_id),
             self._settings.timeout_ms,
             time.monotonic(),
         )
@@ -168,12 +168,12 @@ class SinkCoordinator:
 
     def unknown_attempt(self, batch_id: int) -> Attempt | None:
         """Return the newest generation's attempt at a batch, for a host that has nothing left of it."""
-        ledger = self._ledger.identity()
-        found = self._ledger.names()
+        ledger = self._ledger.read_identity()
+        found = self._ledger.read_names()
         if ledger is None or not found.generations:
             return None
-        rounds = found.rounds(batch_id)
-        last = self._ledger.last(found, batch_id)
+        rounds = found.rounds_of(batch_id)
+        last = self._ledger.last_decision(found, batch_id)
         chained = last is not None and last.decided is Decided.ABORTED
         return Attempt(
             batch_id,
@@ -182,7 +182,7 @@ class SinkCoordinator:
             ledger.ledger_id,
             ledger.query_id,
             "",
-            names.stem(ledger.prefix, ledger.ledger_id),
+            names.id_stem(ledger.prefix, ledger.ledger_id),
             self._settings.timeout_ms,
             time.monotonic(),
         )
@@ -191,13 +191,13 @@ class SinkCoordinator:
 
     def _recover(self) -> None:
         """End what drivers before have left, before the first batch. To repeat it is safe."""
-        found = self._ledger.names()
+        found = self._ledger.read_names()
         self._carry_out_open(found)
         if self._generation == 1:
             return
         barrier = self._bar_older_drivers(found)
-        stem = names.stem(self._opened().prefix, self._opened().ledger_id)
-        self._transactions.sweep(stem, lambda parts: parts.generation < self._generation)
+        stem = names.id_stem(self._opened().prefix, self._opened().ledger_id)
+        self._transactions.fence_leftovers(stem, lambda parts: parts.generation < self._generation)
         if barrier is not None:
             self._finish(barrier, DecisionOutcome.ABORTED)
 
@@ -206,7 +206,7 @@ class SinkCoordinator:
         ledger = self._opened()
         prepared = self._ledger.last_prepared(found)
         batch_id = prepared.batch_id + 1 if prepared is not None else ledger.first_batch
-        rounds = found.rounds(batch_id)
+        rounds = found.rounds_of(batch_id)
         which = Round(batch_id, rounds[-1].round + 1 if rounds else 0)
         held = self._ledger.decide(self._decision(which, Decided.ABORTED, (), "the driver before is gone"))
         if held.decided is Decided.PREPARED:
@@ -219,7 +219,7 @@ class SinkCoordinator:
 
     def _is_decided(self, attempt: Attempt) -> bool:
         """Whether somebody has decided about this attempt; raise if another driver has taken over."""
-        found = self._ledger.names()
+        found = self._ledger.read_names()
         if Round(attempt.batch_id, attempt.round) in found.decisions:
             return True
         self._refuse_taken_over(found, attempt.generation)
@@ -232,8 +232,8 @@ class SinkCoordinator:
         return self._ledger.decide(
             Decision(
                 which.batch_id, which.round, decided, DRIVER, now_ms(), attempt.ledger_id, attempt.query_id,
-                attempt.run_id, attempt.generation, tuple(transactions), self._query.input(which.batch_id),
-                reason,
+                attempt.run_id, attempt.generation, tuple(transactions),
+                self._query.input_ranges(which.batch_id), reason,
             )
         )  # fmt: skip
 
@@ -243,7 +243,8 @@ class SinkCoordinator:
         ledger = self._opened()
         return Decision(
             which.batch_id, which.round, decided, DRIVER, now_ms(), ledger.ledger_id, ledger.query_id,
-            self._run_id, self._generation, tuple(transactions), self._query.input(which.batch_id), reason,
+            self._run_id, self._generation, tuple(transactions), self._query.input_ranges(which.batch_id),
+                reason,
         )  # fmt: skip
 
     def _refuse_bad(self, attempt: Attempt, written: Sequence[SinkTransaction], bad: Sequence[Bad]) -> None:
@@ -253,16 +254,16 @@ class SinkCoordinator:
         self.abort(attempt, written, f"not all of its transactions could be prepared: {reasons}")
         raise SinkError(
             f"batch {attempt.batch_id} was rolled back, nothing of it is visible: {len(bad)} of its "
-            f"{count(len(written), 'transaction')} cannot be committed ({reasons}). "
+            f"{count_noun(len(written), 'transaction')} cannot be committed ({reasons}). "
             f"Transactional ids: {id_list([each.transactional_id for each in bad])}\n"
-            f"What it read:\n{input_text(self._query.input(attempt.batch_id))}\n"
+            f"What it read:\n{input_text(self._query.input_ranges(attempt.batch_id))}\n"
             "Start the query again: the batch runs again. If batches take that long, raise "
             "transaction_timeout_ms (and the broker's transaction.max.timeout.ms) or make them smaller"
         )
 
     def _carry_out_open(self, found: Names) -> None:
-        for which in found.open():
-            self._carry_out(self._ledger.decision(which))
+        for which in found.open_rounds():
+            self._carry_out(self._ledger.read_decision(which))
 
     def _carry_out(self, decision: Decision) -> None:
         """Do what a decision says and note it; to repeat it is safe."""
@@ -273,7 +274,7 @@ class SinkCoordinator:
         on_first = None if self._observer is None else lambda: self._tell(Step.ENDING, decision.batch_id)
         lost = self._transactions.commit(decision.transactions, on_first)
         if lost.transactions:
-            if self._ledger.outcome(Round(decision.batch_id, decision.round)) is not None:
+            if self._ledger.read_outcome(Round(decision.batch_id, decision.round)) is not None:
                 return  # A living driver was faster, and has its transactional ids in use again.
             report = LostTransactions(decision, lost.transactions, lost.why)
             if decision.batch_id not in self._settings.accept_loss:
@@ -285,7 +286,7 @@ class SinkCoordinator:
         self._tell(Step.DONE, decision.batch_id)
 
     def _finish(self, decision: Decision, outcome: DecisionOutcome, lost: tuple[str, ...] = ()) -> None:
-        self._ledger.finish(Done(decision.batch_id, decision.round, outcome, now_ms(), DRIVER, lost))
+        self._ledger.mark_done(Done(decision.batch_id, decision.round, outcome, now_ms(), DRIVER, lost))
 
     def _after(self, attempt: Attempt, written: Sequence[SinkTransaction]) -> None:
         """Tidy up after a batch that is done."""
@@ -304,7 +305,7 @@ class SinkCoordinator:
 
     def _sweep(self, attempt: Attempt) -> None:
         """End whatever this ledger has open: no batch runs now, so that it is nobody's."""
-        self._transactions.sweep(attempt.stem, lambda parts: parts.generation <= attempt.generation)
+        self._transactions.fence_leftovers(attempt.stem, lambda parts: parts.generation <= attempt.generation)
 
     def _sweep_dying(self, attempt: Attempt) -> None:
         """The same, until tasks that Spark has told to die must be dead."""
@@ -346,7 +347,7 @@ class SinkCoordinator:
 
 
 #: Names an observer across processes: "package.module:function".
-def observer(named_one: Observer | str | None) -> Observer | None:
+def load_observer(named_one: Observer | str | None) -> Observer | None:
     """Return an observer that is given, or named as `package.module:function`."""
     if not isinstance(named_one, str):
         return named_one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 from fenceline.spark.records import Decision, InputRange, SinkTransaction
 
 #: So many ids are named in a message; all of them are in the ledger and in the exception.
@@ -56,7 +56,8 @@ def _loss(decision: Decision, lost: Sequence[SinkTransaction], why: str) -> str:
     batch, records = decision.batch_id, sum(each.records for each in lost)
     of = len(decision.transactions)
     return (
-        f"batch {batch} has lost {count(records, 'record')}: {len(lost)} of its {count(of, 'transaction')} "
+        f"batch {batch} has lost {count_noun(records, 'record')}: {len(lost)} of its "
+        f"{count_noun(of, 'transaction')} "
         f"ended before the decision to commit could be carried out ({why}).\n"
         f"Transactional ids: {id_list([each.transactional_id for each in lost])}\n"
         f"What the batch read:\n{input_text(decision.input)}\n"

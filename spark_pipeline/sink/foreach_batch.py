@@ -14,12 +14,12 @@ from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import running
 from spark_pipeline.sink.columns import refuse_wrong
-from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, observer
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.host import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Step
-from spark_pipeline.sink.writer import Task, TaskPlan, from_arrow, write
+from spark_pipeline.sink.writer import Task, TaskPlan, from_arrow, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +70,7 @@ class ExactlyOnceKafkaSink:
         self._options = make_options(
             options, topic, prefix, transaction_timeout_ms, timeout_warning_ratio, accept_loss, adopt
         )
-        self._observer = observer(on_step)
+        self._observer = load_observer(on_step)
         self._coordinator: SinkCoordinator | None = None
         self._run_id = ""
         self._finish_prepared()
@@ -103,7 +103,7 @@ class ExactlyOnceKafkaSink:
             return
         try:
             files = open_from_spark(session, self._checkpoint, "")
-            if LedgerFolder(files).names().open():
+            if LedgerFolder(files).read_names().open_rounds():
                 finisher = make_coordinator(self._options, files, 0, query_name="", observer=self._observer)
                 finisher.finish_prepared()
         except Exception as error:
@@ -121,7 +121,7 @@ class ExactlyOnceKafkaSink:
                 open_from_spark(session, self._checkpoint, query.checkpoint),
                 chosen_timeout_ms(self._options),
                 query_name=query.name,
-                speculation=running.speculates(session),
+                speculation=running.speculation_enabled(session),
                 observer=self._observer,
             )
             coordinator.open(query.query_id, query.run_id, batch_id)
@@ -149,7 +149,7 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
 
     context: Any = TaskContext.get()
     task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-    transaction = write(plan, task, from_arrow(batches))
+    transaction = write_transaction(plan, task, from_arrow(batches))
     if transaction is not None:
         message = json.dumps(transaction_to_json(transaction))
         yield pa.RecordBatch.from_arrays([pa.array([message])], names=["transaction"])

@@ -63,7 +63,7 @@ class HadoopStorage:
             raise _as_os_error(error) from error
         return True
 
-    def names(self) -> list[str]:
+    def file_names(self) -> list[str]:
         """Return the names of the files in it; none when there is no such folder."""
         try:
             found = self._context.util().listStatus(self._hadoop.Path(self._folder))
@@ -82,7 +82,7 @@ class HadoopStorage:
             if not _is(error, "FileNotFoundException"):
                 raise _as_os_error(error) from error
 
-    def inside(self, folder: str) -> HadoopStorage:
+    def subfolder(self, folder: str) -> HadoopStorage:
         """Return a folder of it, which is made when the first file is created in it."""
         return HadoopStorage(self._jvm, self._gateway, self._context, f"{self._folder}/{folder}")
 

@@ -10,7 +10,7 @@ from spark_pipeline.sink import cluster, names
 from spark_pipeline.sink.admission import SinkSettings
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.options import Properties, translate
+from spark_pipeline.sink.options import Properties, translate_options
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.storage import Storage
 from spark_pipeline.sink.writer import TaskPlan, admin_for
@@ -40,11 +40,11 @@ def make_options(
     adopt: bool,
 ) -> SinkOptions:
     """Return checked options; raises `Refused` with what is wrong."""
-    if prefix is not None and (reason := names.refusal(prefix)):
+    if prefix is not None and (reason := names.prefix_refusal(prefix)):
         raise Refused(f"option prefix cannot begin transactional ids: {reason}")
     if not 0 < timeout_warning_ratio <= 1:
         raise Refused(f"timeout_warning_ratio is {timeout_warning_ratio}: it must be above 0 and at most 1")
-    properties = translate(kafka)
+    properties = translate_options(kafka)
     return SinkOptions(
         properties,
         topic,

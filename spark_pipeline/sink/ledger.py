@@ -15,14 +15,14 @@ from fenceline.decode.ledger import (
     Generation,
     Names,
     Round,
+    completion_name,
     decision_name,
+    decode_completion,
     decode_decision,
-    decode_done,
     decode_folder,
     decode_ledger,
-    done_name,
+    encode_completion,
     encode_decision,
-    encode_done,
     encode_generation,
     encode_ledger,
     generation_name,
@@ -40,7 +40,7 @@ class LedgerFolder:
     """The ledger of one checkpoint. Raises `SinkError` for a file that cannot be used, naming it."""
 
     def __init__(self, checkpoint: Storage) -> None:
-        self._files = checkpoint.inside(FOLDER)
+        self._files = checkpoint.subfolder(FOLDER)
 
     @property
     def path(self) -> str:
@@ -48,22 +48,22 @@ class LedgerFolder:
         return self._files.path
 
     @property
-    def files(self) -> Storage:
+    def storage(self) -> Storage:
         """The folder itself."""
         return self._files
 
-    def state(self) -> LedgerState:
+    def read_state(self) -> LedgerState:
         """Return everything that is in it now; never raises for files that are broken."""
-        found = self._files.names()
+        found = self._files.file_names()
         newest = generation_name(read_names(found).generation)
         wanted = (name for name in found if not name.endswith(".generation") or name == newest)
         return decode_folder(self.path, {name: self._files.read(name) for name in wanted})
 
-    def names(self) -> Names:
+    def read_names(self) -> Names:
         """Return what there is, by the files' names alone."""
-        return read_names(self._files.names())
+        return read_names(self._files.file_names())
 
-    def identity(self) -> Ledger | None:
+    def read_identity(self) -> Ledger | None:
         """Return which query this ledger belongs to, None when it was not begun."""
         said = decode_ledger(self._files.read(LEDGER))
         if isinstance(said, Broken):
@@ -72,17 +72,17 @@ class LedgerFolder:
             raise self._unusable(said)
         return said
 
-    def begin(self, ledger: Ledger) -> Ledger:
+    def begin_ledger(self, ledger: Ledger) -> Ledger:
         """Begin a ledger, or return the one that somebody has begun already."""
         self._files.create(LEDGER, encode_ledger(ledger))
-        found = self.identity()
+        found = self.read_identity()
         if found is None:
             raise SinkError(f"{self.path}/{LEDGER} was removed a moment after it was written")
         return found
 
-    def claim(self, run_id: str, now_ms: int) -> int:
+    def claim_generation(self, run_id: str, now_ms: int) -> int:
         """Claim the next generation, which tells every driver before that it was taken over."""
-        number = self.names().generation
+        number = self.read_names().generation
         claimed = False
         while not claimed:
             number += 1
@@ -90,32 +90,32 @@ class LedgerFolder:
             claimed = self._files.create(generation_name(number), data)
         return number
 
-    def decision(self, which: Round) -> Decision:
+    def read_decision(self, which: Round) -> Decision:
         """Return a decision."""
         said = decode_decision(which, self._files.read(decision_name(which)))
         if isinstance(said, Broken):
             raise self._unusable(said)
         return said
 
-    def outcome(self, which: Round) -> Done | None:
+    def read_outcome(self, which: Round) -> Done | None:
         """Return how a decision was carried out, None while it was not."""
-        said = decode_done(which, self._files.read(done_name(which)))
+        said = decode_completion(which, self._files.read(completion_name(which)))
         if isinstance(said, Broken):
             if said.damage is Damage.MISSING:
                 return None
             raise self._unusable(said)
         return said
 
-    def last(self, names: Names, batch_id: int) -> Decision | None:
+    def last_decision(self, names: Names, batch_id: int) -> Decision | None:
         """Return the last decision about a batch: a prepared one, or the newest of those that aborted it."""
-        rounds = names.rounds(batch_id)
-        return self.decision(rounds[-1]) if rounds else None
+        rounds = names.rounds_of(batch_id)
+        return self.read_decision(rounds[-1]) if rounds else None
 
     def last_prepared(self, names: Names) -> Decision | None:
         """Return the newest batch that was prepared."""
         newest = {each.batch_id: each for each in names.decisions}
         for which in reversed(newest.values()):
-            decision = self.decision(which)
+            decision = self.read_decision(which)
             if decision.decided is Decided.PREPARED:
                 return decision
         return None
@@ -125,21 +125,21 @@ class LedgerFolder:
         which = Round(decision.batch_id, decision.round)
         if self._files.create(decision_name(which), encode_decision(decision)):
             return decision
-        return self.decision(which)
+        return self.read_decision(which)
 
     def refuse_weak(self) -> None:
         """Raise `Refused` where of two who decide both could be told that they were the first."""
         refuse_weak(self._files)
 
-    def finish(self, done: Done) -> None:
+    def mark_done(self, done: Done) -> None:
         """Note that a decision was carried out; whoever comes second changes nothing."""
-        self._files.create(done_name(Round(done.batch_id, done.round)), encode_done(done))
+        self._files.create(completion_name(Round(done.batch_id, done.round)), encode_completion(done))
 
     def purge(self, keep: int = KEPT_BATCHES) -> None:
         """Remove the files of all but the newest batches, and of decisions that are open none."""
-        names = self.names()
+        names = self.read_names()
         batches = sorted({each.batch_id for each in (*names.decisions, *names.done)})
-        still_open = {each.batch_id for each in names.open()}
+        still_open = {each.batch_id for each in names.open_rounds()}
         for batch_id in batches[:-keep]:
             if batch_id not in still_open:
                 self._remove(names, batch_id)
@@ -148,11 +148,11 @@ class LedgerFolder:
 
     def _remove(self, names: Names, batch_id: int) -> None:
         # The decision goes before its done file: a decision without one would be carried out again.
-        for which in names.rounds(batch_id):
+        for which in names.rounds_of(batch_id):
             self._files.remove(decision_name(which))
         for which in names.done:
             if which.batch_id == batch_id:
-                self._files.remove(done_name(which))
+                self._files.remove(completion_name(which))
 
     def _unusable(self, broken: Broken) -> SinkError:
         folder = self.path.removesuffix(f"/{FOLDER}")

@@ -34,12 +34,12 @@ class Parts(NamedTuple):
         return f"{self.stem}-p{self.partition}-g{self.generation}-b{self.parity}-s{self.slot}"
 
 
-def stem(prefix: str, ledger_id: str) -> str:
+def id_stem(prefix: str, ledger_id: str) -> str:
     """Return how all ids of a ledger begin."""
     return f"{prefix}-{ledger_id[:LEDGER_CHARACTERS]}"
 
 
-def parse(transactional_id: str) -> Parts | None:
+def parse_id(transactional_id: str) -> Parts | None:
     """Return the parts of an id, None when it is none of the sink's."""
     found = _TAIL.search(transactional_id)
     if found is None:
@@ -48,7 +48,7 @@ def parse(transactional_id: str) -> Parts | None:
     return Parts(transactional_id[: found.end(1)], partition, generation, parity, slot)
 
 
-def refusal(prefix: str) -> str | None:
+def prefix_refusal(prefix: str) -> str | None:
     """Return why a prefix cannot be used, None when it can."""
     if not prefix:
         return "it is empty"

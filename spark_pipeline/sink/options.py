@@ -36,7 +36,7 @@ class Properties(NamedTuple):
     sending: Mapping[str, str]
 
     @property
-    def producer(self) -> dict[str, str]:
+    def producer_properties(self) -> dict[str, str]:
         """All of them, over our defaults."""
         return {**DEFAULTS, **self.connection, **self.sending}
 
@@ -187,7 +187,7 @@ SENDING: Mapping[str, Translate] = {
 }  # fmt: skip
 
 
-def translate(options: Mapping[str, str]) -> Properties:
+def translate_options(options: Mapping[str, str]) -> Properties:
     """Return a producer's options from those with the prefix `kafka.`; raises `Refused` naming bad ones."""
     connection: dict[str, str] = {}
     sending: dict[str, str] = {}

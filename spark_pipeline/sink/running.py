@@ -69,7 +69,7 @@ def query_of(rows: DataFrame) -> RunningQuery:
     return RunningQuery(query_id, run_id, *_told_by_jvm(session, query_id))
 
 
-def speculates(session: SparkSession) -> bool:
+def speculation_enabled(session: SparkSession) -> bool:
     """Whether Spark may run several attempts of a task at once."""
     return str(_context(session).getConf().get("spark.speculation", "false")).lower() == "true"
 

@@ -35,13 +35,13 @@ class Storage(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """Write a new file, whole and durable, or return False because it is there already."""
 
-    def names(self) -> list[str]:
+    def file_names(self) -> list[str]:
         """Return the names of the files in it; none when there is no such folder."""
 
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens when there is none."""
 
-    def inside(self, folder: str) -> Storage:
+    def subfolder(self, folder: str) -> Storage:
         """Return a folder of it, which is made when the first file is created in it."""
 
 
@@ -78,7 +78,7 @@ class LocalStorage:
         _sync_folder(self._folder)
         return True
 
-    def names(self) -> list[str]:
+    def file_names(self) -> list[str]:
         """Return the names of the files in it; none when there is no such folder."""
         try:
             return [name for name in os.listdir(self._folder) if not name.startswith(HIDDEN)]
@@ -89,7 +89,7 @@ class LocalStorage:
         """Remove a file; nothing happens when there is none."""
         (self._folder / name).unlink(missing_ok=True)
 
-    def inside(self, folder: str) -> LocalStorage:
+    def subfolder(self, folder: str) -> LocalStorage:
         """Return a folder of it, which is made when the first file is created in it."""
         return LocalStorage(self._folder / folder)
 
@@ -121,7 +121,7 @@ class FsspecStorage:
             return False
         return True
 
-    def names(self) -> list[str]:
+    def file_names(self) -> list[str]:
         """Return the names of the files in it; none when there is no such folder."""
         # Another driver writes there: what this process has seen before is no answer.
         self._filesystem.invalidate_cache(self._folder)
@@ -137,7 +137,7 @@ class FsspecStorage:
         with suppress(FileNotFoundError):
             self._filesystem.rm_file(f"{self._folder}/{name}")
 
-    def inside(self, folder: str) -> FsspecStorage:
+    def subfolder(self, folder: str) -> FsspecStorage:
         """Return a folder of it, which is made when the first file is created in it."""
         return FsspecStorage(self._filesystem, f"{self._folder}/{folder}", f"{self._shown}/{folder}")
 

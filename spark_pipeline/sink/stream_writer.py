@@ -1,7 +1,7 @@
 """The data source itself. Spark makes all of it anew for each batch, and in several processes:
 
 - a driver-side Python worker, for each batch: `streamWriter()`, and the writer is pickled for the tasks;
-- the tasks: `write()`;
+- the tasks: `write_transaction()`;
 - another driver-side worker: the data source is unpickled, `streamWriter()` again, `commit()` or `abort()`.
 
 So the first opens the sink and begins the batch, and what it began travels in the writer to the tasks, and
@@ -20,13 +20,13 @@ from pyspark.sql import datasource
 
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink.columns import refuse_wrong
-from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, observer
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.errors import Refused, SinkError
 from spark_pipeline.sink.host import SinkOptions, chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.options import PREFIX
 from spark_pipeline.sink.running import BATCH_ID, QUERY_ID, RUN_ID
 from spark_pipeline.sink.storage import open_storage
-from spark_pipeline.sink.writer import Record, Task, from_arrow, from_rows, write
+from spark_pipeline.sink.writer import Record, Task, from_arrow, from_rows, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -105,7 +105,7 @@ class _Writer:
         attempt = _checked(self._attempt, context)
         task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
         plan = task_plan(make_data_source_options(self._options), attempt)
-        return CommitMessage(attempt, write(plan, task, chunks))
+        return CommitMessage(attempt, write_transaction(plan, task, chunks))
 
 
 class _RowWriter(_Writer, datasource.DataSourceStreamWriter):
@@ -145,7 +145,7 @@ class _DriverSide:
         """Begin the newest planned batch; open the sink first where this run has not."""
         found = _opened.pop(self._key, None)
         coordinator = found.coordinator if found else self._coordinator(chosen_timeout_ms(self.options))
-        query_id, batch_id = coordinator.planned()
+        query_id, batch_id = coordinator.planned_batch()
         # No run id is told here. A batch after the last one is the same run's; any other begins a run anew.
         if found is None or batch_id != found.batch_id + 1:
             coordinator.open(query_id, "", batch_id)
@@ -183,7 +183,7 @@ class _DriverSide:
             open_storage(self._given[CHECKPOINT]),
             timeout_ms,
             query_name=self._given.get("queryname", ""),
-            observer=observer(self._given.get("on_step")),
+            observer=load_observer(self._given.get("on_step")),
         )
 
 

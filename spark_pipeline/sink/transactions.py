@@ -12,7 +12,7 @@ from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError
-from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin, grant
+from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin, grant_command
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class MissingTransactions(NamedTuple):
     why: str
 
 
-def describe(
+def describe_ids(
     admin: TransactionAdmin, ids: Collection[str], patience_s: float = PATIENCE_S
 ) -> Mapping[str, Described | NotDescribed]:
     """Return what the coordinators say of ids; ask again, for a while, those that do not answer."""
@@ -74,7 +74,7 @@ class Transactions:
         `open_s` is how long the oldest of them can have been open, by our own clock: clocks of coordinators
         are not compared with ours.
         """
-        answers = describe(self._admin, [each.transactional_id for each in transactions])
+        answers = describe_ids(self._admin, [each.transactional_id for each in transactions])
         bad = []
         for each in transactions:
             reason = _unlike(each, answers[each.transactional_id]) or _too_old(each, open_s)
@@ -103,13 +103,13 @@ class Transactions:
         """Abort transactions of a batch that is decided to be; what is gone already is well."""
         self._abort([_ending(each, commit=False) for each in transactions])
 
-    def sweep(self, stem: str, which: Callable[[names.Parts], bool]) -> int:
+    def fence_leftovers(self, stem: str, which: Callable[[names.Parts], bool]) -> int:
         """Fence those that are open, are of the ledger of this stem and are chosen; return how many.
 
         Fenced, not only aborted: a task that still lives keeps its epoch through an abort by EndTxn, and its
         next send would open the transaction again (KIP-890).
         """
-        parsed = {name: names.parse(name) for name in self._open()}
+        parsed = {name: names.parse_id(name) for name in self._open()}
         found = [name for name, parts in parsed.items() if parts and parts.stem == stem and which(parts)]
         fencings = self._still_open(found)
         if fencings:
@@ -120,7 +120,7 @@ class Transactions:
     def _still_open(self, ids: Collection[str]) -> list[Fencing]:
         return [
             Fencing(name, said.timeout_ms)
-            for name, said in describe(self._admin, ids).items()
+            for name, said in describe_ids(self._admin, ids).items()
             if isinstance(said, Described) and said.state is TransactionState.ONGOING
         ]
 
@@ -160,7 +160,7 @@ class Transactions:
 
     def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> MissingTransactions:
         """Return which of these were not committed: their coordinators tell, or the answers stand."""
-        said = describe(self._admin, [each.transactional_id for each in gone])
+        said = describe_ids(self._admin, [each.transactional_id for each in gone])
         lost, reasons = [], set()
         for each in gone:
             found = said[each.transactional_id]
@@ -220,7 +220,7 @@ def _refuse_unanswered(answers: Mapping[str, Ended]) -> None:
             continue
         remedy = ""
         if ended.code == _FORBIDDEN:
-            remedy = f": {grant('User:…', 'WRITE', f'--transactional-id {name}')}"
+            remedy = f": {grant_command('User:…', 'WRITE', f'--transactional-id {name}')}"
         raise SinkError(
             f"{name} could not be committed: {ended.word}{remedy}. Its batch stays prepared; start the query "
             "again before the transaction's timeout, and it is finished first"

@@ -21,8 +21,8 @@ from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.options import Properties
-from spark_pipeline.sink.transactions import describe
-from transaction_admin.api import TransactionAdmin, grant
+from spark_pipeline.sink.transactions import describe_ids
+from transaction_admin.api import TransactionAdmin, grant_command
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,9 @@ class Task(NamedTuple):
     attempt_id: int
 
 
-def write(plan: TaskPlan, task: Task, chunks: Iterable[Iterable[Record]]) -> SinkTransaction | None:
+def write_transaction(
+    plan: TaskPlan, task: Task, chunks: Iterable[Iterable[Record]]
+) -> SinkTransaction | None:
     """Write all records in one transaction and leave it open; None without any. Raises `SinkError`."""
     open_transaction: _Open | None = None
     try:
@@ -158,7 +160,7 @@ class _Open:
                 f"partition {self._task.partition}: {left} records were not taken by their brokers within "
                 f"{self._plan.timeout_ms} ms, the transaction's timeout"
             )
-        said = describe(self._admin, [self._id])[self._id]
+        said = describe_ids(self._admin, [self._id])[self._id]
         if (
             not isinstance(said, Described)
             or said.state is not TransactionState.ONGOING
@@ -248,7 +250,7 @@ def admin_for(connection: Mapping[str, str]) -> TransactionAdmin:
 
 def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
     return {
-        **plan.properties.producer,
+        **plan.properties.producer_properties,
         "transactional.id": transactional_id,
         "transaction.timeout.ms": plan.timeout_ms,
         # librdkafka finds the coordinator by a connection that it has: without one it waits for half a second
@@ -264,7 +266,7 @@ def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
     for number in range(names.SLOTS):
         slot = (task.attempt_id + number) % names.SLOTS
         parts = names.Parts(plan.stem, task.partition, plan.generation, plan.batch_id % 2, slot)
-        said = describe(admin, [str(parts)])[str(parts)]
+        said = describe_ids(admin, [str(parts)])[str(parts)]
         if isinstance(said, NotDescribed):
             if said.obstacle is Obstacle.UNKNOWN:
                 return str(parts)
@@ -285,7 +287,7 @@ def _explained(error: KafkaException, transactional_id: str) -> str:
     said: KafkaError = error.args[0]
     text = str(said.str())
     if said.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        remedy = grant("User:…", "WRITE", f"--transactional-id '{transactional_id}'")
+        remedy = grant_command("User:…", "WRITE", f"--transactional-id '{transactional_id}'")
         return f"{text}: {remedy} (for its prefix: --resource-pattern-type prefixed)"
     if said.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return f"{text}: lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"

@@ -13,7 +13,7 @@ from dashboard.actions import execute
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, Token
 from dashboard.system import access
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from fenceline.plans.plan import LIVES_MS, Act
 from tests.api.asking import walked
 from tests.web import happened, held, planned, seed
@@ -53,7 +53,7 @@ class Caller:
             user.groups.set([Group.objects.get(name=role)])
             self.client.force_login(user)
         else:
-            Token.objects.create(name=f"ci-{role}", role=role, digest=digest(role))
+            Token.objects.create(name=f"ci-{role}", role=role, digest=token_digest(role))
             self.headers["Authorization"] = f"Bearer {role}"
 
     def get(self, path: str, status: int = 200) -> Any:

@@ -11,7 +11,7 @@ from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Channel, Cluster, Delivery, Silence, Token
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from fenceline.alerts.limits import Alerting
 from tests.api.asking import Ask, walked
 from tests.receivers import Receiver
@@ -47,7 +47,7 @@ def call(prod: Cluster, client: Client) -> Call:
     """Ask with the token of a role; returns the decoded body, None where there is none."""
 
     def call(method: str, path: str, body: Any = None, *, role: str = "admin", status: int = 200) -> Any:
-        Token.objects.get_or_create(name=f"ci-{role}", role=role, digest=digest(role))
+        Token.objects.get_or_create(name=f"ci-{role}", role=role, digest=token_digest(role))
         sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
         headers = {"Authorization": f"Bearer {role}"}
         answer = getattr(client, method)(f"/api/v1/{path}", headers=headers, **sent)

@@ -44,7 +44,7 @@ def transactions() -> None:
     assert lease is not None
     facts = [record("a"), record("b", TransactionState.EMPTY)._replace(started_ms=None), record("dir/c d")]
     look = look_at(4, *facts, seen_through_ms=NOW_MS)
-    store.save_look(lease, look, topic_id="t", rate=3.0, now_ms=NOW_MS)
+    store.save_batch(lease, look, topic_id="t", rate=3.0, now_ms=NOW_MS)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import AuditEntry, Token
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from tests.api.asking import walked
 from tests.web import seed
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def caller(role: str) -> Client:
-    Token.objects.create(name=f"ci-{role}", role=role, digest=digest(role))
+    Token.objects.create(name=f"ci-{role}", role=role, digest=token_digest(role))
     AuditEntry.objects.all().delete()
     return Client(headers={"Authorization": f"Bearer {role}"})
 

@@ -162,16 +162,16 @@ def test_any_id_is_found_by_its_text_and_comes_back_byte_for_byte(
     ask: Ask, prod: Cluster, raw: bytes
 ) -> None:
     happened.takeover(prod, raw)
-    written = quote(text.escape(raw), safe="")
+    written = quote(text.escape_bytes(raw), safe="")
     for path in (f"transitions?transactional_id={written}", "transitions?since_rev=0", "transactions?"):
         items = ask(path)["items"]
-        assert {text.unescape(item["transactional_id"]) for item in items} == {raw}
+        assert {text.unescape_text(item["transactional_id"]) for item in items} == {raw}
     of = quote(items[0]["application"], safe="")
     assert ask(f"transitions?application={of}")["items"]
     assert len(ask(f"transactions?app={of}")["items"]) == 1
     if raw:
         found = ask(f"transactions/prod/{written}")
-        assert text.unescape(found["transactional_id"]) == raw
+        assert text.unescape_text(found["transactional_id"]) == raw
         assert "takeover" in {each["kind"] for each in found["recent"]}
 
 

@@ -99,9 +99,9 @@ def test_a_wrong_method_is_a_problem_that_names_the_right_ones(path: str, method
 def test_an_id_with_raw_control_characters_has_an_address(ask: Ask, prod: Cluster, raw: bytes) -> None:
     """Its address may have it as it is, percent-encoded, or escaped as lists name it."""
     happened.takeover(prod, raw)
-    for written in raw.decode(), text.escape(raw):
+    for written in raw.decode(), text.escape_bytes(raw):
         found = ask(f"transactions/prod/{quote(written, safe='')}")
-        assert text.unescape(found["transactional_id"]) == raw
+        assert text.unescape_text(found["transactional_id"]) == raw
 
 
 @pytest.mark.parametrize("path", ["transactions/prod/", "groups/prod/", "queries/"])

@@ -29,7 +29,7 @@ def place(tmp_path: Path, settings: Any) -> Path:
         history_url=tmp_path.as_uri(),
     )
     seed.seen(seed.cluster())
-    parquet.forget()
+    parquet.clear_cache()
     return tmp_path
 
 
@@ -99,7 +99,7 @@ def test_no_reports_is_a_404_with_the_remedy_and_damage_a_503(
 ) -> None:
     assert "Run the history job" in get(reader, "days", 404)["detail"]
     manifest = reported.report(place)
-    parquet.forget()
+    parquet.clear_cache()
     for path in place.glob(f"cluster=prod/parts/part={manifest.parts[0].name}/table=*/day=*/*.parquet"):
         path.write_bytes(b"no parquet")
     assert "cannot be read" in get(reader, "days?first_day=2026-11-03", 503)["detail"]

@@ -160,8 +160,8 @@ def test_groups_are_filtered_and_walked_through(
 @pytest.mark.parametrize("raw", [*seed.NASTY, b"c" * 1_000, b"\x7f\x80"])
 def test_any_group_is_found_by_its_text(ask: Ask, prod: Cluster, raw: bytes) -> None:
     held.group(prod, raw)
-    told = ask(f"groups/prod/{quote(text.escape(raw), safe='')}")
-    assert text.unescape(told["group"]) == raw
+    told = ask(f"groups/prod/{quote(text.escape_bytes(raw), safe='')}")
+    assert text.unescape_text(told["group"]) == raw
 
 
 def test_a_recovery_is_told_with_what_was_lost(ask: Ask, prod: Cluster) -> None:
@@ -332,7 +332,7 @@ def test_a_source_that_stands_still_is_a_gap_of_every_noun(ask: Ask, prod: Clust
             "cluster": "prod",
             "source": source,
             "scope": "cluster",
-            "since": schemas.iso(at_ms),
+            "since": schemas.format_iso(at_ms),
             "until": None,
             "reason": "no worker holds its lease; is the worker running?",
             "count": 1,

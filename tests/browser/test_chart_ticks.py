@@ -84,22 +84,22 @@ def test_both_axes_of_a_strip_have_whole_ticks(page: Page) -> None:
     for kind, axis in ((TransitionKind.COMMIT, "y"), (TransitionKind.TAKEOVER, "y2")):
         for count in COUNTS:
             for height in HEIGHTS:
-                ticks = draw(page, figures.strip(buckets(kind, count)), height)
+                ticks = draw(page, figures.activity_strip(buckets(kind, count)), height)
                 assert_whole(ticks[axis], f"{count} of {kind} at {height} px")
 
 
 def test_rows_and_durations_of_batches_have_whole_ticks(page: Page) -> None:
     for count in COUNTS:
         few = batches(40, 5, input_rows=count, durations={"addBatch": count, "triggerExecution": count})
-        assert_whole(draw(page, query_figures.rows(few, {}))["y"], f"{count} rows")
+        assert_whole(draw(page, query_figures.row_figure(few, {}))["y"], f"{count} rows")
         if count:
-            assert_whole(draw(page, query_figures.durations(few))["y"], f"{count} ms", unit=" ms")
+            assert_whole(draw(page, query_figures.duration_figure(few))["y"], f"{count} ms", unit=" ms")
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 7, 13, 100])
 def test_each_batch_tick_is_a_batch_and_comes_once(page: Page, number: int) -> None:
     first = 41
-    ticks = draw(page, query_figures.durations(batches(first, number, durations={"addBatch": 5})))["x"]
+    ticks = draw(page, query_figures.duration_figure(batches(first, number, durations={"addBatch": 5})))["x"]
     found = [number_of(tick) for tick in ticks]
     assert found
     assert len(set(found)) == len(found) <= 7
@@ -108,15 +108,15 @@ def test_each_batch_tick_is_a_batch_and_comes_once(page: Page, number: int) -> N
 
 def test_a_rate_below_one_is_a_plain_fraction(page: Page) -> None:
     slow = batches(0, 3, input_rows=1, processed_rate=0.9)
-    ticks = draw(page, query_figures.rows(slow, {}))["y2"]
+    ticks = draw(page, query_figures.row_figure(slow, {}))["y2"]
     numbers = [number_of(tick, "/s") for tick in ticks]
     assert any(0 < each < 1 for each in numbers), ticks
     fast = batches(0, 3, input_rows=1, processed_rate=12_000.0)
-    assert any(tick.endswith("k/s") for tick in draw(page, query_figures.rows(fast, {}))["y2"])
+    assert any(tick.endswith("k/s") for tick in draw(page, query_figures.row_figure(fast, {}))["y2"])
 
 
 def test_instants_of_a_short_timeline_differ(page: Page) -> None:
     bars = [Bar(START_MS, START_MS + 300, TransitionKind.COMMIT, "commit")]
-    ticks = draw(page, figures.timeline(bars, [], now_ms=START_MS + 300))["x"]
+    ticks = draw(page, figures.timeline_figure(bars, [], now_ms=START_MS + 300))["x"]
     assert len(ticks) > 1
     assert len(set(ticks)) == len(ticks)

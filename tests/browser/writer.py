@@ -192,13 +192,13 @@ def act(state: str, **fields: object) -> None:
         at_ms = seed.now_ms()
         subject = row.subjects.split("\n")[0]
         told |= {"results": [planned.result(subject, "done", at_ms)], "ended_ms": at_ms}
-    action_store.change(row, state=state, **told)
+    action_store.update_action(row, state=state, **told)
 
 
 def follow() -> None:
     """Let what came of the newest action be seen."""
     row = Action.objects.select_related("cluster").order_by("-pk")[0]
-    action_store.change(row, follow_up=planned.follow_up(seed.now_ms()))
+    action_store.update_action(row, follow_up=planned.follow_up(seed.now_ms()))
 
 
 def find(name: str) -> None:
@@ -238,7 +238,7 @@ def ring(kind: str) -> None:
 
 def _ring(kind: str, rev: int, ids: Sequence[str] = ()) -> None:
     """Ring for prod once what was changed is committed."""
-    transaction.on_commit(lambda: notify.ring("prod", kind, rev, ids))
+    transaction.on_commit(lambda: notify.notify_change("prod", kind, rev, ids))
 
 
 def main() -> None:

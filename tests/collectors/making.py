@@ -55,7 +55,7 @@ def collector(*roots: str, known: tuple[str, ...] = ()) -> CheckpointsCollector:
 
 
 def look(of: CheckpointsCollector) -> Looked:
-    return of.look(NOW_MS, every_s=0.1)
+    return of.poll(NOW_MS, every_s=0.1)
 
 
 def seen(looked: Looked) -> dict[str, Checkpoint]:

@@ -11,7 +11,7 @@ from collectors.checkpoints.store import LARGEST
 from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
 from fenceline.spark.records import Broken, Damage, Ledger
-from fenceline.spark.restart_prediction import RestartVerdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from tests.collectors.faulty import FaultyFileSystem, raising
 from tests.collectors.making import (
     ID,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("empty_stores")
 
 def _is_unharmed(looked: Looked, path: str = f"{ROOT}/unharmed") -> None:
     checkpoint = seen(looked)[path]
-    assert restart(checkpoint, alive=None).verdict is RestartVerdict.CLEAN
+    assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.CLEAN
     assert checkpoint.broken == ()
 
 
@@ -108,10 +108,10 @@ def test_a_root_is_told_in_both_spellings() -> None:
     mapped = CheckpointRoot(
         "hdfs://nameservice1/checkpoints", "prod", {"hdfs://nameservice1": "faulty://box"}
     )
-    alone = CheckpointsCollector([mapped]).look(NOW_MS, every_s=1)
+    alone = CheckpointsCollector([mapped]).poll(NOW_MS, every_s=1)
     assert "hdfs://nameservice1/checkpoints (opened as faulty://box/checkpoints)" in alone.blind
     make(f"{ROOT}/orders")
-    found = CheckpointsCollector([mapped]).look(NOW_MS, every_s=1)
+    found = CheckpointsCollector([mapped]).poll(NOW_MS, every_s=1)
     assert set(seen(found)) == {"hdfs://nameservice1/checkpoints/orders"}
 
 
@@ -122,7 +122,7 @@ def test_a_root_that_comes_back_is_read_again() -> None:
     looked = look(watch)
     assert (looked.blind, len(looked.looks)) == ("", 1)
     FaultyFileSystem.on_list["/box/checkpoints"] = raising(OSError("away"))
-    watch.saved()
+    watch.mark_saved()
     assert look(watch).blind
     FaultyFileSystem.on_list.clear()
     looked = look(watch)
@@ -157,12 +157,12 @@ def test_a_file_that_may_not_be_read_is_broken_until_it_may() -> None:
     assert isinstance(checkpoint.last_offsets, Broken)
     assert checkpoint.last_offsets.path == "offsets/2"
     assert checkpoint.last_offsets.damage is Damage.DENIED
-    assert restart(checkpoint, alive=None).verdict is RestartVerdict.UNREADABLE
+    assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.UNREADABLE
     _is_unharmed(looked)
     FaultyFileSystem.on_read.clear()
     # A changed verdict takes a second look.
     look(watch)
-    assert restart(seen(look(watch))[f"{ROOT}/orders"], alive=None).verdict is RestartVerdict.CLEAN
+    assert predict_restart(seen(look(watch))[f"{ROOT}/orders"], alive=None).verdict is RestartVerdict.CLEAN
 
 
 def test_a_file_that_is_deleted_while_it_is_read_was_not_there() -> None:
@@ -183,7 +183,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_looked_at_is_gone_at_the_next_
     make(f"{ROOT}/unharmed")
     watch = collector()
     look(watch)
-    watch.saved()
+    watch.mark_saved()
     remove(ROOT, "orders")
     looked = look(watch)
     assert (set(seen(looked)), looked.gaps) == ({f"{ROOT}/unharmed"}, {})
@@ -198,11 +198,11 @@ def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_says_so() -> None:
     found = next(each for each in looked.looks if each.checkpoint.path == folder)
     assert len(found.checkpoint.offsets) == 10_000
     assert [each.batch_id for each in found.planned] == list(range(10_000 - MOST_READ, 10_000))
-    assert restart(found.checkpoint, alive=None).first_batch == 10_000
+    assert predict_restart(found.checkpoint, alive=None).first_batch == 10_000
     _, reason = looked.gaps[f"checkpoint:{folder}"]
     assert "holds 9,800 older batches that were not read" in reason
     _is_unharmed(looked)
-    watch.saved()
+    watch.mark_saved()
     assert look(watch).gaps == {}
 
 
@@ -234,7 +234,7 @@ def test_a_newer_format_is_told_and_harms_no_other() -> None:
     plan(folder, 3, version=9)
     make(f"{ROOT}/unharmed")
     looked = look(collector())
-    said = restart(seen(looked)[folder], alive=None)
+    said = predict_restart(seen(looked)[folder], alive=None)
     assert said.verdict is RestartVerdict.NEWER_FORMAT
     assert "offsets/3" in said.sentence
     assert said.remedy

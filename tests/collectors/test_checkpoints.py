@@ -14,7 +14,7 @@ import pytest
 
 from collectors.checkpoints import collector as checkpoint_collector
 from collectors.checkpoints.store import CheckpointStore
-from fenceline.spark.restart_prediction import RestartVerdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from tests.collectors.faulty import FaultyFileSystem
 from tests.collectors.making import (
     ID,
@@ -103,14 +103,14 @@ def test_a_new_checkpoint_is_found_and_a_removed_one_is_gone_until_that_is_saved
     make(f"{root}/payments")
     watch = collector(root)
     look(watch)
-    watch.saved()
+    watch.mark_saved()
     remove(root, "orders")
     make(f"{root}/refunds")
     for _ in range(2):
         looked = look(watch)
         assert set(seen(looked)) == {f"{root}/payments", f"{root}/refunds"}
         assert looked.gone == [f"{root}/orders"]
-    watch.saved()
+    watch.mark_saved()
     assert look(watch).gone == []
 
 
@@ -154,7 +154,7 @@ def test_each_look_reads_what_is_new_and_no_more() -> None:
     folder = make(f"{ROOT}/orders")
     watch = collector()
     look(watch)
-    watch.saved()
+    watch.mark_saved()
     FaultyFileSystem.reads.clear()
     assert look(watch).looks[0].planned == ()
     assert FaultyFileSystem.reads == []
@@ -174,7 +174,7 @@ def test_news_are_told_until_they_are_saved() -> None:
     assert [len(look(watch).looks[0].planned) for _ in range(2)] == [3, 3]
     plan(folder, 3)
     assert len(look(watch).looks[0].planned) == 4
-    watch.saved()
+    watch.mark_saved()
     assert look(watch).looks[0].planned == ()
 
 
@@ -182,7 +182,7 @@ def test_a_file_that_was_changed_is_read_again() -> None:
     folder = make(f"{ROOT}/orders")
     watch = collector()
     look(watch)
-    watch.saved()
+    watch.mark_saved()
     write(folder, "offsets/2", "v1\n{}\n77")
     (entry,) = look(watch).looks[0].planned
     assert entry.sources[0].raw == "77"
@@ -213,18 +213,18 @@ def test_a_batch_that_ends_between_two_listings_is_not_lost_and_not_rolled_back(
     look(watch)
     FaultyFileSystem.on_list["/box/checkpoints/orders/commits"] = go_on
     checkpoint = look(watch).looks[0].checkpoint
-    assert (checkpoint.planned, checkpoint.finished) == (8, 7)
+    assert (checkpoint.newest_planned, checkpoint.newest_finished) == (8, 7)
     remove(folder, "offsets/8")
     remove(folder, "offsets/7")
     assert look(watch).looks[0].checkpoint == checkpoint
     checkpoint = look(watch).looks[0].checkpoint
-    assert (checkpoint.planned, checkpoint.finished) == (6, 7)
-    assert restart(checkpoint, alive=None).verdict is RestartVerdict.ROLLED_BACK
+    assert (checkpoint.newest_planned, checkpoint.newest_finished) == (6, 7)
+    assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.ROLLED_BACK
 
 
 def test_a_slow_store_is_asked_for_a_twentieth_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     make(f"{ROOT}/orders")
-    listed = CheckpointStore.entries
+    listed = CheckpointStore.list_folder
 
     def slowly(self: CheckpointStore, folder: str) -> Any:
         self.spent_s += 10
@@ -233,7 +233,7 @@ def test_a_slow_store_is_asked_for_a_twentieth_of_its_time(monkeypatch: pytest.M
     monkeypatch.setattr(checkpoint_collector, "_PACE", 20)
     watch = collector()
     look(watch)
-    monkeypatch.setattr(CheckpointStore, "entries", slowly)
+    monkeypatch.setattr(CheckpointStore, "list_folder", slowly)
     look(watch)
     # One slow answer is no habit, two are.
     assert watch.wait_s() < 1

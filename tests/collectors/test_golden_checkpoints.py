@@ -14,8 +14,8 @@ import pytest
 
 from collectors.checkpoints.collector import CheckpointsCollector, Looked
 from dashboard.config import CheckpointRoot
-from fenceline.spark.restart_prediction import RestartVerdict, restart
-from sandbox.java import jars
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from sandbox.java import fetch_jars
 
 INSIDE = "structured-streaming/"
 V = RestartVerdict
@@ -53,13 +53,13 @@ FOUND = {"3.5.8": 21, "4.0.2": 35, "4.1.1": 39, "4.2.0": 39}
 @pytest.fixture(scope="module", params=FOUND)
 def looked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Looked:
     """A first look at all checkpoints of one tests jar."""
-    jar = next(path for path in jars("spark-tests", lambda line: None) if request.param in path.name)
+    jar = next(path for path in fetch_jars("spark-tests", lambda line: None) if request.param in path.name)
     root = tmp_path_factory.mktemp("golden")
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
             if name.startswith(INSIDE) and not name.endswith("/"):
                 unpack(archive, name, root / name.removeprefix(INSIDE))
-    return CheckpointsCollector([CheckpointRoot(str(root), "prod")]).look(0, every_s=1)
+    return CheckpointsCollector([CheckpointRoot(str(root), "prod")]).poll(0, every_s=1)
 
 
 def unpack(archive: zipfile.ZipFile, name: str, at: Path) -> None:
@@ -79,7 +79,7 @@ def test_every_golden_checkpoint_has_the_verdict_that_it_should(
     for look in looked.looks:
         checkpoint = look.checkpoint
         path = PurePosixPath(checkpoint.path).relative_to(root_of(looked)).as_posix()
-        verdict = restart(checkpoint, alive=None)
+        verdict = predict_restart(checkpoint, alive=None)
         found[path] = checkpoint.offsets, checkpoint.commits, verdict.verdict, verdict.first_batch
         assert checkpoint.broken == ()
         assert checkpoint.identity is None
@@ -97,8 +97,8 @@ def root_of(looked: Looked) -> PurePosixPath:
 def test_the_lost_file_is_named_with_the_other_cause(looked: Looked) -> None:
     path = "checkpoint-test-offsetId-commitId-inconsistent"
     checkpoint = next(each.checkpoint for each in looked.looks if each.checkpoint.path.endswith(path))
-    lost = restart(checkpoint, alive=None)
+    lost = predict_restart(checkpoint, alive=None)
     assert "offsets/3 is missing" in lost.sentence
     assert "asynchronous progress tracking leaves such logs too" in lost.sentence
-    reported = restart(checkpoint, alive=None, asynchronous=True)
+    reported = predict_restart(checkpoint, alive=None, asynchronous=True)
     assert (reported.verdict, reported.first_batch) == (V.ASYNC, 4)

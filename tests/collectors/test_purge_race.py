@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collectors.checkpoints.store import CannotRead, CheckpointStore, Missing
-from fenceline.spark.restart_prediction import RestartVerdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from tests.collectors.faulty import FaultyFileSystem, raising
 from tests.collectors.making import ROOT, collector, look, make, seen
 from tests.collectors.purger import purging
@@ -45,7 +45,7 @@ def test_a_file_that_vanishes_while_a_folder_is_listed_is_skipped(tmp_path: Path
     for name in "012":
         (tmp_path / name).touch()
     vanish.add("1")
-    assert set(CheckpointStore(str(tmp_path)).entries(str(tmp_path))) == {"0", "2"}
+    assert set(CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))) == {"0", "2"}
 
 
 def test_a_checkpoint_whose_oldest_batch_is_purged_meanwhile_is_clean(
@@ -57,7 +57,7 @@ def test_a_checkpoint_whose_oldest_batch_is_purged_meanwhile_is_clean(
     vanish.add("0")
     (found,) = look(watch).looks
     assert (found.checkpoint.path, found.checkpoint.commits) == (folder, (1, 2, 3, 4, 5))
-    assert restart(found.checkpoint, alive=None).verdict is RestartVerdict.CLEAN
+    assert predict_restart(found.checkpoint, alive=None).verdict is RestartVerdict.CLEAN
 
 
 def once(folder: str, error: Exception) -> None:
@@ -75,21 +75,21 @@ def test_a_store_that_misses_a_file_of_a_folder_is_asked_again(part: str) -> Non
     folder = make(f"{ROOT}/orders")
     watch = collector()
     look(watch)
-    watch.saved()
+    watch.mark_saved()
     once(f"/box/checkpoints/orders{part}", FileNotFoundError(f"orders{part}/0"))
     looked = look(watch)
     assert (looked.gaps, looked.gone) == ({}, [])
-    assert restart(seen(looked)[folder], alive=None).verdict is RestartVerdict.CLEAN
+    assert predict_restart(seen(looked)[folder], alive=None).verdict is RestartVerdict.CLEAN
 
 
 def test_only_a_folder_that_is_not_there_is_missing() -> None:
     make(f"{ROOT}/orders")
     store = CheckpointStore(ROOT)
     with pytest.raises(Missing, match="does not exist"):
-        store.entries(f"{ROOT}/nowhere")
+        store.list_folder(f"{ROOT}/nowhere")
     FaultyFileSystem.on_list["/box/checkpoints/orders/offsets"] = raising(FileNotFoundError("offsets/0"))
     with pytest.raises(CannotRead, match="its files vanish while they are listed") as failed:
-        store.entries(f"{ROOT}/orders/offsets")
+        store.list_folder(f"{ROOT}/orders/offsets")
     assert not isinstance(failed.value, Missing)
     looked = look(collector())
     assert looked.looks == []
@@ -108,5 +108,5 @@ def test_a_query_that_purges_all_the_time_is_healthy_at_every_look(tmp_path: Pat
 def polled(watch: Any) -> list[RestartVerdict]:
     """Look once and save; return the verdicts, none where the query was faster than every listing."""
     looked = look(watch)
-    watch.saved()
-    return [restart(each.checkpoint, alive=None).verdict for each in looked.looks]
+    watch.mark_saved()
+    return [predict_restart(each.checkpoint, alive=None).verdict for each in looked.looks]

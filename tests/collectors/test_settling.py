@@ -13,7 +13,7 @@ from collectors.checkpoints.store import CheckpointStore, FileEntry
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Round
 from fenceline.spark.records import DecisionOutcome, Done, Ledger
-from fenceline.spark.restart_prediction import RestartVerdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from tests.collectors.faulty import FaultyFileSystem
 from tests.collectors.making import (
     ID,
@@ -41,8 +41,8 @@ def verdict(watch: CheckpointsCollector) -> RestartVerdict:
     """Look once and save."""
     looked = look(watch)
     assert looked.gaps == {}
-    watch.saved()
-    return restart(seen(looked)[FOLDER], alive=None).verdict
+    watch.mark_saved()
+    return predict_restart(seen(looked)[FOLDER], alive=None).verdict
 
 
 def before_each_listing(part: str, *changes: Change) -> None:
@@ -94,7 +94,7 @@ def test_a_log_that_was_put_back_counts_after_two_looks() -> None:
     verdict(watch)
     for path in ("offsets/4", "offsets/5", "commits/4", "commits/5"):
         remove(FOLDER, path)
-    ends = [seen(look(watch))[FOLDER].planned for _ in range(3)]
+    ends = [seen(look(watch))[FOLDER].newest_planned for _ in range(3)]
     assert ends == [5, 3, 3]
 
 
@@ -123,13 +123,13 @@ def test_a_query_faster_than_its_listings_keeps_its_verdict_and_becomes_a_gap() 
 
     before_each_listing("commits", *[go_on] * 100)
     looks = [look(watch) for _ in range(4)]
-    assert {restart(seen(each)[FOLDER], alive=None).verdict for each in looks} == {V.CLEAN}
+    assert {predict_restart(seen(each)[FOLDER], alive=None).verdict for each in looks} == {V.CLEAN}
     assert [bool(each.gaps) for each in looks] == [False, False, True, True]
     assert "changes faster than its logs can be listed" in looks[2].gaps[f"checkpoint:{FOLDER}"][1]
     FaultyFileSystem.on_list.clear()
     look(watch)
     looked = look(watch)
-    assert (looked.gaps, restart(seen(looked)[FOLDER], alive=None).verdict) == ({}, V.SILENT_GAP)
+    assert (looked.gaps, predict_restart(seen(looked)[FOLDER], alive=None).verdict) == ({}, V.SILENT_GAP)
     before_each_listing("commits", *[go_on] * 100)
     first = look(collector())
     assert (first.looks, list(first.gaps)) == ([], [f"checkpoint:{FOLDER}"])
@@ -146,7 +146,7 @@ def test_a_verdict_that_stays_while_the_query_goes_on_is_reported() -> None:
         found.append(verdict(watch))
         finish(FOLDER, batch)
     assert found == [V.CLEAN, V.IDENTITY_LOST, V.IDENTITY_LOST, V.IDENTITY_LOST]
-    assert seen(look(watch))[FOLDER].finished == 9
+    assert seen(look(watch))[FOLDER].newest_finished == 9
 
 
 def test_state_that_came_after_the_last_search_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,22 +165,22 @@ def test_a_decision_that_the_sink_purges_is_not_open(monkeypatch: pytest.MonkeyP
     make(FOLDER)
     ledger = Ledger("ledger", ID, "orders", NOW_MS)
     write(FOLDER, f"{ledgers.FOLDER}/{ledgers.LEDGER}", ledgers.encode_ledger(ledger).decode())
-    done = ledgers.encode_done(Done(1, 0, DecisionOutcome.COMMITTED, NOW_MS, "driver")).decode()
-    write(FOLDER, f"{ledgers.FOLDER}/{ledgers.done_name(Round(1, 0))}", done)
+    done = ledgers.encode_completion(Done(1, 0, DecisionOutcome.COMMITTED, NOW_MS, "driver")).decode()
+    write(FOLDER, f"{ledgers.FOLDER}/{ledgers.completion_name(Round(1, 0))}", done)
     decide(FOLDER, 1)
-    entries = CheckpointStore.entries
+    entries = CheckpointStore.list_folder
 
     def purged(self: CheckpointStore, folder: str) -> dict[str, FileEntry]:
         """The listing read the decision before it was purged, and came to its done file after that."""
         found = dict(entries(self, folder))
-        if folder.endswith(ledgers.FOLDER) and ledgers.done_name(Round(1, 0)) in found:
-            for name in (ledgers.decision_name(Round(1, 0)), ledgers.done_name(Round(1, 0))):
+        if folder.endswith(ledgers.FOLDER) and ledgers.completion_name(Round(1, 0)) in found:
+            for name in (ledgers.decision_name(Round(1, 0)), ledgers.completion_name(Round(1, 0))):
                 remove(FOLDER, f"{ledgers.FOLDER}/{name}")
-            del found[ledgers.done_name(Round(1, 0))]
+            del found[ledgers.completion_name(Round(1, 0))]
         return found
 
-    monkeypatch.setattr(CheckpointStore, "entries", purged)
-    monkeypatch.setattr(CheckpointStore, "read", _reading(CheckpointStore.read))
+    monkeypatch.setattr(CheckpointStore, "list_folder", purged)
+    monkeypatch.setattr(CheckpointStore, "read_files", _reading(CheckpointStore.read_files))
     state = look(collector()).looks[0].ledger
     assert state is not None
     assert state.open_decisions() == ()

@@ -19,7 +19,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
-from sandbox.java import find_java, jars
+from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.data.capture_transaction_state import json_objects
@@ -88,7 +88,7 @@ def printed(broker: Broker, folder: Path) -> dict[str, deque[dict[str, Any]]]:
     tools = Broker(folder, version="4.2.0")
     tools.prepare()
     for formatter in FORMATTERS:
-        command = tools.tool(
+        command = tools.tool_command(
             "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap,
             "--topic", TOPIC, "--from-beginning", "--timeout-ms", "6000",
             "--isolation-level", "read_committed", "--formatter",
@@ -106,7 +106,7 @@ def capture(version: str, folder: Path) -> None:
     with (
         Broker(folder / "kafka", version=version, properties=properties) as broker,
         (folder / "java.log").open("ab") as log,
-        java_gateway(find_java(folder), jars("kafka-4.2.0"), log) as gateway,
+        java_gateway(find_java(folder), fetch_jars("kafka-4.2.0"), log) as gateway,
     ):
         live(broker, gateway)
         records = committed_records(broker.bootstrap, TOPIC)

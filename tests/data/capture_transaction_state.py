@@ -23,9 +23,9 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
-from fenceline.decode.transaction_state import decode
+from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TransactionRecord
-from sandbox.java import find_java, jars
+from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.data.scenarios import BOTH, SCENARIOS, STRANGE, TOPICS, Stage, strange_id
@@ -55,7 +55,7 @@ class Played:
 
     def keeps(self, record: RawRecord) -> bool:
         """Whether the next record of its id is worth keeping."""
-        found = decode(record.key, record.value)
+        found = decode_record(record.key, record.value)
         if isinstance(found, TransactionRecord):
             self._keeps = self._keeps or found.producer_epoch >= self._kept_from_epoch
         return self._keeps
@@ -79,7 +79,7 @@ def play(broker: Broker, gateway: JavaGateway) -> dict[str, Played]:
 
 def formatted(broker: Broker) -> dict[str, list[dict[str, Any]]]:
     """Return what Kafka's formatter prints, per transactional id in the order of the topic."""
-    command = broker.tool(
+    command = broker.tool_command(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap,
         "--topic", TOPIC, "--from-beginning", "--formatter", FORMATTER, "--timeout-ms", "4000",
     )  # fmt: skip
@@ -105,7 +105,7 @@ def capture(version: str, folder: Path) -> None:
     with (
         Broker(folder / "kafka", version=version, properties=PROPERTIES) as broker,
         (folder / "java.log").open("ab") as log,
-        java_gateway(find_java(folder), jars("kafka-4.2.0"), log) as gateway,
+        java_gateway(find_java(folder), fetch_jars("kafka-4.2.0"), log) as gateway,
     ):
         played = play(broker, gateway)
         records = sorted(raw_records(broker.bootstrap))

@@ -354,7 +354,7 @@ def offsets(stage: Stage) -> str:
 
 def performance(stage: Stage) -> str:
     """Kafka's own ProducerPerformance, of the broker's version, in one transaction."""
-    command = stage.broker.tool(
+    command = stage.broker.tool_command(
         "org.apache.kafka.tools.ProducerPerformance", "--topic", "payments", "--num-records", "100",
         "--record-size", "10", "--throughput", "-1", "--transactional-id", stage.transactional_id,
         "--transaction-duration-ms", "600000",

@@ -50,17 +50,17 @@ class World:
     def judged(self, *findings: Finding, blind: bool = False) -> None:
         """A second of the judge alone."""
         self.now_ms += 1_000
-        evaluate_rules.save(self.judge, findings, sees=lambda row: not blind, now_ms=self.now_ms)
+        evaluate_rules.save_findings(self.judge, findings, sees=lambda row: not blind, now_ms=self.now_ms)
 
     def told(self, seconds: int, *findings: Finding) -> None:
         """Seconds of both, in which what alerts make stays to be delivered."""
         for _ in range(seconds):
             self.judged(*findings)
-            evaluate_alerts.tick(self.alerts, now_ms=self.now_ms)
+            evaluate_alerts.evaluate_alerts(self.alerts, now_ms=self.now_ms)
 
     def look(self) -> int:
         """A tick of alerts; what it makes is delivered at once."""
-        made = evaluate_alerts.tick(self.alerts, now_ms=self.now_ms)
+        made = evaluate_alerts.evaluate_alerts(self.alerts, now_ms=self.now_ms)
         Delivery.objects.filter(state="pending").update(state="delivered")
         return made
 

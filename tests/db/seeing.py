@@ -175,7 +175,7 @@ def tally(
         start_ms=at_ms - at_ms % (span_s * 1_000),
         shard=shard,
         counts=json.dumps(counts),
-        open_times=histograms.pack(times),
+        open_times=histograms.pack_histogram(times),
         marker_times="",
     )
 
@@ -206,7 +206,7 @@ def told(
 def life(name: str, *steps: tuple[TransitionKind, int]) -> None:
     """Keep the last steps of an id, oldest first, each a kind and the offset of its record."""
     entries = [
-        transition_ring.entry(
+        transition_ring.pack_entry(
             Transition(
                 kind,
                 Confidence.CERTAIN,
@@ -226,7 +226,7 @@ def life(name: str, *steps: tuple[TransitionKind, int]) -> None:
         for kind, at in steps
     ]
     Recent.objects.create(
-        cluster=prod(), key=key_of(name.encode()), packed=transition_ring.pack(entries[::-1])
+        cluster=prod(), key=key_of(name.encode()), packed=transition_ring.pack_ring(entries[::-1])
     )
 
 
@@ -249,5 +249,7 @@ def ended(name: str, kind: TransitionKind, *, producer_id: int, started_ms: int,
         offset,
     )
     Recent.objects.create(
-        cluster=prod(), key=key_of(name.encode()), packed=transition_ring.pack([transition_ring.entry(told)])
+        cluster=prod(),
+        key=key_of(name.encode()),
+        packed=transition_ring.pack_ring([transition_ring.pack_entry(told)]),
     )

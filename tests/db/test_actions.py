@@ -16,7 +16,7 @@ from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import Hands
 from dashboard.actions.follow_up import Following
-from dashboard.actions.results import SubjectOutcome, summed
+from dashboard.actions.results import SubjectOutcome, action_state
 from dashboard.models import Action, Cluster, Recovery, Token
 from dashboard.runtime import collector_store
 from dashboard.system.access import ROLES, Actor
@@ -48,20 +48,20 @@ def fence(*subjects: SubjectPlan, **columns: Any) -> Plan:
 
 
 def kept(plan: Plan | None = None, actor: Actor = OLGA) -> Action:
-    return action_store.keep(plan or fence(), actor, now_ms=NOW_MS)
+    return action_store.save_plan(plan or fence(), actor, now_ms=NOW_MS)
 
 
 def confirm(row: Action, actor: Actor = OLGA, **said: Any) -> Action:
     """Confirm as an operator does who does everything right, but for what is `said` otherwise."""
     usual = {"digest": row.digest, "typed": "payments-7", "reason": "it is stuck", "now_ms": NOW_MS + 1}
-    return execute.confirm(row, actor=actor, **(usual | said))
+    return execute.confirm_plan(row, actor=actor, **(usual | said))
 
 
 def executing(row: Action, by: str = "olga") -> Action:
     """Have a row confirmed; the message to its worker names `t`."""
     until = Now() + execute.WAITS
     fields: dict[str, Any] = {"state": Action.State.EXECUTING, "lease_until": until, "lease_token": "t"}
-    assert action_store.change(row, Q(state="planned"), executed_by=by, **fields)
+    assert action_store.update_action(row, Q(state="planned"), executed_by=by, **fields)
     row.refresh_from_db()
     return row
 
@@ -83,33 +83,33 @@ def test_the_newest_come_first_page_by_page_and_by_filters() -> None:
     names = [kept(fence(subject(f"payments-{number}"))).pk for number in range(5)]
     other = kept(replace(fence(subject("orders-1")), act=Act.ROLL_BACK_BATCH), ADA)
     everything = action_store.ActionCriteria()
-    found, place = action_store.newest(everything, before=None, limit=4)
+    found, place = action_store.newest_actions(everything, before=None, limit=4)
     assert [row.pk for row in found] == [other.pk, *reversed(names[2:])]
-    rest, end = action_store.newest(everything, before=place, limit=4)
+    rest, end = action_store.newest_actions(everything, before=place, limit=4)
     assert ([row.pk for row in rest], end) == (list(reversed(names[:2])), None)
     for wanted in (
         action_store.ActionCriteria(act="roll_back_batch"),
         action_store.ActionCriteria(q="ORDERS"),
         action_store.ActionCriteria(actor="ada"),
     ):
-        assert [row.pk for row in action_store.newest(wanted, before=None, limit=9)[0]] == [other.pk]
+        assert [row.pk for row in action_store.newest_actions(wanted, before=None, limit=9)[0]] == [other.pk]
     assert (
         len(
-            action_store.newest(
+            action_store.newest_actions(
                 action_store.ActionCriteria(cluster="prod", state="planned"), before=None, limit=9
             )[0]
         )
         == 6
     )
     collector_store.sync_clusters([])
-    assert action_store.newest(everything, before=None, limit=9) == ([], None)
+    assert action_store.newest_actions(everything, before=None, limit=9) == ([], None)
 
 
 def test_a_change_is_made_only_where_a_row_is_as_expected() -> None:
     row, before = kept(), Cluster.objects.get().rev
-    assert not action_store.change(row, Q(state="done"), reason="never")
+    assert not action_store.update_action(row, Q(state="done"), reason="never")
     assert Cluster.objects.get().rev == before
-    assert action_store.change(row, Q(state="planned"), reason="now")
+    assert action_store.update_action(row, Q(state="planned"), reason="now")
     row.refresh_from_db()
     assert (row.reason, row.rev, Cluster.objects.get().rev) == ("now", before + 1, before + 1)
 
@@ -166,7 +166,7 @@ def test_who_executes_it_again_is_answered_alike_and_nobody_else_is() -> None:
     with pytest.raises(execute.ExecutionRefused, match="olga executes this plan right now") as refused:
         confirm(row, ADA)
     assert refused.value.status == 409
-    action_store.change(row, Q(), state="done")
+    action_store.update_action(row, Q(), state="done")
     # Also once it has expired, and whatever was typed this time: it is done.
     assert confirm(row, typed="", now_ms=NOW_MS + LIVES_MS).state == "done"
     with pytest.raises(execute.ExecutionRefused, match="olga has executed this plan already, it is done"):
@@ -178,24 +178,24 @@ def test_who_executes_it_again_is_answered_alike_and_nobody_else_is() -> None:
 
 def test_a_row_is_begun_once_and_only_by_its_token() -> None:
     row = executing(kept())
-    assert action_lease.begin(row.pk, "", now_ms=NOW_MS) is None
-    assert action_lease.begin(row.pk, "another", now_ms=NOW_MS) is None
-    assert action_lease.begin(row.pk + 1, "t", now_ms=NOW_MS) is None
-    begun = action_lease.begin(row.pk, "t", now_ms=NOW_MS)
+    assert action_lease.begin_action(row.pk, "", now_ms=NOW_MS) is None
+    assert action_lease.begin_action(row.pk, "another", now_ms=NOW_MS) is None
+    assert action_lease.begin_action(row.pk + 1, "t", now_ms=NOW_MS) is None
+    begun = action_lease.begin_action(row.pk, "t", now_ms=NOW_MS)
     assert begun is not None
     assert begun.started_ms == NOW_MS
-    assert action_lease.begin(row.pk, "t", now_ms=NOW_MS) is None
+    assert action_lease.begin_action(row.pk, "t", now_ms=NOW_MS) is None
 
 
 def test_a_row_that_waited_too_long_is_not_begun() -> None:
     row = executing(kept())
     Action.objects.update(lease_until=Now() - action_lease.LIVES)
-    assert action_lease.begin(row.pk, "t", now_ms=NOW_MS) is None
+    assert action_lease.begin_action(row.pk, "t", now_ms=NOW_MS) is None
 
 
 def test_who_is_late_writes_nothing_more() -> None:
     executing(kept())
-    row = action_lease.begin(Action.objects.get().pk, "t", now_ms=NOW_MS)
+    row = action_lease.begin_action(Action.objects.get().pk, "t", now_ms=NOW_MS)
     assert row is not None
     settler = Action.objects.get()
     assert not action_lease.take_over(settler, "s"), "its lease lives"
@@ -205,12 +205,12 @@ def test_who_is_late_writes_nothing_more() -> None:
     assert action_lease.take_over(settler, "s")
     for late in (
         lambda: action_lease.prolong(row),
-        lambda: action_lease.write(row, [{"subject": "late"}]),
-        lambda: action_lease.end(row, Action.State.DONE, [{"subject": "late"}]),
+        lambda: action_lease.write_results(row, [{"subject": "late"}]),
+        lambda: action_lease.end_action(row, Action.State.DONE, [{"subject": "late"}]),
     ):
         with pytest.raises(action_lease.ActionLeaseLost):
             late()
-    action_lease.end(settler, Action.State.UNKNOWN, [])
+    action_lease.end_action(settler, Action.State.UNKNOWN, [])
     assert Action.objects.get().results == []
     assert not action_lease.take_over(settler, "s2")
 
@@ -227,7 +227,7 @@ def test_who_is_late_writes_nothing_more() -> None:
     ],
 )
 def test_the_whole_is_what_its_subjects_are(fates: Sequence[SubjectOutcome], state: Action.State) -> None:
-    assert summed([{"outcome": each.value} for each in fates]) == state
+    assert action_state([{"outcome": each.value} for each in fates]) == state
 
 
 # What is told afterwards.
@@ -243,7 +243,7 @@ def done(plan: Plan, *, lso_told: bool = True) -> Action:
         if lso_told
     ]
     row = kept(plan)
-    action_store.change(row, Q(), state="done", results=results, follow_up=told, ended_ms=NOW_MS)
+    action_store.update_action(row, Q(), state="done", results=results, follow_up=told, ended_ms=NOW_MS)
     row.refresh_from_db()
     return row
 
@@ -252,7 +252,7 @@ def news(row: Action, now_ms: int = NOW_MS + 2_000) -> tuple[list[str], bool]:
     """Return what is told now, and whether that was all."""
     following = Following(row, now_ms)
     with Hands("prod") as hands:
-        found = following.news(hands)
+        found = following.new_entries(hands)
     return [each["words"] for each in found], following.is_over(found)
 
 

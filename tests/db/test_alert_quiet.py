@@ -124,7 +124,7 @@ def test_the_next_message_waits_until_the_one_before_is_through(world: World) ->
     Delivery.objects.update(state="pending")
     for _ in range(10):
         world.judged()
-        evaluate_alerts.tick(world.alerts, now_ms=world.now_ms)
+        evaluate_alerts.evaluate_alerts(world.alerts, now_ms=world.now_ms)
     assert messages() == [FIRST]
     assert not AlertChange.objects.get(new="resolved").processed_at
     Delivery.objects.update(state="failed")

@@ -56,7 +56,7 @@ def test_what_is_not_settled_or_sent_stays(take: Take) -> None:
     Delivery.objects.update(state="pending", created_at=LONG_AGO)
     for _ in range(5):
         world.judged()
-        evaluate_alerts.tick(world.alerts, now_ms=world.now_ms)
+        evaluate_alerts.evaluate_alerts(world.alerts, now_ms=world.now_ms)
     pruner = take(retention.NAME)
     while retention.prune(pruner, Retention(closed_d=3), now_ms=world.now_ms + 9 * DAY_S * 1_000):
         pass

@@ -234,7 +234,7 @@ def test_queries_grow_slowly_with_those_that_change(world: World) -> None:
     world.second(*findings)
     world.judged(*findings)
     with CaptureQueriesContext(connection) as caught:
-        evaluate_alerts.tick(world.alerts, now_ms=world.now_ms)
+        evaluate_alerts.evaluate_alerts(world.alerts, now_ms=world.now_ms)
     assert Alert.objects.filter(state="firing").count() == 400
     assert len(caught) <= 60
 
@@ -254,7 +254,7 @@ def test_a_second_tick_of_the_same_moment_makes_nothing(world: World) -> None:
     channel(group_wait_s=0)
     world.seconds(1, found())
     world.judged(found())
-    assert [evaluate_alerts.tick(world.alerts, now_ms=world.now_ms) for _ in range(3)] == [1, 0, 0]
+    assert [evaluate_alerts.evaluate_alerts(world.alerts, now_ms=world.now_ms) for _ in range(3)] == [1, 0, 0]
     assert AlertChange.objects.count() == 1
 
 

@@ -99,14 +99,14 @@ def action(act: str = "fence") -> Action:
 def store_result(written: Sequence[WrittenRecord] = FENCE, act: str = "fence") -> Action:
     row = action(act)
     with cluster_transaction("prod", row.cluster_id) as write:
-        attributions.save(row, written, rev=write.next_rev(), now_ms=NOW_MS + 1_000)
+        attributions.save_attributions(row, written, rev=write.next_rev(), now_ms=NOW_MS + 1_000)
     return row
 
 
 def read(lease: Lease, records: Sequence[TransactionRecord], start: int) -> None:
     previous = start if start else None
     look = look_at(3, *records, previous=previous, end=start + len(records), seen_through_ms=NOW_MS)
-    store.save_look(lease, look, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
+    store.save_batch(lease, look, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
 
 
 def lived(
@@ -141,7 +141,7 @@ def kept() -> dict[str, Any]:
     return {
         "rows": [(*values, action is not None) for *values, action in rows.values_list(*columns, "action")],
         "partitions": list(rows.values_list("partitions", flat=True)),
-        "recent": transition_ring.unpack(bytes(Recent.objects.get().packed), 3),
+        "recent": transition_ring.unpack_ring(bytes(Recent.objects.get().packed), 3),
         "counts": {kind: n for kind, n in counts.items() if n},
     }
 
@@ -157,7 +157,7 @@ def test_a_fence_is_ours_whenever_its_result_is_stored(
     assert fence.log_offset == 2
     assert (fence.completed_ms, fence.gap_ms) == (NOW_MS + 10, gap_ms)
     assert json.loads(fence.partitions) == [["orders", [0]]]
-    assert history_queries.evidence(fence).startswith(f"Fenced by olga, action {row.pk}")
+    assert history_queries.verdict_evidence(fence).startswith(f"Fenced by olga, action {row.pk}")
     found = kept()
     assert found["counts"] == {"begin": 1, "admin_fence": 1}
     assert [each.kind for each in found["recent"]] == [
@@ -166,7 +166,7 @@ def test_a_fence_is_ours_whenever_its_result_is_stored(
         TransitionKind.BASELINE,
     ]
     assert attributions.of_transitions("prod", bytes(fence.key), found["recent"]) == [row, None, None]
-    lately = ClusterBaselines(prod().pk).lately(now_ms=NOW_MS + 60_000, limits=Limits(), clocks={})
+    lately = ClusterBaselines(prod().pk).recent_activity(now_ms=NOW_MS + 60_000, limits=Limits(), clocks={})
     assert list(lately.takeovers) == []
 
 
@@ -315,7 +315,7 @@ def test_an_abort_by_our_end_transaction_is_not_the_clients(take: Take, at: int,
     (abort,) = TransitionRecord.objects.all()
     # The producer's own EndTxn just before would leave the same record.
     assert (abort.kind, abort.confidence, abort.action) == ("admin_abort", "probable", row)
-    assert history_queries.evidence(abort).startswith(f"Aborted by olga, action {row.pk}: ")
+    assert history_queries.verdict_evidence(abort).startswith(f"Aborted by olga, action {row.pk}: ")
     assert kept()["counts"] == {"begin": 1, "admin_abort": 1}
 
 

@@ -32,14 +32,14 @@ class Undone(Exception):
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (channels, silences):
-        monkeypatch.setattr(module, "ring", lambda: None)
+        monkeypatch.setattr(module, "notify_pages", lambda: None)
 
 
 def silence() -> Silence:
     draft = silences.SilenceDraft(
         lambda: [("alertname", "=", "x")], "why", lambda: NOW_MS, lambda: NOW_MS + 60_000
     )
-    return silences.make(draft, by="ada", now_ms=NOW_MS)
+    return silences.create_silence(draft, by="ada", now_ms=NOW_MS)
 
 
 def set_password(user: User) -> None:
@@ -57,10 +57,10 @@ def changes() -> dict[str, Callable[[], object]]:
         "change": lambda: channels.change(
             row, channels.ChannelDraft("night", "webhook", min_severity="critical")
         ),
-        "rotate": lambda: channels.rotate(row),
+        "rotate": lambda: channels.rotate_secret(row),
         "disable": lambda: channels.disable(row, by="ada"),
         "silence": silence,
-        "end": lambda: silences.end(made, by="ada", now_ms=NOW_MS + 1),
+        "end": lambda: silences.end_silence(made, by="ada", now_ms=NOW_MS + 1),
         "password": lambda: set_password(user),
         "new user": lambda: User.objects.create_user("linus"),
         "new token": lambda: Token.objects.create(name="ci", role="viewer", digest="d"),
@@ -119,10 +119,10 @@ def test_what_cannot_be_recorded_is_not_done(name: str) -> None:
 
 def test_a_refused_change_leaves_no_row() -> None:
     row = channels.add(DRAFT, by="ada")
-    channels.rotate(row)
+    channels.rotate_secret(row)
     rows = AuditEntry.objects.count()
     with pytest.raises(validation.Unfit):
-        channels.rotate(row)
+        channels.rotate_secret(row)
     with pytest.raises(validation.Unfit):
         channels.add(DRAFT, by="ada")
     assert AuditEntry.objects.count() == rows

@@ -61,7 +61,7 @@ def look(lease: Lease, until: Callable[[], Any], what: str) -> Any:
     """Let the task look, in short slices, until something is so."""
 
     def looked() -> Any:
-        task.look(lease, time.monotonic() + 0.05)
+        task.poll_until(lease, time.monotonic() + 0.05)
         return until()
 
     return wait_for(looked, what)
@@ -98,7 +98,7 @@ def test_a_save_that_fails_loses_nothing(
         raise LeaseLost("another one holds it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_store, "save", lost)
+        patch.setattr(checkpoint_store, "save_checkpoints", lost)
         with pytest.raises(LeaseLost):
             look(lease, lambda: False, "nothing")
     look(lease, lambda: Batch.objects.count() == 3, "every batch is saved after all")
@@ -141,13 +141,13 @@ def test_only_clusters_with_a_root_are_looked_at(
     configure(settings, *[tmp_path] * roots, limits=Limits(checkpoints_every_s=every_s))
     messages: list[str] = []
     monkeypatch.setattr(
-        task.checkpoints, "apply_async", lambda arguments, **options: messages.append(arguments[0])
+        task.poll_checkpoints, "apply_async", lambda arguments, **options: messages.append(arguments[0])
     )
-    monkeypatch.setattr(loop, "run", lambda *arguments, **options: messages.append("ran"))
+    monkeypatch.setattr(loop, "run_slice", lambda *arguments, **options: messages.append("ran"))
     task.start()
     assert messages == sent
-    task.checkpoints("other")
+    task.poll_checkpoints("other")
     assert "ran" not in messages
     if sent:
-        task.checkpoints("prod")
+        task.poll_checkpoints("prod")
         assert messages[-1] == "ran"

@@ -18,7 +18,7 @@ from dashboard.streaming import checkpoint_store
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Generation, Round
-from fenceline.spark.batch_chain import RECOVER_AND_COMMIT, BatchStep, broken
+from fenceline.spark.batch_chain import RECOVER_AND_COMMIT, BatchStep, first_broken_link
 from fenceline.spark.records import Ledger
 from tests.db import seeing
 from tests.db.conftest import NOW_MS
@@ -70,12 +70,14 @@ def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
 
     def tick(now_ms: int = LATER_MS) -> list[str]:
         for look in range(4):
-            found = collector.look(now_ms, every_s=0)
+            found = collector.poll(now_ms, every_s=0)
             assert not found.blind
-            checkpoint_store.save(checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms + look)
-            collector.saved()
+            checkpoint_store.save_checkpoints(
+                checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms + look
+            )
+            collector.mark_saved()
             seeing.looked_again()
-            evaluate_rules.tick(judging, reader, now_ms=now_ms)
+            evaluate_rules.evaluate_cluster(judging, reader, now_ms=now_ms)
         return sorted(FindingRecord.objects.filter(closed_at=None).values_list("rule", flat=True))
 
     return tick
@@ -97,12 +99,14 @@ def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Call
     assert safe_to_restart(Query.objects.get(), LATER_MS).safe is None, "no listener: it may be committing"
     row.state = "CompleteCommit"
     row.save()
-    (folder / ledgers.FOLDER / ledgers.done_name(Round(3, 0))).write_bytes(ledgers.encode_done(done(3)))
+    (folder / ledgers.FOLDER / ledgers.completion_name(Round(3, 0))).write_bytes(
+        ledgers.encode_completion(done(3))
+    )
     (folder / "commits" / "3").write_text('v1\n{"nextBatchWatermarkMs":0}')
     assert tick() == []
     assert links(BatchStep.CHECKPOINTED) == ("done", "")
     kept = Query.objects.get()
-    assert broken(chain_of(kept, newest_batch(kept), now_ms=LATER_MS)) is None
+    assert first_broken_link(chain_of(kept, newest_batch(kept), now_ms=LATER_MS)) is None
     assert safe_to_restart(kept, LATER_MS).safe is True
 
 

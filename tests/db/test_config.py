@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.config import CheckpointRoot, Config, ConfigError, load
+from dashboard.config import CheckpointRoot, Config, ConfigError, load_config
 from fenceline.alerts.limits import Alerting
 from fenceline.limits import Limits
 
@@ -33,7 +33,7 @@ A = '[clusters.a]\n"bootstrap.servers" = "h:1"\n'
 def read(tmp_path: Path, text: str | bytes, **env: str) -> Config:
     path = tmp_path / "fenceline.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return load(path, env)
+    return load_config(path, env)
 
 
 def test_a_good_file_is_read_whole(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_good_file_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_secrets_are_never_shown(tmp_path: Path) -> None:
-    shown = read(tmp_path, GOOD, PROD_PASSWORD="hunter2").clusters["prod-eu"].shown()
+    shown = read(tmp_path, GOOD, PROD_PASSWORD="hunter2").clusters["prod-eu"].redacted_properties()
     assert shown["sasl.password"] == "(hidden)"
     assert "hunter2" not in str(shown)
 
@@ -60,7 +60,7 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_without_a_file_nothing_is_watched() -> None:
-    assert load(None, {}) == Config()
+    assert load_config(None, {}) == Config()
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_the_only_cluster_need_not_be_named(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
-        load(tmp_path / "nowhere.toml", {})
+        load_config(tmp_path / "nowhere.toml", {})

@@ -36,7 +36,7 @@ def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end
 
 
 def read(tail: Lease, seen: TailBatch) -> None:
-    store.save_look(tail, seen, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
+    store.save_batch(tail, seen, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
 
 
 def found(*corrected: Correction, alone: bool = False, **others: object) -> Reconciliation:
@@ -44,11 +44,11 @@ def found(*corrected: Correction, alone: bool = False, **others: object) -> Reco
 
 
 def save(lease: Lease, reconciliation: Reconciliation) -> int:
-    return reconcile_store.save(lease, reconciliation, now_ms=NOW_MS)
+    return reconcile_store.save_reconciliation(lease, reconciliation, now_ms=NOW_MS)
 
 
 def ours(lease: Lease, name: str) -> KnownTransaction:
-    return ReconciledRows(lease).rows([name])[name]
+    return ReconciledRows(lease).known_rows([name])[name]
 
 
 def states() -> dict[str, int]:
@@ -156,7 +156,7 @@ def test_trouble_ends_with_the_next_poll(mine: Lease) -> None:
 
 def test_alone_every_listed_id_becomes_a_row(tail: Lease, mine: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    assert ReconciledRows(mine).alone()
+    assert ReconciledRows(mine).without_tail()
     names = [f"a-{number}" for number in range(4_500)]
     poll = found(*(Correction(record(name), None) for name in names), alone=True)
     assert save(mine, poll) == 4_500
@@ -179,7 +179,7 @@ def test_records_win_once_the_topic_may_be_read(tail: Lease, mine: Lease) -> Non
         alone=True,
     )
     read(tail, look(record("a", TransactionState.EMPTY)))
-    assert not ReconciledRows(mine).alone()
+    assert not ReconciledRows(mine).without_tail()
     assert save(mine, late) == 0
     rows = Transaction.objects.order_by("transactional_id").values_list("transactional_id", "log_offset")
     assert list(rows) == [("a", 9), ("b", -1)]
@@ -207,31 +207,31 @@ def test_states_stay_right_when_a_correction_comes_between_a_tail_s_read_and_its
 
 def test_lists_are_our_only_source_only_without_read_and_without_positions(tail: Lease, mine: Lease) -> None:
     rows = ReconciledRows(mine)
-    assert not rows.alone()
+    assert not rows.without_tail()
     collector_store.save_trouble(tail, "cannot reach the cluster", now_ms=NOW_MS)
-    assert not rows.alone()
+    assert not rows.without_tail()
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    assert rows.alone()
+    assert rows.without_tail()
     read(tail, look(record("a")))
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    assert not rows.alone()
+    assert not rows.without_tail()
 
 
 def test_rows_are_read_as_they_are_compared(tail: Lease, mine: Lease, take: Take) -> None:
     both = ReconciledRows(mine, ("transaction_state", "transaction_state-1"))
-    assert both.seen_through_ms() is None
+    assert both.read_through_ms() is None
     second = take("transaction_state-1")
     leases.renew(second, seen_through_ms=NOW_MS - 9)
-    assert both.seen_through_ms() is None
+    assert both.read_through_ms() is None
     read(
         tail,
         look(record("a"), record("b", TransactionState.EMPTY)._replace(partitions=None, started_ms=None)),
     )
-    assert both.seen_through_ms() == NOW_MS - 9
+    assert both.read_through_ms() == NOW_MS - 9
     opened = KnownTransaction(TransactionState.ONGOING, 7, 8, 0, NOW_MS - 500, 2)
     assert both.open_rows() == {"a": opened}
     assert dict(both.all_rows()) == {
         "a": opened,
         "b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0),
     }
-    assert both.rows(["b", "c"]) == {"b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}
+    assert both.known_rows(["b", "c"]) == {"b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}

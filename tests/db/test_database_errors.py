@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 
 from dashboard.runtime import database_errors, write_transactions
-from dashboard.runtime.database_errors import RepeatedInVain, explain, log_line
+from dashboard.runtime.database_errors import RepeatedInVain, explain_error, log_line
 from dashboard.runtime.write_transactions import PAUSES_S, retry_write
 
 pytestmark = pytest.mark.sql
@@ -63,7 +63,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_each_error_has_its_own_words(sqlstate: str, said: str) -> None:
-    explanation = explain(error(sqlstate))
+    explanation = explain_error(error(sqlstate))
     assert said in explanation.text
     assert explanation.status == 503
     assert "the server's own words" not in explanation.text
@@ -79,8 +79,8 @@ def test_no_two_codes_share_their_words_unless_they_mean_the_same() -> None:
 def test_what_does_not_pass_is_an_error_of_ours(kind: type[DatabaseError]) -> None:
     found = kind("duplicate key")
     found.__cause__ = Ended("23505")
-    assert explain(found).status == 500
-    assert "duplicate key" not in explain(found).text
+    assert explain_error(found).status == 500
+    assert "duplicate key" not in explain_error(found).text
 
 
 def test_a_locked_sqlite_file_is_not_called_unreachable(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_locked_sqlite_file_is_not_called_unreachable(tmp_path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
     holder.close()
     other.close()
-    assert "locked" in explain(_django(raised.value)).text
+    assert "locked" in explain_error(_django(raised.value)).text
 
 
 def test_a_sqlite_file_of_something_else_is_not_called_unreachable(tmp_path: Path) -> None:
@@ -101,13 +101,13 @@ def test_a_sqlite_file_of_something_else_is_not_called_unreachable(tmp_path: Pat
     path.write_bytes(b"no database" * 1_000)
     with pytest.raises(sqlite3.DatabaseError) as raised:
         sqlite3.connect(path).execute("SELECT 1 FROM t")
-    assert "is not a database" in explain(_django(raised.value)).text
+    assert "is not a database" in explain_error(_django(raised.value)).text
 
 
 def test_a_missing_table_asks_for_the_migrations() -> None:
     with pytest.raises(sqlite3.OperationalError) as raised:
         sqlite3.connect(":memory:").execute("SELECT 1 FROM dashboard_cluster")
-    assert "manage.py migrate" in explain(_django(raised.value)).text
+    assert "manage.py migrate" in explain_error(_django(raised.value)).text
 
 
 def _django(cause: Exception) -> OperationalError:
@@ -145,8 +145,8 @@ def test_a_write_is_given_up_after_its_last_repeat(outside: None) -> None:
     with pytest.raises(RepeatedInVain, match="6 times to resolve a deadlock: nothing was saved") as raised:
         write()
     assert len(runs) == len(PAUSES_S) + 1
-    assert explain(raised.value).text == str(raised.value)
-    assert explain(raised.value).status == 503
+    assert explain_error(raised.value).text == str(raised.value)
+    assert explain_error(raised.value).status == 503
 
 
 @pytest.mark.parametrize("sqlstate", ["55P03", "57014", "08006", "23505", ""])
@@ -192,7 +192,7 @@ def test_within_a_transaction_nothing_is_repeated() -> None:
 def test_the_server_s_own_errors_are_known(statement: str, said: str) -> None:
     with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
-    assert said in explain(raised.value).text
+    assert said in explain_error(raised.value).text
 
 
 @postgresql

@@ -27,7 +27,7 @@ def figures() -> ClusterBaselines:
 
 
 def lately(figures: ClusterBaselines, *, now_ms: int = NOW_MS, ahead_ms: int | None = 0) -> RecentActivity:
-    return figures.lately(now_ms=now_ms, limits=LIMITS, clocks={3: ahead_ms})
+    return figures.recent_activity(now_ms=now_ms, limits=LIMITS, clocks={3: ahead_ms})
 
 
 def test_the_window_adds_up_minutes_and_shards(figures: ClusterBaselines) -> None:
@@ -80,17 +80,17 @@ def test_what_commits_usually_take(figures: ClusterBaselines) -> None:
     seeing.tally(span_s=3_600, at_ms=NOW_MS - HOUR_MS, commit=80, open_ms=100)
     seeing.tally(span_s=3_600, at_ms=NOW_MS - 30 * HOUR_MS, commit=80, open_ms=90_000)
     seeing.tally("idle", span_s=3_600, at_ms=NOW_MS - HOUR_MS, timeout=3)
-    usual = figures.usual({"payments", "idle", "unknown"}, NOW_MS)
+    usual = figures.usual_commits({"payments", "idle", "unknown"}, NOW_MS)
     assert set(usual) == {"payments"}
     assert usual["payments"].commits == 80
     assert usual["payments"].p99_ms == pytest.approx(100, abs=8)
 
 
 def test_what_is_usual_is_learned_again_in_the_next_hour(figures: ClusterBaselines) -> None:
-    assert figures.usual({"payments"}, NOW_MS) == {}
+    assert figures.usual_commits({"payments"}, NOW_MS) == {}
     seeing.tally(span_s=3_600, at_ms=NOW_MS, commit=80, open_ms=10)
-    assert figures.usual({"payments"}, NOW_MS) == {}
-    assert figures.usual({"payments"}, NOW_MS + HOUR_MS) == {"payments": UsualCommit(80, 10)}
+    assert figures.usual_commits({"payments"}, NOW_MS) == {}
+    assert figures.usual_commits({"payments"}, NOW_MS + HOUR_MS) == {"payments": UsualCommit(80, 10)}
 
 
 def test_takeovers_are_counted_within_the_window_and_followed_back(figures: ClusterBaselines) -> None:

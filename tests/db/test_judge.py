@@ -45,32 +45,32 @@ def lease(take: Take) -> Lease:
 
 
 def put(lease: Lease, *found: Finding, blind: bool = False) -> None:
-    evaluate_rules.save(lease, found, sees=lambda row: not blind, now_ms=NOW_MS)
+    evaluate_rules.save_findings(lease, found, sees=lambda row: not blind, now_ms=NOW_MS)
 
 
 def test_a_finding_keeps_one_row_while_it_is_found(lease: Lease) -> None:
     put(lease, finding())
     put(lease, finding(evidence="more", severity=Severity.CRITICAL))
-    (row,) = finding_queries.findings()
+    (row,) = finding_queries.open_findings()
     assert (row.severity, row.evidence, row.affected) == ("critical", "more", ["partition:p-0"])
 
 
 def test_it_closes_when_it_is_not_found_and_opens_anew(lease: Lease) -> None:
     put(lease, finding())
     put(lease)
-    assert finding_queries.findings() == []
+    assert finding_queries.open_findings() == []
     put(lease, finding())
-    assert len(finding_queries.findings()) == 1
+    assert len(finding_queries.open_findings()) == 1
     assert FindingRecord.objects.count() == 2
 
 
 def test_a_blind_tick_closes_nothing(lease: Lease) -> None:
     put(lease, finding())
     put(lease, blind=True)
-    (row,) = finding_queries.findings()
+    (row,) = finding_queries.open_findings()
     assert not row.complete
     put(lease)
-    assert finding_queries.findings() == []
+    assert finding_queries.open_findings() == []
 
 
 def test_a_tick_without_news_leaves_the_revision(lease: Lease) -> None:
@@ -82,7 +82,7 @@ def test_a_tick_without_news_leaves_the_revision(lease: Lease) -> None:
 
 def test_findings_come_worst_first(lease: Lease) -> None:
     put(lease, finding("transaction:a"), finding("transaction:b", Severity.CRITICAL))
-    assert [row.subject for row in finding_queries.findings()] == ["transaction:b", "transaction:a"]
+    assert [row.subject for row in finding_queries.open_findings()] == ["transaction:b", "transaction:a"]
 
 
 def test_a_fenced_judge_writes_nothing(lease: Lease, take: Take) -> None:
@@ -94,19 +94,19 @@ def test_a_fenced_judge_writes_nothing(lease: Lease, take: Take) -> None:
 
 def watch_since_an_hour(tail: Lease) -> None:
     """Make the tail one that has been reading for an hour: what it sees now has come before its eyes."""
-    store.save_look(tail, look(), topic_id="topic-1", rate=1.0, now_ms=NOW_MS - 3_600_000)
+    store.save_batch(tail, look(), topic_id="topic-1", rate=1.0, now_ms=NOW_MS - 3_600_000)
 
 
 def tick(lease: Lease, now_ms: int) -> None:
     """Judge three looks at the same: what is critical opens with the third at the latest."""
     reader = SnapshotReader("prod")
     for _ in range(3):
-        evaluate_rules.tick(lease, reader, now_ms=now_ms)
+        evaluate_rules.evaluate_cluster(lease, reader, now_ms=now_ms)
         seeing.looked_again()
 
 
 def subjects() -> set[str]:
-    return {row.subject for row in finding_queries.findings()}
+    return {row.subject for row in finding_queries.open_findings()}
 
 
 def test_a_tick_judges_what_the_tail_saved(lease: Lease, take: Take) -> None:
@@ -129,12 +129,12 @@ def test_a_dead_tail_is_found_and_what_was_found_before_stays(lease: Lease, take
     tick(lease, NOW_MS + 1_000)
     tick(lease, NOW_MS + 120_000)
     assert subjects() == {"transaction:slow", "collector:transaction_state"}
-    complete = {row.rule: row.complete for row in finding_queries.findings()}
+    complete = {row.rule: row.complete for row in finding_queries.open_findings()}
     assert complete == {"open_too_long": False, "coordinator_overdue": False, "collector_behind": True}
 
 
 def rules() -> set[tuple[str, str]]:
-    return {(row.rule, row.subject) for row in finding_queries.findings()}
+    return {(row.rule, row.subject) for row in finding_queries.open_findings()}
 
 
 def stuck() -> None:
@@ -215,7 +215,7 @@ def test_a_tick_with_a_gap_neither_opens_nor_closes_what_it_hides(
     gap = seeing.gap(source, scope)
     tick(lease, NOW_MS + 1_000)
     assert rules() == left, f"case {number}: {why}"
-    assert not any(row.complete for row in finding_queries.findings())
+    assert not any(row.complete for row in finding_queries.open_findings())
     gap.until_ms = NOW_MS + 1_500
     gap.save()
     tick(lease, NOW_MS + 2_000)
@@ -231,7 +231,9 @@ def test_what_is_hidden_keeps_its_words_and_is_news_once(lease: Lease) -> None:
     before = Cluster.objects.get().rev
     tick(lease, NOW_MS + 2_000)
     assert Cluster.objects.get().rev == before
-    assert all("up to 5,000" in row.evidence for row in finding_queries.findings() if row.rule == "hanging")
+    assert all(
+        "up to 5,000" in row.evidence for row in finding_queries.open_findings() if row.rule == "hanging"
+    )
 
 
 def test_nothing_is_found_where_nobody_looks(lease: Lease) -> None:
@@ -245,19 +247,19 @@ def test_nothing_is_found_where_nobody_looks(lease: Lease) -> None:
 def test_since_stays_while_it_is_found_and_follows_after_blindness(lease: Lease) -> None:
     put(lease, finding())
     put(lease, replace(finding(), since_ms=NOW_MS + 5_000))
-    assert finding_queries.findings()[0].since_ms == NOW_MS
+    assert finding_queries.open_findings()[0].since_ms == NOW_MS
     put(lease, replace(finding(), since_ms=NOW_MS - 5_000))
-    assert finding_queries.findings()[0].since_ms == NOW_MS - 5_000
+    assert finding_queries.open_findings()[0].since_ms == NOW_MS - 5_000
     put(lease, blind=True)
     put(lease, replace(finding(), since_ms=NOW_MS + 9_000))
-    assert finding_queries.findings()[0].since_ms == NOW_MS + 9_000, "it may be another one by now"
+    assert finding_queries.open_findings()[0].since_ms == NOW_MS + 9_000, "it may be another one by now"
 
 
 def test_what_has_no_beginning_is_since_it_was_found(lease: Lease) -> None:
     unknown = replace(finding(), since_ms=None)
-    evaluate_rules.save(lease, [unknown], sees=bool, now_ms=NOW_MS)
-    evaluate_rules.save(lease, [unknown], sees=bool, now_ms=NOW_MS + 60_000)
-    assert [row.since_ms for row in finding_queries.findings()] == [NOW_MS]
+    evaluate_rules.save_findings(lease, [unknown], sees=bool, now_ms=NOW_MS)
+    evaluate_rules.save_findings(lease, [unknown], sees=bool, now_ms=NOW_MS + 60_000)
+    assert [row.since_ms for row in finding_queries.open_findings()] == [NOW_MS]
 
 
 @pytest.mark.parametrize("off_ms", [0, 3_600_000, -3_600_000])
@@ -296,4 +298,4 @@ def test_another_clusters_findings_are_left_alone(lease: Lease) -> None:
         seen_at="2026-01-01T00:00Z",
     )
     put(lease)
-    assert [row.cluster.name for row in finding_queries.findings()] == ["other"]
+    assert [row.cluster.name for row in finding_queries.open_findings()] == ["other"]

@@ -27,7 +27,7 @@ def watching(settings: Settings) -> None:
 
 
 def expire(lease: Lease, seconds: float) -> None:
-    leases.collector(lease).update(expires_at=Now() - timedelta(seconds=seconds))
+    leases.collector_row(lease).update(expires_at=Now() - timedelta(seconds=seconds))
 
 
 def test_a_worker_is_as_healthy_as_its_oldest_lease(take: Take, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ Take = Callable[..., Lease]
 
 
 def expire(lease: Lease) -> None:
-    leases.collector(lease).update(expires_at=Now() - timedelta(seconds=1))
+    leases.collector_row(lease).update(expires_at=Now() - timedelta(seconds=1))
 
 
 def test_a_live_lease_is_not_given_twice(take: Take) -> None:
@@ -53,13 +53,13 @@ def test_a_fenced_holder_can_neither_renew_nor_release(take: Take) -> None:
     with pytest.raises(LeaseLost):
         leases.renew(paused)
     leases.release(paused)
-    assert leases.unheld("transaction_state") == []
+    assert leases.unheld_clusters("transaction_state") == []
     leases.renew(current)
 
 
 def test_a_released_lease_is_free_at_once(take: Take) -> None:
     leases.release(take())
-    assert leases.unheld("transaction_state") == ["prod"]
+    assert leases.unheld_clusters("transaction_state") == ["prod"]
     take()
 
 

@@ -116,7 +116,7 @@ class Minutes:
 
     def told(self, text: str, level: int = logging.ERROR, *values: object) -> list[tuple[str, int]]:
         record = logging.LogRecord("a", level, "", 0, text, values, None)
-        return [(due.getMessage(), getattr(due, "repeated", 0)) for due in self.repeats.due(record)]
+        return [(due.getMessage(), getattr(due, "repeated", 0)) for due in self.repeats.due_records(record)]
 
 
 def test_a_failure_is_written_once_a_minute_with_a_count() -> None:

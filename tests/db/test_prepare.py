@@ -13,7 +13,7 @@ from pytest_django import Settings
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Collector, GapRecord, Token
 from dashboard.runtime import leases, visibility
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from fenceline.limits import Limits
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def test_it_notes_the_configured_clusters_and_forgets_the_others(settings: Setti
         clusters = {name: ClusterConfig(name, {"bootstrap.servers": "h:1"}) for name in names}
         settings.FENCELINE = Config(clusters=clusters)
         call_command("prepare")
-        assert [row.name for row in visibility.clusters()] == names
+        assert [row.name for row in visibility.configured_clusters()] == names
 
 
 def test_the_password_is_set_when_the_admin_is_made_and_never_again(
@@ -64,7 +64,7 @@ def test_the_password_and_the_token_may_be_files(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(f"{name}_FILE", str(tmp_path / name))
     call_command("prepare")
     assert has_password("FENCELINE_ADMIN_PASSWORD of a file")
-    assert Token.objects.get().digest == digest("FENCELINE_INGEST_TOKEN of a file")
+    assert Token.objects.get().digest == token_digest("FENCELINE_INGEST_TOKEN of a file")
     monkeypatch.setenv("FENCELINE_INGEST_TOKEN", "another")
     with pytest.raises(CommandError, match="FENCELINE_INGEST_TOKEN_FILE are both set: keep one of them"):
         call_command("prepare")
@@ -74,7 +74,7 @@ def test_the_token_of_the_environment_is_the_last_start_s(monkeypatch: pytest.Mo
     for token in ("first", "first", "second"):
         monkeypatch.setenv("FENCELINE_INGEST_TOKEN", token)
         call_command("prepare")
-        assert [row.digest for row in Token.objects.filter(role="ingest")] == [digest(token)]
+        assert [row.digest for row in Token.objects.filter(role="ingest")] == [token_digest(token)]
 
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone() -> None:

@@ -77,10 +77,10 @@ def active(address: str) -> dict[str, Any]:
 def sent() -> None:
     """Send what is due, as a worker does."""
     Delivery.objects.filter(state="pending").update(next_at=Now())
-    for row in delivery_queue.due():
+    for row in delivery_queue.due_deliveries():
         claimed = delivery_queue.claim(row.pk, 5)
         assert claimed is not None
-        deliver.send(claimed)
+        deliver.send_delivery(claimed)
     assert not Delivery.objects.exclude(state="delivered").exists()
 
 

@@ -31,7 +31,7 @@ KAFKA = "KafkaV2[Subscribe[orders]]"
 
 
 def read(reader: Queries | None = None, *, now_ms: int = NOW_MS) -> QueryStatus:
-    (found,) = (reader or Queries(prod().pk)).read(now_ms=now_ms)
+    (found,) = (reader or Queries(prod().pk)).read_statuses(now_ms=now_ms)
     return found
 
 
@@ -248,7 +248,7 @@ def test_two_generations_of_a_sink() -> None:
 def test_two_folders_of_one_id_that_both_move(moved_s_ago: int, is_told: bool) -> None:
     query("a", checkpoint="file:///a", finished_ms=NOW_MS)
     query("b", checkpoint="file:///b", finished_ms=NOW_MS - moved_s_ago * 1_000)
-    found = Queries(prod().pk).read(now_ms=NOW_MS)
+    found = Queries(prod().pk).read_statuses(now_ms=NOW_MS)
     assert all(bool(each.writers) is is_told for each in found)
 
 
@@ -281,8 +281,8 @@ def test_how_fast_a_log_is_cut(
 ) -> None:
     starts = LogStarts()
     for at_s, start in points:
-        starts.note({WHERE: start}, NOW_MS + at_s * 1_000)
-    assert starts.pace(WHERE) == pace, f"case {number}: {why}"
+        starts.record_starts({WHERE: start}, NOW_MS + at_s * 1_000)
+    assert starts.deletion_rate(WHERE) == pace, f"case {number}: {why}"
 
 
 def test_the_pace_reaches_the_rules() -> None:
@@ -313,7 +313,7 @@ def judged(lease: Any) -> None:
     """Judge three looks at the same: what is critical is reported by the second one at the latest."""
     reader = SnapshotReader("prod")
     for _ in range(3):
-        evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
+        evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
         seeing.looked_again()
 
 
@@ -332,10 +332,10 @@ def test_a_tick_finds_a_decided_batch_and_closes_it_when_that_is_done(take: Any)
     gap = seeing.gap("checkpoints", f"query:{row.ident}")
     kept.outcome = "committed"
     kept.save()
-    evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
+    evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
     assert snapshot_rules() == [("batch_prepared", "critical")], "hidden: neither opens nor closes"
     gap.delete()
-    evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
+    evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
     assert snapshot_rules() == []
 
 
@@ -354,7 +354,7 @@ def test_a_part_that_is_hidden_hides_the_queries_that_lie_there(take: Any) -> No
 def test_a_query_that_failed_is_told_without_any_checkpoint(take: Any) -> None:
     seeing.collectors("transaction_state")
     query(state=QueryState.FAILED.value, exception="boom", checkpoint="", planned=None, finished=None)
-    evaluate_rules.tick(take(evaluate_rules.NAME), SnapshotReader("prod"), now_ms=NOW_MS)
+    evaluate_rules.evaluate_cluster(take(evaluate_rules.NAME), SnapshotReader("prod"), now_ms=NOW_MS)
     assert snapshot_rules() == [("query_failed", "critical")]
 
 

@@ -40,7 +40,7 @@ def stands(position: int, *, topic: str = "orders", ident: str = "q-1", finished
 def test_who_stands_there(number: int, position: int, topic: str, is_told: bool, why: str) -> None:
     row = held()
     stands(position, topic=topic)
-    found = blocking.of([row])[row.pk].queries
+    found = blocking.waits_of([row])[row.pk].queries
     assert [each.ident for each in found] == ["q-1"] * is_told, f"case {number}: {why}"
 
 
@@ -48,9 +48,9 @@ def test_since_when_and_at_which_place() -> None:
     row = held()
     stands(812, finished_ms=NOW_MS - 500_000)
     stands(812, ident="q-2", finished_ms=NOW_MS - 5_000)
-    found = blocking.of([row])[row.pk]
+    found = blocking.waits_of([row])[row.pk]
     assert [each.since_ms for each in found.queries] == [NOW_MS - 120_000, NOW_MS - 5_000]
-    (place,) = blocking.places(row, found, most=10)
+    (place,) = blocking.transaction_partitions(row, found, most=10)
     assert [(each.name, each.topic, each.partition) for each in place.queries] == [
         ("orders", "orders", 0)
     ] * 2
@@ -63,7 +63,7 @@ def test_behind_another_transaction_nobody_waits_for_this_one() -> None:
     second.topic, second.start_offset, second.producer_id = "orders", 900, 8
     second.save()
     later = seeing.transaction("later", producer_id=8)
-    found = blocking.of([row, later])
+    found = blocking.waits_of([row, later])
     assert (len(found[row.pk].queries), found[later.pk].queries) == (1, [])
 
 
@@ -71,5 +71,5 @@ def test_where_nothing_is_held_nothing_is_asked() -> None:
     row = seeing.transaction("payments-7")
     stands(812)
     with CaptureQueriesContext(connection) as captured:
-        assert blocking.of([row])[row.pk].queries == []
+        assert blocking.waits_of([row])[row.pk].queries == []
     assert not [each for each in captured.captured_queries if "dashboard_batch" in each["sql"]]

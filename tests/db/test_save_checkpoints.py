@@ -13,7 +13,7 @@ from dashboard.config import CheckpointRoot
 from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDecision
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.streaming import checkpoint_store
-from dashboard.streaming.registry import find
+from dashboard.streaming.registry import find_or_add
 from fenceline.spark.records import Broken, CheckpointLook, CommitsEntry, Damage, Decided, LedgerState
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import (
@@ -40,7 +40,7 @@ def save(take: Callable[..., Lease]) -> Callable[..., int]:
         gaps: Mapping[str, tuple[int, str]] | None = None,
         now_ms: int = NOW_MS,
     ) -> int:
-        return checkpoint_store.save(lease, looks, gone, gaps=gaps or {}, now_ms=now_ms)
+        return checkpoint_store.save_checkpoints(lease, looks, gone, gaps=gaps or {}, now_ms=now_ms)
 
     return save
 
@@ -110,16 +110,16 @@ def test_a_checkpoint_that_was_put_back_begins_its_batches_anew(save: Save) -> N
 
 def test_a_listener_that_came_first_has_made_the_row(save: Save) -> None:
     cluster = Cluster.objects.get()
-    heard = find(cluster.pk, QUERY_ID, "orders")
+    heard = find_or_add(cluster.pk, QUERY_ID, "orders")
     save(look(3, 2))
     assert Query.objects.get().pk == heard.pk
     assert (Query.objects.get().name, Query.objects.get().checkpoint) == ("orders", PATH)
-    assert find(cluster.pk, QUERY_ID, "other").pk == heard.pk
+    assert find_or_add(cluster.pk, QUERY_ID, "other").pk == heard.pk
 
 
 def test_a_listener_that_comes_later_finds_the_row(save: Save) -> None:
     save(look(3, 2))
-    assert find(Cluster.objects.get().pk, QUERY_ID, "orders").checkpoint == PATH
+    assert find_or_add(Cluster.objects.get().pk, QUERY_ID, "orders").checkpoint == PATH
     assert Query.objects.count() == 1
 
 
@@ -132,7 +132,7 @@ def test_a_copy_of_a_folder_is_a_query_of_its_own(save: Save) -> None:
     assert len(idents["file:///copies/orders"]) == len(QUERY_ID) + 9
     save(look(5, 4, path="file:///copies/orders"))
     assert Query.objects.count() == 2
-    assert find(Cluster.objects.get().pk, QUERY_ID).checkpoint == PATH
+    assert find_or_add(Cluster.objects.get().pk, QUERY_ID).checkpoint == PATH
 
 
 def test_a_folder_without_identity_keeps_its_row_when_that_comes_back(save: Save) -> None:
@@ -144,7 +144,7 @@ def test_a_folder_without_identity_keeps_its_row_when_that_comes_back(save: Save
     assert row.detail["broken"] == [{"path": "metadata", "damage": "missing", "detail": "there is none"}]
     save(look(3, 2))
     assert (Query.objects.get().pk, Query.objects.get().query_id) == (row.pk, QUERY_ID)
-    assert find(Cluster.objects.get().pk, QUERY_ID).pk == row.pk
+    assert find_or_add(Cluster.objects.get().pk, QUERY_ID).pk == row.pk
 
 
 def test_a_folder_that_begins_anew_under_another_id_is_another_query(save: Save) -> None:
@@ -294,7 +294,7 @@ def test_a_collector_that_lost_its_lease_saves_nothing(take: Callable[..., Lease
     lost = take(checkpoint_store.NAME)
     take(checkpoint_store.NAME, previous=lost.token)
     with pytest.raises(LeaseLost):
-        checkpoint_store.save(lost, [look(3, 2)], (), gaps={}, now_ms=NOW_MS)
+        checkpoint_store.save_checkpoints(lost, [look(3, 2)], (), gaps={}, now_ms=NOW_MS)
     assert not Query.objects.exists()
 
 

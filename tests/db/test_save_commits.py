@@ -41,7 +41,7 @@ def look(
 
 
 def save(lease: Lease, seen: TailBatch, held: dict[int, int] | None = None, now_ms: int = NOW_MS) -> None:
-    commit_store.save(lease, seen, topic_id="topic-1", rate=1.0, held=held or {}, now_ms=now_ms)
+    commit_store.save_commits(lease, seen, topic_id="topic-1", rate=1.0, held=held or {}, now_ms=now_ms)
 
 
 @pytest.fixture
@@ -54,10 +54,10 @@ def test_the_newest_commit_becomes_a_row_with_its_position(lease: Lease) -> None
     row = CommitRecord.objects.get(group_id="g")
     assert (row.topic, row.partition, row.offset, row.leader_epoch, row.metadata) == ("t", 0, 7, 5, "hi")
     assert (row.commit_ms, row.log_partition, row.log_offset) == (NOW_MS - 5, 3, 9)
-    assert commits.unpack(row.commits) == (Commit(NOW_MS - 5, 7),)
+    assert commits.unpack_commits(row.commits) == (Commit(NOW_MS - 5, 7),)
     assert CommitRecord.objects.count() == 2
-    assert collector_store.positions("prod", TOPIC) == ("topic-1", {3: 10})
-    assert collector_store.positions("prod") == ("", {}), "the positions of the other topic are its own"
+    assert collector_store.saved_positions("prod", TOPIC) == ("topic-1", {3: 10})
+    assert collector_store.saved_positions("prod") == ("", {}), "the positions of the other topic are its own"
 
 
 def test_later_commits_are_put_onto_those_before(lease: Lease) -> None:
@@ -65,7 +65,7 @@ def test_later_commits_are_put_onto_those_before(lease: Lease) -> None:
     save(lease, look({key(b"g"): value(2, NOW_MS + 2_000)}, previous=10, end=12))
     save(lease, look({key(b"g"): value(3, NOW_MS + 4_000)}, previous=12, end=13))
     row = CommitRecord.objects.get(group_id="g", partition=0)
-    assert commits.unpack(row.commits) == (
+    assert commits.unpack_commits(row.commits) == (
         Commit(NOW_MS, 1), Commit(NOW_MS + 2_000, 2), Commit(NOW_MS + 4_000, 3)
     )  # fmt: skip
     assert (row.offset, row.log_offset) == (3, 12)
@@ -101,7 +101,7 @@ def test_any_bytes_are_a_group(lease: Lease, raw: bytes) -> None:
     save(lease, look({key(raw): value(1, NOW_MS, raw[:4096])}))
     save(lease, look({key(raw): value(2)}, previous=10, end=11))
     row = CommitRecord.objects.get()
-    assert text.unescape(row.group_id) == raw
+    assert text.unescape_text(row.group_id) == raw
     assert row.offset == 2
 
 
@@ -145,8 +145,8 @@ def test_how_far_the_coordinator_s_clock_is_off_is_told_by_commits_before_our_ey
 
 def test_a_replaced_topic_leaves_no_row_and_a_gap_that_says_so(lease: Lease) -> None:
     save(lease, look({key(b"g"): value(1)}))
-    commit_store.forget(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
+    commit_store.forget_topic(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
     assert CommitRecord.objects.count() == Position.objects.count() == 0
     assert GapRecord.objects.get().reason == "it was made again"
-    commit_store.forget(lease, "another shard was first", topic_id="topic-1", now_ms=NOW_MS)
+    commit_store.forget_topic(lease, "another shard was first", topic_id="topic-1", now_ms=NOW_MS)
     assert GapRecord.objects.count() == 1

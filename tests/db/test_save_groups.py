@@ -39,7 +39,7 @@ def look(groups: Mapping[str, SeenGroup], at_ms: int = NOW_MS, **more: object) -
 
 def save(lease: Lease, found: GroupsLook) -> int:
     rows = group_store.GroupRows(lease, found.at_ms)
-    return group_store.save(lease, found, rows, now_ms=found.at_ms)
+    return group_store.save_groups(lease, found, rows, now_ms=found.at_ms)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.partitions import store as partition_store
-from dashboard.partitions.store import NAME, PartitionRows, save, save_replicas
+from dashboard.partitions.store import NAME, PartitionRows, save_partitions, save_replicas
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
@@ -76,7 +76,9 @@ def seen(*rows: KnownPartition, at_ms: int = NOW_MS, **more: Any) -> ObservedPar
 @pytest.fixture
 def rung(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any) -> Rung:
     heard: Rung = []
-    monkeypatch.setattr(notify, "ring", lambda cluster, kind, rev, ids=(): heard.append((cluster, kind)))
+    monkeypatch.setattr(
+        notify, "notify_change", lambda cluster, kind, rev, ids=(): heard.append((cluster, kind))
+    )
     monkeypatch.setattr("django.db.transaction.on_commit", lambda call, using=None, robust=False: call())
     return heard
 
@@ -84,7 +86,9 @@ def rung(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: An
 def test_a_look_becomes_rows_and_says_so(take: Take, rung: Rung) -> None:
     lease = take(NAME)
     ends = {A: f"[[{NOW_MS},5,9]]"}
-    save(lease, seen(known(B), known(A), ends=ends, pins=(pin(),), requests=4, broker_ms=12.4), now_ms=NOW_MS)
+    save_partitions(
+        lease, seen(known(B), known(A), ends=ends, pins=(pin(),), requests=4, broker_ms=12.4), now_ms=NOW_MS
+    )
     row = PartitionRecord.objects.get(partition=0)
     assert (row.lso, row.high_watermark, row.leader, row.replicas, row.verdict) == (5, 9, 1, [1, 2], "clear")
     assert (row.topic_id, row.ends, row.rev) == ("topic-1", ends[A], Cluster.objects.get().rev)
@@ -99,27 +103,27 @@ def test_a_look_becomes_rows_and_says_so(take: Take, rung: Rung) -> None:
 
 def test_a_history_that_has_no_new_point_is_not_written(take: Take) -> None:
     lease = take(NAME)
-    save(lease, seen(known(A), ends={A: "[[1,2,3]]"}), now_ms=NOW_MS)
-    save(lease, seen(known(A, 12)), now_ms=NOW_MS)
+    save_partitions(lease, seen(known(A), ends={A: "[[1,2,3]]"}), now_ms=NOW_MS)
+    save_partitions(lease, seen(known(A, 12)), now_ms=NOW_MS)
     row = PartitionRecord.objects.get()
     assert (row.high_watermark, row.ends) == (12, "[[1,2,3]]")
-    save(lease, seen(known(A, 13), ends={A: ""}), now_ms=NOW_MS)
+    save_partitions(lease, seen(known(A, 13), ends={A: ""}), now_ms=NOW_MS)
     assert PartitionRecord.objects.get().ends == ""
 
 
 def test_a_look_that_saw_nothing_new_rings_no_bell(take: Take, rung: Rung) -> None:
     lease = take(NAME)
-    save(lease, seen(), now_ms=NOW_MS)
+    save_partitions(lease, seen(), now_ms=NOW_MS)
     assert rung == []
-    save(lease, seen(ended=(pin().key,)), now_ms=NOW_MS)
+    save_partitions(lease, seen(ended=(pin().key,)), now_ms=NOW_MS)
     assert rung == [("prod", "partitions")]
 
 
 def test_what_ended_or_is_gone_is_deleted_and_nothing_else(take: Take) -> None:
     lease = take(NAME)
-    save(lease, seen(known(A), known(B), pins=(pin(), pin(producer_id=8), pin(B))), now_ms=NOW_MS)
+    save_partitions(lease, seen(known(A), known(B), pins=(pin(), pin(producer_id=8), pin(B))), now_ms=NOW_MS)
     save_replicas("prod", B, {1: ()}, leader=1, ids={}, now_ms=NOW_MS)
-    save(lease, seen(ended=(pin().key, pin(B).key), gone=frozenset({B})), now_ms=NOW_MS)
+    save_partitions(lease, seen(ended=(pin().key, pin(B).key), gone=frozenset({B})), now_ms=NOW_MS)
     assert [each.partition for each in PartitionRecord.objects.all()] == [0]
     assert [each.producer_id for each in PinRecord.objects.all()] == [8]
     assert not ReplicaLook.objects.exists()
@@ -128,7 +132,7 @@ def test_what_ended_or_is_gone_is_deleted_and_nothing_else(take: Take) -> None:
 def test_an_outdated_lease_writes_nothing(take: Take) -> None:
     lease = take(NAME)
     with pytest.raises(LeaseLost):
-        save(replace(lease, token=lease.token - 1), seen(known(A), pins=(pin(),)), now_ms=NOW_MS)
+        save_partitions(replace(lease, token=lease.token - 1), seen(known(A), pins=(pin(),)), now_ms=NOW_MS)
     assert not PartitionRecord.objects.exists()
     assert not PinRecord.objects.exists()
 
@@ -137,7 +141,7 @@ def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> No
     lease = take(NAME)
     many = [known(TopicPartition("orders", number)) for number in reversed(range(2_500))]
     with CaptureQueriesContext(connection) as queries:
-        save(lease, seen(*many), now_ms=NOW_MS)
+        save_partitions(lease, seen(*many), now_ms=NOW_MS)
     saves = [q for q in queries.captured_queries if "SET rev = rev + 1" in q["sql"].replace('"', "")]
     assert len(saves) == 3
     assert PartitionRecord.objects.count() == 2_500
@@ -147,12 +151,14 @@ def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> No
 
 def test_gaps_open_and_close_by_scope(take: Take, rung: Rung) -> None:
     lease = take(NAME)
-    save(lease, seen(gaps={"broker:2": "no answer", "partition:orders-0": "no READ"}), now_ms=NOW_MS)
+    save_partitions(
+        lease, seen(gaps={"broker:2": "no answer", "partition:orders-0": "no READ"}), now_ms=NOW_MS
+    )
     assert rung == [("prod", "collectors")]
     first = GapRecord.objects.get(scope="broker:2")
     # Nothing of it has changed; then the reason of one has, another is over, and a third is new.
-    save(lease, seen(), now_ms=NOW_MS + 1)
-    save(lease, seen(gaps={"broker:2": "gone", "topic:x": "no DESCRIBE"}), now_ms=NOW_MS + 2)
+    save_partitions(lease, seen(), now_ms=NOW_MS + 1)
+    save_partitions(lease, seen(gaps={"broker:2": "gone", "topic:x": "no DESCRIBE"}), now_ms=NOW_MS + 2)
     opened = GapRecord.objects.filter(until_ms=None).order_by("scope")
     assert [(each.scope, each.reason, each.since_ms, each.source) for each in opened] == [
         ("broker:2", "gone", NOW_MS, NAME),
@@ -163,7 +169,7 @@ def test_gaps_open_and_close_by_scope(take: Take, rung: Rung) -> None:
     # The collector's own blindness is another one's to open and close.
     collector_store.save_trouble(lease, "nobody answers", now_ms=NOW_MS + 3)
     assert GapRecord.objects.filter(until_ms=None).count() == 3
-    save(lease, seen(gaps={}), now_ms=NOW_MS + 4)
+    save_partitions(lease, seen(gaps={}), now_ms=NOW_MS + 4)
     assert not GapRecord.objects.filter(until_ms=None).exists()
     assert Collector.objects.get(name=NAME).error == ""
 
@@ -175,11 +181,11 @@ def test_a_restart_begins_with_the_same_facts(take: Take) -> None:
     )
     rows, pins = {A: known(A), B: blind}, [pin(), replace(pin(B), prepared_ms=NOW_MS, coordinator_epoch=3)]
     history = f"[[{NOW_MS},5,9]]"
-    save(lease, seen(*rows.values(), pins=tuple(pins), ends={A: history}), now_ms=NOW_MS)
+    save_partitions(lease, seen(*rows.values(), pins=tuple(pins), ends={A: history}), now_ms=NOW_MS)
     ours = PartitionRows(lease, (), vouched=False)
-    assert ours.known() == rows
-    assert ours.ends() == {A: history, B: ""}
-    assert sorted(ours.pins(), key=lambda each: each.key) == pins
+    assert ours.known_partitions() == rows
+    assert ours.end_histories() == {A: history, B: ""}
+    assert sorted(ours.open_pins(), key=lambda each: each.key) == pins
 
 
 def transaction(name: str, state: str, partitions: object, producer_id: int) -> None:
@@ -197,9 +203,11 @@ def test_partitions_that_open_transactions_name_and_whose_a_producer_id_is(take:
     transaction("b", "PrepareAbort", [["orders", [2]]], 8)
     transaction("c", "CompleteCommit", [["orders", [9]]], 9)
     transaction("d", "Empty", None, 10)
-    assert ours.named() == {TopicPartition(*each) for each in (("orders", 0), ("orders", 2), ("payments", 1))}
-    assert ours.ids([7, 10, 11]) == {7: "a", 10: "d"}
-    assert ours.ids([]) == {}
+    assert ours.named_partitions() == {
+        TopicPartition(*each) for each in (("orders", 0), ("orders", 2), ("payments", 1))
+    }
+    assert ours.transactional_ids([7, 10, 11]) == {7: "a", 10: "d"}
+    assert ours.transactional_ids([]) == {}
 
 
 TAILS = ("transaction_state-0", "transaction_state-1")
@@ -257,6 +265,6 @@ def test_what_replicas_say_is_saved_by_broker(take: Take, rung: Rung) -> None:
         (2, False, ""),
         (3, True, ""),
     ]
-    save(take(NAME), seen(known(A)), now_ms=NOW_MS)
-    assert partition_store.replicas("prod", A) == (1, 2)
-    assert partition_store.replicas("prod", B) == ()
+    save_partitions(take(NAME), seen(known(A)), now_ms=NOW_MS)
+    assert partition_store.replica_brokers("prod", A) == (1, 2)
+    assert partition_store.replica_brokers("prod", B) == ()

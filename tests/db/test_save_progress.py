@@ -23,9 +23,9 @@ STARTED_MS = 1_795_315_430_778
 
 
 def save(*events: object, now_ms: int = NOW_MS, **members: Any) -> Saved:
-    post = told.read(document(*events, **{"sent_ms": now_ms, **members}))
+    post = told.decode_post(document(*events, **{"sent_ms": now_ms, **members}))
     assert post.refused == ()
-    return progress_store.save(post, now_ms=now_ms)
+    return progress_store.save_progress(post, now_ms=now_ms)
 
 
 def query(query_id: str = QUERY) -> Query:

@@ -74,7 +74,7 @@ class Story:
     def _save(self, *records: TransactionRecord, now_ms: int) -> None:
         end = (self.next or 0) + len(records)
         look = look_at(3, *records, previous=self.next, end=end, seen_through_ms=now_ms)
-        store.save_look(self.tail, look, topic_id="t", rate=1.0, now_ms=now_ms)
+        store.save_batch(self.tail, look, topic_id="t", rate=1.0, now_ms=now_ms)
         self.next = end
 
     def hold(self) -> None:
@@ -117,7 +117,7 @@ class Story:
         GroupOffset.objects.update(offset=121, waiting="", waiting_ms=None, blockers=[])
 
     def tick(self, at_ms: int = NOW_MS) -> None:
-        recovery_store.tick(self.lease, limit_ms=LIMIT_MS, now_ms=at_ms)
+        recovery_store.update_recoveries(self.lease, limit_ms=LIMIT_MS, now_ms=at_ms)
 
 
 TAKEOVER = (
@@ -154,7 +154,7 @@ def test_the_search_begins_where_it_held_the_lso(story: Story) -> None:
     story.read(*TAKEOVER)
     story.tick()
     (row,) = recovery_store.waiting_for_a_search(story.lease)
-    assert recovery_evidence.starts(row) == {PAYMENTS: 100}
+    assert recovery_evidence.search_starts(row) == {PAYMENTS: 100}
 
 
 def test_else_the_search_begins_at_the_end_before_it_was_begun(take: Take) -> None:
@@ -163,7 +163,7 @@ def test_else_the_search_begins_at_the_end_before_it_was_begun(take: Take) -> No
     told.tick()
     told.read(*TAKEOVER)
     told.tick()
-    assert recovery_evidence.starts(Recovery.objects.get()) == {PAYMENTS: 95}
+    assert recovery_evidence.search_starts(Recovery.objects.get()) == {PAYMENTS: 95}
 
 
 def test_an_episode_is_released_and_over_when_its_id_commits_again(story: Story) -> None:
@@ -190,7 +190,7 @@ def test_a_partition_that_cannot_be_seen_is_said_to_be_so(story: Story) -> None:
     story.tick()
     PartitionRecord.objects.all().delete()
     row = Recovery.objects.get()
-    assert recovery_evidence.starts(row) == {}
+    assert recovery_evidence.search_starts(row) == {}
     recovery_store.save_lost(story.lease, row, [])
     (lost,) = (LostRecords(*each) for each in Recovery.objects.get().lost)
     assert (lost.first, lost.sure) == (None, False)
@@ -289,7 +289,7 @@ BOUNDS = LostRecords(*PAYMENTS, 100, 119, 20, True)
 def test_a_topic_made_again_is_neither_read_nor_waited_for(story: Story) -> None:
     """Its LSO is past the offset that was blocked, and says nothing of the topic that was."""
     row = search(story, BOUNDS)
-    assert recovery_evidence.topics(row) == {"payments": WrittenTopic("payments", "old", True)}
+    assert recovery_evidence.written_topics(row) == {"payments": WrittenTopic("payments", "old", True)}
     assert recovery_evidence.may_be_deleted(row) == set()
     PartitionRecord.objects.update(topic_id="new", lso=500, high_watermark=500)
     story.tick(NOW_MS + 2_000)
@@ -344,7 +344,7 @@ def test_the_topic_is_remembered_as_it_was_while_the_transaction_is_open(story: 
     story.read(*TAKEOVER)
     story.tick(NOW_MS + 200_000)
     row = Recovery.objects.get()
-    assert recovery_evidence.topics(row) == {"payments": WrittenTopic("payments", "old", True)}
+    assert recovery_evidence.written_topics(row) == {"payments": WrittenTopic("payments", "old", True)}
     assert recovery_evidence.may_be_deleted(row) == {"payments"}
 
 
@@ -361,5 +361,5 @@ def test_a_topic_first_seen_after_the_beginning_may_be_another_one(
     told.tick()
     told.read(*TAKEOVER)
     told.tick()
-    topic = recovery_evidence.topics(Recovery.objects.get())["payments"]
+    topic = recovery_evidence.written_topics(Recovery.objects.get())["payments"]
     assert topic == WrittenTopic("payments", "old", since_begin)

@@ -13,7 +13,7 @@ from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, Query
 from dashboard.runtime.leases import Lease
 from fenceline.limits import Limits
-from fenceline.rules import RULES, looked_through
+from fenceline.rules import RULES, source_collectors
 from tests.db import seeing
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import query
@@ -46,7 +46,7 @@ def damaged(severity: str, words: str = "fails") -> Query:
 
 def severities(lease: Lease, reader: SnapshotReader, ticks: int = 1) -> list[str]:
     for _ in range(ticks):
-        evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
+        evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
     rows = FindingRecord.objects.filter(closed_at=None, rule="restart_fails")
     return list(rows.values_list("severity", flat=True))
 
@@ -104,7 +104,7 @@ def test_who_takes_over_begins_anew_and_leaves_what_is_open(
 
 def test_what_is_reported_and_not_looked_at_waits_for_nothing(lease: Lease, reader: SnapshotReader) -> None:
     query(state="failed", exception="boom")
-    evaluate_rules.tick(lease, reader, now_ms=NOW_MS)
+    evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
     assert FindingRecord.objects.get(rule="query_failed").severity == "critical"
 
 
@@ -113,15 +113,15 @@ def test_a_source_that_is_behind_is_not_waited_for(reader: SnapshotReader) -> No
     seeing.collectors("transaction_state-2", seen_ms=NOW_MS - 3_600_000)
     snapshot = reader.read(now_ms=NOW_MS, limits=Limits())
     how: dict[str, Any] = {"now_ms": NOW_MS, "limits": Limits()}
-    assert "transaction_state-1" in looked_through("coordinator_overdue", snapshot, **how)
-    assert "transaction_state-2" not in looked_through("coordinator_overdue", snapshot, **how)
+    assert "transaction_state-1" in source_collectors("coordinator_overdue", snapshot, **how)
+    assert "transaction_state-2" not in source_collectors("coordinator_overdue", snapshot, **how)
     assert [name for name in RULES if RULES[name].settled] == ["hanging", "lso_pinned"]
-    assert list(looked_through("hanging", snapshot, **how)) == []
+    assert list(source_collectors("hanging", snapshot, **how)) == []
 
 
 def test_all_of_several_sources_must_have_looked_again() -> None:
     waits = SecondLooks()
     looks = [{"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 3, "b": 2}, {"a": 3, "b": 3}, {"a": 4, "b": 3}]
-    assert [bool(waits.unconfirmed("t", {b"k": marks})) for marks in looks] == [True] * 4 + [False]
-    assert waits.unconfirmed("t", {b"other": {"a": None}}) == {b"other"}
-    assert waits.unconfirmed("t", {b"event": {}}) == set()
+    assert [bool(waits.unconfirmed_findings("t", {b"k": marks})) for marks in looks] == [True] * 4 + [False]
+    assert waits.unconfirmed_findings("t", {b"other": {"a": None}}) == {b"other"}
+    assert waits.unconfirmed_findings("t", {b"event": {}}) == set()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.runtime.secret_files import SECRETS, SecretError, secret, with_secrets
+from dashboard.runtime.secret_files import SECRETS, SecretError, read_secret, with_secrets
 from sandbox.options import ROOT
 
 
@@ -24,8 +24,8 @@ def test_a_file_is_the_value(tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_variable_is() -> None:
-    assert secret({"SECRET_KEY": "a", "SECRET_KEY_FILE": ""}, "SECRET_KEY") == "a"
-    assert secret({}, "SECRET_KEY") == ""
+    assert read_secret({"SECRET_KEY": "a", "SECRET_KEY_FILE": ""}, "SECRET_KEY") == "a"
+    assert read_secret({}, "SECRET_KEY") == ""
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_mistakes_are_named(tmp_path: Path, text: bytes | None, value: str, mess
     if text is not None:
         path.write_bytes(text)
     with pytest.raises(SecretError, match=message):
-        secret({"SECRET_KEY": value, "SECRET_KEY_FILE": str(path)}, "SECRET_KEY")
+        read_secret({"SECRET_KEY": value, "SECRET_KEY_FILE": str(path)}, "SECRET_KEY")
 
 
 def settings(expression: str, **variables: str) -> subprocess.CompletedProcess[str]:

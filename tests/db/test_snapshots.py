@@ -107,7 +107,11 @@ def test_pinned_partitions_come_with_their_transactions_in_order() -> None:
     later.topic, later.start_offset = "orders", 900
     later.save()
     (found,) = read().partitions
-    assert (str(found), found.verdict, found.held) == ("orders-0", PartitionVerdict.HANGING, 5_000)
+    assert (str(found), found.verdict, found.uncommitted_backlog) == (
+        "orders-0",
+        PartitionVerdict.HANGING,
+        5_000,
+    )
     assert [(pin.start_offset, pin.ground) for pin in found.pins] == [
         (812, VerdictReason.NO_SUCH_PRODUCER),
         (900, VerdictReason.OWNED),

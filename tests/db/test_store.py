@@ -42,17 +42,17 @@ def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end
 
 
 def save(lease: Lease, seen: TailBatch, topic_id: str = "topic-1") -> int:
-    return store.save_look(lease, seen, topic_id=topic_id, rate=1.0, now_ms=NOW_MS)
+    return store.save_batch(lease, seen, topic_id=topic_id, rate=1.0, now_ms=NOW_MS)
 
 
 def test_a_look_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
     rev = save(take(), look(record("a"), record("b", TransactionState.EMPTY)))
-    assert rev == Cluster.objects.get().rev == visibility.rev("prod")
+    assert rev == Cluster.objects.get().rev == visibility.current_revision("prod")
     assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == {
         ("a", "Ongoing", rev),
         ("b", "Empty", rev),
     }
-    assert collector_store.positions("prod") == ("topic-1", {3: 10})
+    assert collector_store.saved_positions("prod") == ("topic-1", {3: 10})
 
 
 def test_every_column_follows_the_newest_record(take: Take) -> None:
@@ -100,7 +100,7 @@ def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
         save(paused, look(record("a", TransactionState.COMPLETE_ABORT), previous=10, end=20))
     assert Cluster.objects.get().rev == before
     assert Transaction.objects.get().state == "Ongoing"
-    assert collector_store.positions("prod")[1] == {3: 10}
+    assert collector_store.saved_positions("prod")[1] == {3: 10}
     save(current, look(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11))
 
 
@@ -118,27 +118,29 @@ def test_a_look_that_began_elsewhere_saves_nothing_at_all(take: Take, previous: 
     "raw", [b"a\x00b", b"\xff\xfe", b"<script>", b"..", b"x" * 32_000, "עברית".encode(), b"\\x00", b"a/b%2F"]
 )
 def test_any_bytes_are_an_id_that_is_found_again(take: Take, raw: bytes) -> None:
-    name = text.escape(raw)
+    name = text.escape_bytes(raw)
     save(take(), look(record(name)))
-    row = transaction_queries.transaction("prod", name)
+    row = transaction_queries.find_transaction("prod", name)
     assert row is not None
-    assert text.unescape(row.transactional_id) == raw
-    assert transaction_queries.transaction("prod", "~" + bytes(row.key).hex()) == row
+    assert text.unescape_text(row.transactional_id) == raw
+    assert transaction_queries.find_transaction("prod", "~" + bytes(row.key).hex()) == row
 
 
 def test_two_spellings_of_an_id_are_one_row(take: Take) -> None:
     save(take(), look(record("a.b")))
-    assert transaction_queries.transaction("prod", "a\\x2eb") is not None
+    assert transaction_queries.find_transaction("prod", "a\\x2eb") is not None
 
 
 def test_trouble_is_a_gap_until_the_next_look(take: Take) -> None:
     lease = take()
     assert collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
     assert not collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS + 1)
-    assert [gap.reason for gap in visibility.sight("prod", now_ms=NOW_MS).gaps] == ["cannot reach it"]
+    assert [gap.reason for gap in visibility.noun_visibility("prod", now_ms=NOW_MS).gaps] == [
+        "cannot reach it"
+    ]
     assert Collector.objects.get().error == "cannot reach it"
     save(lease, look(record("a")))
-    assert visibility.sight("prod", now_ms=NOW_MS).gaps == []
+    assert visibility.noun_visibility("prod", now_ms=NOW_MS).gaps == []
     gap = GapRecord.objects.get()
     assert (gap.since_ms, gap.until_ms, gap.count) == (NOW_MS, NOW_MS, 2)
 
@@ -167,24 +169,26 @@ def test_compacted_offsets_are_counted_in_one_gap(take: Take) -> None:
 def test_a_replaced_topic_leaves_no_row_and_a_gap_that_says_so(take: Take) -> None:
     lease = take()
     save(lease, look(record("a")))
-    store.forget(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
+    store.forget_topic(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
     assert Transaction.objects.count() == Position.objects.count() == 0
     assert GapRecord.objects.get().reason == "it was made again"
     save(lease, look(record("a")), topic_id="topic-2")
-    assert collector_store.positions("prod") == ("topic-2", {3: 10})
+    assert collector_store.saved_positions("prod") == ("topic-2", {3: 10})
 
 
 def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: Take) -> None:
     save(take(), look(record("a")))
     collector_store.sync_clusters(["other"])
-    assert [row.name for row in visibility.clusters()] == ["other"]
+    assert [row.name for row in visibility.configured_clusters()] == ["other"]
     assert (
-        transaction_queries.transactions(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total == 0
+        transaction_queries.transaction_page(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total
+        == 0
     )
-    assert leases.unheld("transaction_state") == ["other"]
+    assert leases.unheld_clusters("transaction_state") == ["other"]
     collector_store.sync_clusters(["prod", "other"])
     assert (
-        transaction_queries.transactions(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total == 1
+        transaction_queries.transaction_page(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total
+        == 1
     )
 
 
@@ -195,7 +199,7 @@ def test_a_record_that_comes_before_our_eyes_tells_how_far_the_clocks_are_apart(
     assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, None)
     an_hour_ago = record("a", TransactionState.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - 3_600_000)
     later = look(an_hour_ago, previous=10, end=11)
-    store.save_look(lease, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
+    store.save_batch(lease, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
     assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, 3_600_400)
 
 
@@ -203,5 +207,5 @@ def test_a_record_read_while_catching_up_tells_nothing_about_clocks(take: Take) 
     lease = take()
     save(lease, look(record("a")))
     late = look(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11)
-    store.save_look(lease, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
+    store.save_batch(lease, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
     assert Position.objects.get().clock_ms is None

@@ -66,7 +66,7 @@ class Reader:
             parts[record.partition].append(record)
         looked = {partition: _by_key(found) for partition, found in parts.items()}
         moves = tuple(self._move(partition, found) for partition, found in parts.items())
-        store.save_look(
+        store.save_batch(
             self._lease, TailBatch(looked, moves, len(records)), topic_id="topic-1", rate=1.0, now_ms=NOW_MS
         )
 
@@ -206,7 +206,7 @@ def stream_of(*facts: TransactionRecord | None) -> list[observe.RawRecord]:
 
 def told() -> list[tuple[TransitionKind, Confidence, TransitionReason]]:
     """Return the last transitions of the only id, oldest first."""
-    found = transition_ring.unpack(bytes(Recent.objects.get().packed), PARTITION)
+    found = transition_ring.unpack_ring(bytes(Recent.objects.get().packed), PARTITION)
     return [(each.kind, each.confidence, each.reason) for each in reversed(found)]
 
 
@@ -267,8 +267,8 @@ def test_a_commit_before_its_start_is_a_commit_and_no_duration(take: Take) -> No
     check(take(), stream_of(record(TransactionState.COMPLETE_COMMIT), BEGUN, *ends), [3])
     assert told()[-1] == (TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
     minute = Tally.objects.get(span_s=60, application="app")
-    assert histograms.unpack(minute.open_times) == {}
-    assert histograms.unpack(minute.marker_times) == {0: 1}
+    assert histograms.unpack_histogram(minute.open_times) == {}
+    assert histograms.unpack_histogram(minute.marker_times) == {0: 1}
 
 
 def test_a_record_that_is_there_twice_is_no_second_end(take: Take) -> None:

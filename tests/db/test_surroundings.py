@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dashboard.runtime.sandbox_env import surroundings
+from dashboard.runtime.sandbox_env import sandbox_environment
 
 
 def test_a_running_stack_is_found(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_a_running_stack_is_found(tmp_path: Path) -> None:
     (tmp_path / "secrets" / "secret_key").write_text("s3cret\n")
     (tmp_path / "fenceline.toml").write_text("")
     (tmp_path / "stack.json").write_text(json.dumps({"redis": "redis://r", "database": "sqlite:///d"}))
-    assert surroundings(tmp_path, {}) == {
+    assert sandbox_environment(tmp_path, {}) == {
         "SECRET_KEY": "s3cret",
         "FENCELINE_CONFIG": str(tmp_path / "fenceline.toml"),
         "REDIS_URL": "redis://r",
@@ -23,11 +23,11 @@ def test_a_running_stack_is_found(tmp_path: Path) -> None:
 
 def test_what_the_environment_says_comes_first(tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_text(json.dumps({"redis": "redis://r", "database": "sqlite:///d"}))
-    found = surroundings(tmp_path, {"REDIS_URL": "redis://mine", "DATABASE_URL": ""})
+    found = sandbox_environment(tmp_path, {"REDIS_URL": "redis://mine", "DATABASE_URL": ""})
     assert found == {"REDIS_URL": "redis://mine", "DATABASE_URL": "sqlite:///d"}
 
 
 def test_a_folder_that_holds_nothing_or_nonsense_is_silent(tmp_path: Path) -> None:
-    assert surroundings(tmp_path / "nowhere", {}) == {}
+    assert sandbox_environment(tmp_path / "nowhere", {}) == {}
     (tmp_path / "stack.json").write_text("{")
-    assert surroundings(tmp_path, {}) == {}
+    assert sandbox_environment(tmp_path, {}) == {}

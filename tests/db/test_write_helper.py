@@ -24,20 +24,23 @@ ATOMIC = {
         "_remove_collector",
     ): "it locks a collector's row, then the gaps that it guards",
     ("dashboard/alerts/delivery_queue.py", "claim"): "it locks one delivery's row alone",
-    ("dashboard/alerts/delivery_queue.py", "finish"): "it locks one delivery's row, then its channel's",
+    (
+        "dashboard/alerts/delivery_queue.py",
+        "finish_delivery",
+    ): "it locks one delivery's row, then its channel's",
     **{
         ("dashboard/alerts/channels.py", name): "it locks one channel's row alone"
-        for name in ("_save", "rotate", "end_old", "enable", "disable")
+        for name in ("_save", "rotate_secret", "end_old", "enable", "disable")
     },
-    ("dashboard/alerts/silences.py", "make"): "it inserts rows that refer to no other",
-    ("dashboard/alerts/silences.py", "end"): "it locks one silence's row alone",
+    ("dashboard/alerts/silences.py", "create_silence"): "it inserts rows that refer to no other",
+    ("dashboard/alerts/silences.py", "end_silence"): "it locks one silence's row alone",
     ("dashboard/management/commands/revoke_token.py", "_revoke"): "it locks one token's row alone",
     ("dashboard/management/commands/unlock_sign_in.py", "_unlock"): "others lock one such row alone",
     ("dashboard/system/sign_in_log.py", "_record"): "it locks one audit row alone",
 }
 #: Functions that write through the helper and are repeated by their caller.
 REPEATED_BY_CALLER = {
-    ("dashboard/streaming/progress_store.py", "save"): "_save_part makes a new part for each run"
+    ("dashboard/streaming/progress_store.py", "save_part"): "_save_part makes a new part for each run"
 }
 OPENS = {"write_transaction", "cluster_transaction", "guarded_transaction"}
 #: What only the helper does, and who else may.

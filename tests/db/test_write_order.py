@@ -96,8 +96,8 @@ class Runner:
 
 @pytest.fixture
 def writers(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Writer]:
-    monkeypatch.setattr(notify, "ring", lambda *_, **__: None)
-    monkeypatch.setattr("dashboard.alerts.notify.ring", lambda: None)
+    monkeypatch.setattr(notify, "notify_change", lambda *_, **__: None)
+    monkeypatch.setattr("dashboard.alerts.notify.notify_pages", lambda: None)
     collector_store.sync_clusters(["prod"])
     return {name_of(writer): writer for writer in [make() for make in WRITERS]}
 

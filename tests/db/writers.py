@@ -151,12 +151,12 @@ class Tail(Writer):
         records.append(_record(f"again-{self.partition}", TransactionState.ONGOING, 1, at_ms, at_ms))
         end = self.next + len(records)
         look = look_at(self.partition, *records, previous=self.next or None, end=end, seen_through_ms=at_ms)
-        store.save_look(self.lease, look, topic_id="topic-1", rate=1.0, now_ms=at_ms)
+        store.save_batch(self.lease, look, topic_id="topic-1", rate=1.0, now_ms=at_ms)
         self.next = end
 
     def lost(self) -> object:
         there = Transaction.objects.filter(transactional_id__startswith=f"tail-{self.partition}-").count()
-        moved = collector_store.positions("prod")[1].get(self.partition, 0)
+        moved = collector_store.saved_positions("prod")[1].get(self.partition, 0)
         return there - self.number, moved - self.next
 
 
@@ -180,7 +180,7 @@ class Corrections(Writer):
             _record(f"list-{number}", TransactionState.ONGOING, 1, self.now_ms, self.now_ms), None
         )
         found = Reconciliation(self.now_ms, True, False, corrections=[new], seen_through_ms=self.now_ms)
-        reconcile_store.save(self.lease, found, now_ms=self.now_ms)
+        reconcile_store.save_reconciliation(self.lease, found, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return Transaction.objects.filter(transactional_id__startswith="list-").count() - self.number
@@ -200,7 +200,7 @@ class Checkpoints(Writer):
         ]
         blind = f"checkpoint:{_path(number % FEW)}"
         gaps = {blind: (self.now_ms, f"cannot be read: {number}")}
-        checkpoint_store.save(self.lease, looks, (), gaps=gaps, now_ms=self.now_ms)
+        checkpoint_store.save_checkpoints(self.lease, looks, (), gaps=gaps, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return Batch.objects.exclude(planned_ms=None).count() - FEW * (self.number + 1)
@@ -226,9 +226,9 @@ class Progress(Writer):
             telling.done(number, self.now_ms, query=_query_id(each), run=_run_id(each))
             for each in reversed(range(FEW))
         ]
-        post = ingest_payload.read(telling.document(*events, sent_ms=self.now_ms))
+        post = ingest_payload.decode_post(telling.document(*events, sent_ms=self.now_ms))
         assert post.refused == ()
-        progress_store.save(post, now_ms=self.now_ms)
+        progress_store.save_progress(post, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return Batch.objects.exclude(run_id="").count() - FEW * self.number
@@ -244,7 +244,9 @@ class Groups(Writer):
     def write(self, number: int) -> None:
         some = {f"g-{each}": seen(offset=number) for each in range(FEW) if (number + each) % 3}
         look = groups_look(some, self.now_ms, gaps={"broker:2": f"no answer: {number}"})
-        group_store.save(self.lease, look, group_store.GroupRows(self.lease, self.now_ms), now_ms=self.now_ms)
+        group_store.save_groups(
+            self.lease, look, group_store.GroupRows(self.lease, self.now_ms), now_ms=self.now_ms
+        )
         self.wanted = sorted(some)
 
     def lost(self) -> object:
@@ -266,7 +268,7 @@ class Commits(Writer):
         records = {name: [RawRecord(each, end - 1, self.now_ms)] for name, each in keys.items()}
         moves = (PositionMove(self.shard, self.next or None, end, end),)
         look = TailBatch({self.shard: records}, moves, len(keys), seen_through_ms=self.now_ms)
-        commit_store.save(self.lease, look, topic_id="topic-1", rate=1.0, held={}, now_ms=self.now_ms)
+        commit_store.save_commits(self.lease, look, topic_id="topic-1", rate=1.0, held={}, now_ms=self.now_ms)
         self.next = end
 
     def lost(self) -> object:
@@ -306,7 +308,7 @@ class Partitions(Writer):
         ended = [("orders", 0, number - 1, 4, 5)] if number else []
         gaps = {f"orders-{number % FEW}": "cannot be seen"}
         look = ObservedPartitions(self.now_ms, full=True, rows=known, pins=(pin,), ended=ended, gaps=gaps)
-        partition_store.save(self.lease, look, now_ms=self.now_ms)
+        partition_store.save_partitions(self.lease, look, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return PartitionRecord.objects.filter(lso=self.number - 1).count() - FEW
@@ -336,7 +338,7 @@ class Judge(Writer):
             Finding("coordinator_overdue", "prod", subject, Severity.WARNING, NOW_MS, f"s {number}", "e", "n")
             for subject in ("query:stays", f"query:{number}", f"query:{number - 1}")
         ]
-        evaluate_rules.save(self.lease, found, sees=lambda row: True, now_ms=self.now_ms)
+        evaluate_rules.save_findings(self.lease, found, sees=lambda row: True, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return FindingRecord.objects.filter(subject__startswith="query:").count() - self.number - 2
@@ -359,7 +361,7 @@ class Alerts(Writer):
             )
 
     def write(self, number: int) -> None:
-        evaluate_alerts.tick(self.lease, now_ms=self.now_ms)
+        evaluate_alerts.evaluate_alerts(self.lease, now_ms=self.now_ms)
 
     def lost(self) -> object:
         self()
@@ -372,16 +374,16 @@ class Deliveries(Writer):
 
     def write(self, number: int) -> None:
         limits = settings.FENCELINE.alerts
-        for pk in list(delivery_queue.due().values_list("pk", flat=True)[:3]):
+        for pk in list(delivery_queue.due_deliveries().values_list("pk", flat=True)[:3]):
             claim = delivery_queue.claim(pk, 1.0)
             if claim is not None:
                 taken = number % 3 != 0
-                delivery_queue.finish(
+                delivery_queue.finish_delivery(
                     claim, SendOutcome(taken, error="" if taken else "500", retry=not taken), limits
                 )
         done = Delivery.objects.filter(state="delivered", channel__name="pager", channel__enabled=True)
         for row in done.order_by("-pk")[: number % 5 == 0]:
-            deliver.again(row)
+            deliver.send_again(row)
 
 
 class Channels(Writer):
@@ -410,7 +412,9 @@ class Silences(Writer):
             lambda: self.now_ms,
             lambda: self.now_ms + 60_000,
         )
-        silences.end(silences.make(draft, by="ada", now_ms=self.now_ms), by="ada", now_ms=self.now_ms + 1)
+        silences.end_silence(
+            silences.create_silence(draft, by="ada", now_ms=self.now_ms), by="ada", now_ms=self.now_ms + 1
+        )
         Token.objects.create(name=f"t-{number}", role="viewer", digest=secrets.token_hex(32))
 
     def lost(self) -> object:
@@ -437,14 +441,14 @@ class Actions(Writer):
         name = f"tail-0-{number}"
         about = {"transactional_id": name, "producer_id": 7, "producer_epoch": 3, "started_ms": NOW_MS}
         plan = Plan(Act.FENCE, "prod", NOW_MS, name, (SubjectPlan(f"transaction:{name}", name, about),))
-        row = rows.keep(plan, actor, now_ms=NOW_MS)
+        row = rows.save_plan(plan, actor, now_ms=NOW_MS)
         until = leases.Now() + action_lease.LIVES
         state = Action.State.EXECUTING
-        assert rows.change(row, Q(state="planned"), state=state, lease_token="t", lease_until=until)
-        begun = action_lease.begin(row.pk, "t", now_ms=self.now_ms)
+        assert rows.update_action(row, Q(state="planned"), state=state, lease_token="t", lease_until=until)
+        begun = action_lease.begin_action(row.pk, "t", now_ms=self.now_ms)
         assert begun is not None
         action_lease.prolong(begun)
-        action_lease.end(begun, Action.State.DONE, [], ended_ms=self.now_ms)
+        action_lease.end_action(begun, Action.State.DONE, [], ended_ms=self.now_ms)
 
     def lost(self) -> object:
         return Action.objects.filter(state="done").count() - self.number
@@ -458,7 +462,7 @@ class Recoveries(Writer):
         self.lease = lease(recovery_store.NAME)
 
     def write(self, number: int) -> None:
-        recovery_store.tick(self.lease, limit_ms=60_000, now_ms=self.now_ms)
+        recovery_store.update_recoveries(self.lease, limit_ms=60_000, now_ms=self.now_ms)
         for row in recovery_store.waiting_for_a_search(self.lease)[:3]:
             recovery_store.save_lost(self.lease, row, ())
 

@@ -144,7 +144,7 @@ def our_ends(stack: Stack) -> dict[int, tuple[int, int]]:
 
 def lags(bootstrap: str, tool: Broker) -> dict[int, tuple[int, int]]:
     """Return committed offset and lag by partition, as Kafka's own tool describes the group."""
-    command = tool.tool(
+    command = tool.tool_command(
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
         "--bootstrap-server", bootstrap, "--describe", "--group", GROUP,
     )  # fmt: skip

@@ -64,7 +64,7 @@ class Alert:
             if row.is_open or row.to_miss > 0 or row.number > self.upto or row.number == pending
         ]
         self.upto = len(self.judge.rows)
-        self.state, changes = engine.follow(self.state, looks, now_ms=now_ms, limits=self.limits)
+        self.state, changes = engine.advance_alert(self.state, looks, now_ms=now_ms, limits=self.limits)
         self.changes += changes
         return SHOWN[self.state.state] if self.state else "-"
 

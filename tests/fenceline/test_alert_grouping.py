@@ -29,7 +29,7 @@ def matchers(*each: tuple[str, str, str]) -> MatcherSet:
 
 
 def route(kind: str = "webhook", **changes: Any) -> Route:
-    made = grouping.route(
+    made = grouping.channel_route(
         number=1, name="pager", kind=kind, min_severity="warning", matchers=[], group_by=[],
         waits_s=(None, None, None), send_resolved=True, off="",
         limits=Alerting(group_wait_s=30, group_interval_s=300, repeat_interval_s=3_600),
@@ -76,7 +76,7 @@ def looked(
 ) -> Outlook:
     hushed = set(muted)
     found: Mapping[str, Item] = {each.fingerprint: each for each in items}
-    return grouping.outlook(
+    return grouping.decide_notifications(
         to or route(), found, held, lambda each: each.fingerprint in hushed, cluster="prod", now_ms=NOW
     )
 
@@ -197,7 +197,7 @@ def test_it_is_known_when_somebody_will_be_told() -> None:
 
 def test_an_alertmanager_is_told_at_once_and_again_and_of_a_severity_as_of_another_alert() -> None:
     to = route("alertmanager")
-    made = grouping.route(
+    made = grouping.channel_route(
         number=1, name="am", kind="alertmanager", min_severity="info", matchers=[], group_by=[],
         waits_s=(None, None, None), send_resolved=True, off="", limits=Alerting(),
         compile_pattern=no_pattern,
@@ -209,21 +209,21 @@ def test_an_alertmanager_is_told_at_once_and_again_and_of_a_severity_as_of_anoth
     found = looked([item("a", severity="critical")], [was], to=made)
     assert sorted(summed(found)) == [(ALL, [], ["a"]), (FIRST, ["a"], [])]
     (ended,) = [each for each in found.sendings if each.over]
-    said = grouping.message(ended, external_url=URL, now_ms=NOW).notices
+    said = grouping.group_message(ended, external_url=URL, now_ms=NOW).notices
     assert [(each.labels["severity"], each.ends_ms) for each in said] == [("warning", NOW)]
 
 
 def test_of_many_the_news_is_told_and_how_many_more() -> None:
     many = [item(f"n{n}") for n in range(MOST_ALERTS - 1)]
     found = looked([OLD, *many, over("b", 60), over("c", 60)], [standing(900, "old", "b", "c")])
-    said = grouping.message(found.sendings[0], external_url=URL, now_ms=NOW)
+    said = grouping.group_message(found.sendings[0], external_url=URL, now_ms=NOW)
     assert (len(said.notices), said.truncated) == (MOST_ALERTS, 2)
     assert said.notices[-1].fingerprint == "b"
 
 
 def test_what_is_more_than_a_tick_makes_waits_for_the_next() -> None:
     found = looked([item(f"n{n}", rule=f"r{n}") for n in range(5)])
-    found.keep(3, NOW)
+    found.defer_excess(3, NOW)
     assert (len(found.sendings), sorted(found.waits)) == (3, ["n3", "n4"])
 
 
@@ -247,22 +247,27 @@ FOLLOWS = item("group:g", rule="group_stalled")
 
 def test_a_silence_says_who_and_until_when() -> None:
     muting = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))], no_pattern)
-    assert muting.silenced(CAUSE) == [["silenced", "12", "by ada until 2026-11-18 12:06 UTC: deploy"]]
-    assert muting.silenced(FOLLOWS) == []
+    assert muting.matching_silences(CAUSE) == [
+        ["silenced", "12", "by ada until 2026-11-18 12:06 UTC: deploy"]
+    ]
+    assert muting.matching_silences(FOLLOWS) == []
 
 
 def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
     muting = Muting([CAUSE, FOLLOWS], [], no_pattern)
     waits = "it waits behind that, and goes on by itself once that has ended"
     words = f"by coordinator_overdue of transaction:p: {waits}"
-    assert muting.inhibited(FOLLOWS, route()) == ["inhibited", "#7", words]
+    assert muting.inhibition_reason(FOLLOWS, route()) == ["inhibited", "#7", words]
     assert (
-        muting.inhibited(FOLLOWS, route(number=2, matchers=matchers(("alertname", "=", "group_stalled"))))
+        muting.inhibition_reason(
+            FOLLOWS, route(number=2, matchers=matchers(("alertname", "=", "group_stalled")))
+        )
         is None
     )
-    assert muting.inhibited(CAUSE, route()) is None
+    assert muting.inhibition_reason(CAUSE, route()) is None
     assert (
-        Muting([replace(CAUSE, severity="info"), FOLLOWS], [], no_pattern).inhibited(FOLLOWS, route()) is None
+        Muting([replace(CAUSE, severity="info"), FOLLOWS], [], no_pattern).inhibition_reason(FOLLOWS, route())
+        is None
     )
     # Silenced or not: who silences the cause wants to hear of neither.
     silenced = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))], no_pattern)
@@ -274,12 +279,12 @@ def view(
 ) -> notification_decision.View:
     of, before = to or route(), list(held)
     found = looked(items, before, to=of)
-    return notification_decision.view(found, of, before, range(100, 100 + len(found.sendings)), NOW)
+    return notification_decision.channel_view(found, of, before, range(100, 100 + len(found.sendings)), NOW)
 
 
 def fate(new: str, now: Item, known: notification_decision.View, before: str = "") -> Any:
     happened = notification_decision.Happened(new, now.fingerprint, now.severity, now.labels, now, before)
-    found = notification_decision.fate(happened, known)
+    found = notification_decision.notification_outcome(happened, known)
     return found and found[1:]
 
 
@@ -314,19 +319,19 @@ def test_fates(number: int, new: str, now: Item, known: notification_decision.Vi
 def test_a_change_has_one_fate_for_each_channel() -> None:
     both = [view([YOUNG]), replace(view([A]), route=route(number=2))]
     happened = notification_decision.Happened("firing", "a", "warning", A.labels, A, "")
-    assert notification_decision.fates(happened, both, []) == ([[2, "delivery", 100]], True)
+    assert notification_decision.notification_outcomes(happened, both, []) == ([[2, "delivery", 100]], True)
     both[0] = view([A])
-    assert notification_decision.fates(happened, both, [[2, "delivery", 100]]) == (
+    assert notification_decision.notification_outcomes(happened, both, [[2, "delivery", 100]]) == (
         [[1, "delivery", 100]],
         False,
     )
-    assert notification_decision.fates(happened, [], []) == ([], False)
+    assert notification_decision.notification_outcomes(happened, [], []) == ([], False)
 
 
 def quiet(
     now: Item, *views: notification_decision.View, inhibited: Mapping[int, list[str]] | None = None
 ) -> Any:
-    return notification_decision.why_quiet(now, [], views, inhibited or {}, None)
+    return notification_decision.suppression_reasons(now, [], views, inhibited or {}, None)
 
 
 def test_it_is_told_why_nobody_is_told() -> None:

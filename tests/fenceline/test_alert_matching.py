@@ -176,7 +176,7 @@ BLIND = Alert("collector_behind", "collector:transaction_state", severity="criti
     ],
 )  # fmt: skip
 def test_who_inhibits_whom(number: int, firing: list[Alert], target: Alert, by: str | None) -> None:
-    found = [cause.rule for cause, line in Inhibitors([*firing, target]).of(target) if line.why]
+    found = [cause.rule for cause, line in Inhibitors([*firing, target]).inhibitions_of(target) if line.why]
     assert found[:1] == ([by] if by else []), f"case {number}"
 
 

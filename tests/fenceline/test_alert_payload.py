@@ -40,7 +40,7 @@ def message(*notices: Notice, reason: SendReason = SendReason.FIRST, truncated: 
 
 
 def test_the_webhook_is_alertmanagers_version_4() -> None:
-    body = payload.webhook(message(notice(), notice("payments-8", over=True), truncated=3))
+    body = payload.webhook_body(message(notice(), notice("payments-8", over=True), truncated=3))
     assert list(body) == [
         "version", "groupKey", "truncatedAlerts", "status", "receiver", "groupLabels", "commonLabels",
         "commonAnnotations", "externalURL", "notification_reason", "alerts",
@@ -59,12 +59,12 @@ def test_the_webhook_is_alertmanagers_version_4() -> None:
 
 
 def test_all_resolved_is_resolved() -> None:
-    body = payload.webhook(message(notice(over=True), reason=SendReason.ALL_RESOLVED))
+    body = payload.webhook_body(message(notice(over=True), reason=SendReason.ALL_RESOLVED))
     assert (body["status"], body["notification_reason"]) == ("resolved", "all_alerts_resolved")
 
 
 def test_an_alertmanager_is_told_until_when() -> None:
-    (firing, over) = payload.body(
+    (firing, over) = payload.channel_payload(
         "alertmanager", message(notice(), notice(over=True)), now_ms=NOW_MS, lives_ms=360_000
     )
     assert list(firing) == ["labels", "annotations", "startsAt", "endsAt", "generatorURL"]
@@ -73,19 +73,19 @@ def test_an_alertmanager_is_told_until_when() -> None:
 
 
 def test_people_are_told_what_how_bad_why_and_what_to_do() -> None:
-    body = payload.body("apprise", message(notice()), now_ms=NOW_MS)
+    body = payload.channel_payload("apprise", message(notice()), now_ms=NOW_MS)
     assert body == {
         "title": "[FIRING:1] coordinator_overdue",
         "body": f"critical (Payments): s\ne\nn\n{URL}",
         "type": "failure",
     }
-    over = payload.words(message(notice(over=True)))
+    over = payload.message_text(message(notice(over=True)))
     assert (over["title"], over["type"]) == ("[RESOLVED:1] coordinator_overdue", "success")
     assert over["body"] == "Resolved at 11:06:40 UTC: s"
 
 
 def test_people_are_told_of_ten_and_how_many_more() -> None:
-    body = payload.words(message(*(notice(f"p-{n}", severity="info") for n in range(13)), truncated=7))
+    body = payload.message_text(message(*(notice(f"p-{n}", severity="info") for n in range(13)), truncated=7))
     assert body["title"] == "[FIRING:20] coordinator_overdue"
     assert body["body"].endswith(f"and 10 more alerts: {URL}/alerts")
     assert body["type"] == "info"
@@ -93,8 +93,8 @@ def test_people_are_told_of_ten_and_how_many_more() -> None:
 
 @pytest.mark.parametrize("kind", ["webhook", "alertmanager", "apprise"])
 def test_a_sample_of_each_kind_is_json(kind: str) -> None:
-    sample = payload.sample("pager", external_url=URL, now_ms=NOW_MS)
-    body = payload.body(kind, sample, now_ms=NOW_MS, lives_ms=1)
+    sample = payload.sample_message("pager", external_url=URL, now_ms=NOW_MS)
+    body = payload.channel_payload(kind, sample, now_ms=NOW_MS, lives_ms=1)
     assert "test" in json.dumps(body)
 
 
@@ -138,9 +138,9 @@ def test_a_title_names_the_query_and_not_its_id() -> None:
     named = {"query": "6f1d2a3b", "subject": "query:6f1d2a3b", "query_name": "orders_enrich"}
     for group in ({"query": "6f1d2a3b"}, {"subject": "query:6f1d2a3b"}):
         titled = GroupMessage("ops", "key", group, SendReason.FIRST, [notice(**named)], 0, URL)
-        assert payload.words(titled)["title"] == "[FIRING:1] orders_enrich"
+        assert payload.message_text(titled)["title"] == "[FIRING:1] orders_enrich"
     nameless = GroupMessage("ops", "key", {"query": "6f1d2a3b"}, SendReason.FIRST, [notice()], 0, URL)
-    assert payload.words(nameless)["title"] == "[FIRING:1] 6f1d2a3b"
+    assert payload.message_text(nameless)["title"] == "[FIRING:1] 6f1d2a3b"
 
 
 def test_owners_travel_as_labels() -> None:
@@ -160,6 +160,6 @@ def test_whatever_a_subject_is_it_can_be_sent(kind: str, name: str, at_ms: int) 
     found = labels.labels_of(said(f"{kind}:{name}"), OWNER)
     each = Notice("f" * 16, found, {}, at_ms, None, labels.page_of(found, URL))
     for channel in ("webhook", "alertmanager", "apprise"):
-        body: Any = payload.body(channel, message(each), now_ms=NOW_MS, lives_ms=1)
+        body: Any = payload.channel_payload(channel, message(each), now_ms=NOW_MS, lives_ms=1)
         json.dumps(body).encode()
-    assert datetime.fromisoformat(payload.rfc3339(at_ms)).tzinfo is not None
+    assert datetime.fromisoformat(payload.format_rfc3339(at_ms)).tzinfo is not None

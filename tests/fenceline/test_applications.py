@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.decode.text import escape, unescape
+from fenceline.decode.text import escape_bytes, unescape_text
 from fenceline.kafka.applications import LONGEST, NAMELESS, Shape, application_of
 
 UUID = "1f0c3b7e-5a2d-4c6f-9b8a-0123456789ab"
@@ -97,7 +97,7 @@ def test_no_text_is_too_strange(text: str) -> None:
 @given(st.binary(max_size=400))
 def test_an_applications_name_spells_bytes_as_ids_do(raw: bytes) -> None:
     """Nothing is taken out of, or cut in, the middle of an escape."""
-    unescape(application_of(escape(raw)).application.replace("…", ""))
+    unescape_text(application_of(escape_bytes(raw)).application.replace("…", ""))
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_an_applications_name_spells_bytes_as_ids_do(raw: bytes) -> None:
 @pytest.mark.parametrize("end", [b"", b"z", b"\xff", b"-1", b"-1-2", b"-p0-g0-b0-s1"])
 def test_thirty_two_kilobytes_are_no_trouble(raw: bytes, end: bytes) -> None:
     long = (raw * 32_767)[: 32_767 - len(end)] + end
-    found = application_of(escape(long))
+    found = application_of(escape_bytes(long))
     assert 0 < len(found.application) <= LONGEST
-    unescape(found.application.replace("…", ""))
+    unescape_text(found.application.replace("…", ""))
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:

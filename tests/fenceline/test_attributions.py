@@ -18,7 +18,7 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Folded, Prior, fold
+from fenceline.kafka.aggregate import Folded, Prior, fold_records
 from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of, attribute_past
 from fenceline.kafka.encode import encode_key, encode_value
 
@@ -66,17 +66,17 @@ def records(gap_ms: int, version: int, timeout_ms: int) -> list[TransactionRecor
 def folded(prior: Prior, some: list[TransactionRecord], start: int, *, attributed: bool) -> Prior:
     raws = [RawRecord(encode_value(each), start + number) for number, each in enumerate(some)]
     found = Folded()
-    fold(found, 3, {KEY: raws}, {KEY: prior}, (), {KEY: CAUSES} if attributed else {})
+    fold_records(found, 3, {KEY: raws}, {KEY: prior}, (), {KEY: CAUSES} if attributed else {})
     newest = found.newest[KEY]
     state = None if newest.record is None else newest.record.state
     return Prior(state, newest.record, newest.offset, newest.packed)
 
 
 def revised(packed: bytes) -> bytes:
-    before = transition_ring.unpack(packed, 3)
+    before = transition_ring.unpack_ring(packed, 3)
     changes = dict(attribute_past(before, CAUSES))
     after = [changes.get(each, each) for each in before]
-    return transition_ring.pack([transition_ring.entry(each) for each in after if each is not None])
+    return transition_ring.pack_ring([transition_ring.pack_entry(each) for each in after if each is not None])
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -90,20 +90,22 @@ def test_the_order_of_record_and_result_makes_no_difference(version: int) -> Non
             if every[at:]:
                 late = folded(late, every[at:], at, attributed=True)
             case = f"version {version}, gap {gap_ms}, timeout {timeout_ms}, result after record {at}"
-            assert transition_ring.unpack(late.packed, 3) == transition_ring.unpack(whole.packed, 3), case
-        kinds = [each.kind for each in transition_ring.unpack(whole.packed, 3)]
+            assert transition_ring.unpack_ring(late.packed, 3) == transition_ring.unpack_ring(
+                whole.packed, 3
+            ), case
+        kinds = [each.kind for each in transition_ring.unpack_ring(whole.packed, 3)]
         assert kinds[0] is TransitionKind.BEGIN
         assert kinds[2:] == [TransitionKind.ADMIN_FENCE, TransitionKind.BEGIN, TransitionKind.BASELINE], case
-        fence = transition_ring.unpack(whole.packed, 3)[2]
+        fence = transition_ring.unpack_ring(whole.packed, 3)[2]
         assert (fence.confidence, fence.gap_ms) == (Confidence.CERTAIN, gap_ms), case
-        assert [action_of(each, CAUSES) for each in transition_ring.unpack(whole.packed, 3)].count(
+        assert [action_of(each, CAUSES) for each in transition_ring.unpack_ring(whole.packed, 3)].count(
             ACTION
         ) == 1, case
 
 
 def test_attributing_twice_changes_nothing() -> None:
     packed = revised(folded(Prior(), records(100, 2, 777_000), 0, attributed=False).packed)
-    assert attribute_past(transition_ring.unpack(packed, 3), CAUSES) == []
+    assert attribute_past(transition_ring.unpack_ring(packed, 3), CAUSES) == []
     assert attribute_past((), CAUSES) == []
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fenceline.decode.transaction_state import decode
-from fenceline.explanations import explain
+from fenceline.decode.transaction_state import decode_record
+from fenceline.explanations import explain_transition
 from fenceline.facts import Confidence, Transition, TransitionKind, Undecoded
-from fenceline.kafka.transitions import IdHistory, derive, next_history
+from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 
 FOLDER = Path(__file__).parent.parent / "data" / "transaction_state"
 TRUTH: dict[str, dict[str, list[str]]] = json.loads((FOLDER / "truth.json").read_text())
@@ -36,9 +36,9 @@ def captured(version: str) -> dict[str, list[Transition]]:
     for line in (FOLDER / f"kafka-{version}.jsonl").read_text().splitlines():
         row = json.loads(line)
         value = None if row["value"] is None else bytes.fromhex(row["value"])
-        record = decode(bytes.fromhex(row["key"]), value)
+        record = decode_record(bytes.fromhex(row["key"]), value)
         assert not isinstance(record, Undecoded)
-        step = derive(lives[row["key"]], record, row["partition"], row["offset"], whole=True)
+        step = derive_transition(lives[row["key"]], record, row["partition"], row["offset"], whole=True)
         lives[row["key"]] = next_history(lives[row["key"]], record, step)
         found[row["scenario"]] |= {told.offset: told for told in (step.revised, step.made) if told}
     return {name: [told[offset] for offset in sorted(told)] for name, told in found.items()}
@@ -56,4 +56,4 @@ def test_what_is_derived_is_what_happened(version: str, scenario: str) -> None:
     if any(each.confidence is Confidence.AMBIGUOUS for each in told):
         assert (version, scenario) in UNTOLD
     else:
-        assert [each.kind.value for each in told] == true, [explain(each) for each in told]
+        assert [each.kind.value for each in told] == true, [explain_transition(each) for each in told]

@@ -23,8 +23,8 @@ from fenceline.spark.batch_chain import (
     BatchStep,
     ChainLink,
     LinkState,
-    broken,
-    chain,
+    chain_links,
+    first_broken_link,
     no_chain,
 )
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, SinkTransaction
@@ -32,8 +32,8 @@ from fenceline.spark.sink_fates import (
     Coordinated,
     EndedTransaction,
     TransactionFate,
-    fate_in,
-    fate_of,
+    outcome_by_coordinator,
+    outcome_by_history,
     rows_written,
 )
 
@@ -71,7 +71,7 @@ def ended(*fates: TransactionFate) -> tuple[EndedTransaction, ...]:
 
 
 def links(sink: str = "exactly_once", **facts: Any) -> tuple[ChainLink, ...]:
-    return chain(BatchFacts(17, sink, **{"planned": True, "planned_ms": NOW_MS - 3_000, **facts}))
+    return chain_links(BatchFacts(17, sink, **{"planned": True, "planned_ms": NOW_MS - 3_000, **facts}))
 
 
 def letters(found: tuple[ChainLink, ...]) -> str:
@@ -240,7 +240,7 @@ OPEN, GOING, GOOD, BAD, DARK = (
 def test_with_our_sink(number: int, facts: dict[str, Any], wanted: str, recovery: str, why: str) -> None:
     found = links(**facts)
     assert letters(found) == wanted, f"case {number}: {why}"
-    first = broken(found)
+    first = first_broken_link(found)
     assert (first.recovery if first else "") == recovery, f"case {number}: {why}"
 
 
@@ -294,12 +294,12 @@ def test_each_link_has_its_time_and_its_evidence() -> None:
 
 
 def test_a_broken_link_names_what_is_open_and_why_nobody_goes_on() -> None:
-    said = broken(links(decision=decided(), ended=ended(GOOD, OPEN), alive=False))
+    said = first_broken_link(links(decision=decided(), ended=ended(GOOD, OPEN), alive=False))
     assert said is not None
     assert said.evidence == (
         "1 of 2 transactions committed, orders-0a1b2c3d-p1-g1-b1-s0 still open, and its driver is gone"
     )
-    late = broken(links(decision=decided(), ended=ended(OPEN, OPEN), overdue=True))
+    late = first_broken_link(links(decision=decided(), ended=ended(OPEN, OPEN), overdue=True))
     assert late is not None
     assert "nobody has gone on with it since" in late.evidence
 
@@ -436,7 +436,7 @@ def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more:
     ],
 )
 def test_fate_of_a_transaction(number: int, now: Coordinated | None, fate: TransactionFate, why: str) -> None:
-    assert fate_of(written(), now).fate is fate, f"case {number}: {why}"
+    assert outcome_by_coordinator(written(), now).fate is fate, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
@@ -458,7 +458,7 @@ def test_fate_of_a_transaction(number: int, now: Coordinated | None, fate: Trans
 def test_an_id_is_used_again_only_by_a_later_record(
     number: int, now: Coordinated | None, again: bool
 ) -> None:
-    assert fate_of(written(), now).id_used_again is again, f"case {number}"
+    assert outcome_by_coordinator(written(), now).id_used_again is again, f"case {number}"
 
 
 def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_id: int = 4_000) -> Transition:
@@ -500,4 +500,4 @@ def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_i
 def test_fate_by_what_an_id_has_done_since(
     number: int, past: list[Transition], fate: TransactionFate, why: str
 ) -> None:
-    assert fate_in(written(), past).fate is fate, f"case {number}: {why}"
+    assert outcome_by_history(written(), past).fate is fate, f"case {number}: {why}"

@@ -32,11 +32,11 @@ MADE = [json.loads(line) for line in CAPTURED.read_text().splitlines()]
 ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1795315140394,"conf":{"a":"b"}}'
 READERS: dict[str, Callable[[bytes], Any]] = {
-    "metadata": decode.metadata,
-    "offsets": partial(decode.offsets, 7),
-    "commits": partial(decode.commits, 7),
-    "initial": partial(decode.initial, "sources/0/0"),
-    "operator": partial(decode.operator, "state/0/_metadata/metadata"),
+    "metadata": decode.decode_metadata,
+    "offsets": partial(decode.decode_offsets, 7),
+    "commits": partial(decode.decode_commits, 7),
+    "initial": partial(decode.decode_initial_offsets, "sources/0/0"),
+    "operator": partial(decode.decode_state_operator, "state/0/_metadata/metadata"),
 }
 
 
@@ -45,7 +45,7 @@ def kind(name: str) -> dict[str, Any]:
 
 
 def offsets_of(made: dict[str, Any], batch: int) -> OffsetsEntry:
-    found = decode.offsets(batch, made["files"][f"offsets/{batch}"].encode())
+    found = decode.decode_offsets(batch, made["files"][f"offsets/{batch}"].encode())
     assert isinstance(found, OffsetsEntry), found
     return found
 
@@ -56,15 +56,15 @@ def test_every_captured_file_is_read(made: dict[str, Any]) -> None:
         log, _, name = path.partition("/")
         raw = text.encode()
         if log == "metadata":
-            assert decode.metadata(raw) == made["progress"][0]["id"]
+            assert decode.decode_metadata(raw) == made["progress"][0]["id"]
         elif log == "offsets":
-            assert isinstance(decode.offsets(int(name), raw), OffsetsEntry), path
+            assert isinstance(decode.decode_offsets(int(name), raw), OffsetsEntry), path
         elif log == "commits":
-            assert isinstance(decode.commits(int(name), raw), CommitsEntry), path
+            assert isinstance(decode.decode_commits(int(name), raw), CommitsEntry), path
         elif log == "sources":
-            assert not isinstance(decode.initial(path, raw), Broken), path
+            assert not isinstance(decode.decode_initial_offsets(path, raw), Broken), path
         else:
-            assert isinstance(decode.operator(path, raw), StateOperator), path
+            assert isinstance(decode.decode_state_operator(path, raw), StateOperator), path
 
 
 @pytest.mark.parametrize("made", MADE, ids=lambda each: each["kind"])
@@ -103,19 +103,19 @@ def test_kafkas_offsets_are_positions() -> None:
     assert positions is not None
     ((topic, partitions),) = made["progress"][-1]["sources"][0]["endOffset"].items()
     assert positions == {TopicPartition(topic, int(number)): at for number, at in partitions.items()}
-    began = decode.initial("sources/0/0", made["files"]["sources/0/0"].encode())
+    began = decode.decode_initial_offsets("sources/0/0", made["files"]["sources/0/0"].encode())
     assert began == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0, TopicPartition(topic, 2): 0}
 
 
 def test_commits_of_version_2_have_the_ids_of_state_files() -> None:
-    found = decode.commits(1, kind("state format 2")["files"]["commits/1"].encode())
+    found = decode.decode_commits(1, kind("state format 2")["files"]["commits/1"].encode())
     assert isinstance(found, CommitsEntry)
     assert found.version == 2
     assert [len(stores) for stores in found.state_ids["0"]] == [1, 1]
 
 
 def test_commits_of_version_3_name_their_sink() -> None:
-    found = decode.commits(1, kind("named sink")["files"]["commits/1"].encode())
+    found = decode.decode_commits(1, kind("named sink")["files"]["commits/1"].encode())
     assert isinstance(found, CommitsEntry)
     assert (found.version, found.next_watermark_ms) == (3, 0)
     assert found.sinks["out"]["isActive"] is True
@@ -123,13 +123,13 @@ def test_commits_of_version_3_name_their_sink() -> None:
 
 def test_operators_of_both_versions() -> None:
     join = kind("join")["files"]["state/0/_metadata/metadata"]
-    found = decode.operator("state/0/_metadata/metadata", join.encode())
+    found = decode.decode_state_operator("state/0/_metadata/metadata", join.encode())
     assert isinstance(found, StateOperator)
     assert (found.name, len(found.stores)) == ("symmetricHashJoin", 4)
     assert found.stores[0] == StateStore("left-keyToNumValues", 2)
     made = kind("transform with state")
     path = next(path for path in made["files"] if "/_metadata/v2/" in path)
-    newer = decode.operator(path, made["files"][path].encode())
+    newer = decode.decode_state_operator(path, made["files"][path].encode())
     assert isinstance(newer, StateOperator)
     assert newer.name == made["progress"][-1]["stateOperators"][0]["operatorName"]
 
@@ -167,7 +167,7 @@ def test_holes(planned: list[int], finished: list[int], sparse: bool) -> None:
 
 
 def test_a_named_source_may_have_colons_in_its_offset_and_nothing_yet() -> None:
-    found = decode.offsets(3, f'v2\n{META}\norders:{{"t:x":{{"0":1}}}}\nb:-\nc:12:30\n'.encode())
+    found = decode.decode_offsets(3, f'v2\n{META}\norders:{{"t:x":{{"0":1}}}}\nb:-\nc:12:30\n'.encode())
     assert isinstance(found, OffsetsEntry)
     assert [(each.source, each.raw) for each in found.sources] == [
         ("orders", '{"t:x":{"0":1}}'),
@@ -180,7 +180,7 @@ def test_a_named_source_may_have_colons_in_its_offset_and_nothing_yet() -> None:
 
 def test_a_control_batch_tells_what_it_does() -> None:
     meta = '{"batchWatermarkMs":5,"controlBatchInfo":{"operationType":"REPARTITION","operationInfo":"{}"}}'
-    found = decode.offsets(3, f"v2\n{meta}\n0:-".encode())
+    found = decode.decode_offsets(3, f"v2\n{meta}\n0:-".encode())
     assert isinstance(found, OffsetsEntry)
     assert (found.control, found.watermark_ms, found.planned_ms) == ("REPARTITION", 5, None)
 
@@ -229,7 +229,7 @@ def test_damage_is_told(reader: str, raw: bytes, damage: Damage) -> None:
 
 @pytest.mark.parametrize("raw", [b"v1", b"v1\n", b"v1\n{}", b'v2\n{"nextBatchWatermarkMs":0}\n'])
 def test_a_commit_needs_no_more_than_its_version(raw: bytes) -> None:
-    assert isinstance(decode.commits(1, raw), CommitsEntry)
+    assert isinstance(decode.decode_commits(1, raw), CommitsEntry)
 
 
 @pytest.mark.parametrize(
@@ -253,11 +253,11 @@ def test_a_commit_needs_no_more_than_its_version(raw: bytes) -> None:
     ],
 )
 def test_offsets_of_other_sources_are_no_positions(raw: str | None) -> None:
-    assert decode.positions(raw) is None
+    assert decode.parse_positions(raw) is None
 
 
 def test_files_of_other_sources_are_no_initial_offsets() -> None:
-    assert decode.initial("sources/0/0", b"v1\n1795315420951") is None
+    assert decode.decode_initial_offsets("sources/0/0", b"v1\n1795315420951") is None
 
 
 @pytest.mark.parametrize(
@@ -282,12 +282,12 @@ def test_names_of_batch_files(name: str, batch: int | None) -> None:
 
 def test_foreign_names() -> None:
     names = ["metadata", ".metadata.crc", "offsets", "kafka_exactly_once", "README", "x.tmp", "_SUCCESS"]
-    assert decode.foreign(names) == ("README", "_SUCCESS")
+    assert decode.foreign_files(names) == ("README", "_SUCCESS")
 
 
 def test_text_that_no_database_takes_is_made_such() -> None:
     raw = b'v1\n{"conf":{"a\\u0000b":"\\ud800"}}\n-'
-    found = decode.offsets(1, raw)
+    found = decode.decode_offsets(1, raw)
     assert isinstance(found, OffsetsEntry)
     assert found.conf == {r"a\x00b": r"\ud800"}
 
@@ -308,11 +308,11 @@ def test_no_bytes_raise(reader: str, raw: bytes) -> None:
 @given(st.integers(min_value=0, max_value=len(META) + 40))
 def test_a_file_that_is_cut_anywhere_is_broken_or_has_fewer_sources(keep: int) -> None:
     whole = f'v1\n{META}\n{{"t":{{"0":1}}}}\n{{"t":{{"1":1}}}}'.encode()
-    found = decode.offsets(1, whole[:keep])
+    found = decode.decode_offsets(1, whole[:keep])
     assert isinstance(found, Broken) or len(found.sources) < 2 or keep >= len(whole) - 1
 
 
 def test_deep_and_long_json_is_broken_and_no_harm() -> None:
     for text in ("[" * 100_000, "9" * 100_000):
-        assert isinstance(decode.offsets(1, f"v1\n{{}}\n{text}".encode()), (Broken, OffsetsEntry))
-        assert isinstance(decode.commits(1, f"v1\n{text}".encode()), Broken)
+        assert isinstance(decode.decode_offsets(1, f"v1\n{{}}\n{text}".encode()), (Broken, OffsetsEntry))
+        assert isinstance(decode.decode_commits(1, f"v1\n{text}".encode()), Broken)

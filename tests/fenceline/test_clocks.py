@@ -12,8 +12,8 @@ from fenceline.kafka.clock_skew import (
     Offset,
     difference_ms,
     follow_offset,
-    ours_ms,
     start_ms,
+    to_local_ms,
 )
 
 NOW_MS = 1_795_000_000_000
@@ -49,8 +49,8 @@ def test_start(
 
 
 def test_an_instant_is_moved_and_never_lies_in_the_future() -> None:
-    assert ours_ms(NOW_MS - HOUR_MS, now_ms=NOW_MS, ahead_ms=HOUR_MS - 5) == NOW_MS - 5
-    assert ours_ms(NOW_MS + 5, now_ms=NOW_MS, ahead_ms=None) == NOW_MS
+    assert to_local_ms(NOW_MS - HOUR_MS, now_ms=NOW_MS, ahead_ms=HOUR_MS - 5) == NOW_MS - 5
+    assert to_local_ms(NOW_MS + 5, now_ms=NOW_MS, ahead_ms=None) == NOW_MS
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,15 @@ from collectors.kafka.marker_scan import Markers, nothing_to_read
 from fenceline.batches import RecordBatch
 from fenceline.facts import RawRecord, TopicPartition
 from fenceline.kafka import commits
-from fenceline.kafka.commits import MOST_COMMITS, CommitBatch, CommitKey, Gone, Joined, KeptCommits, thinned
+from fenceline.kafka.commits import (
+    MOST_COMMITS,
+    CommitBatch,
+    CommitKey,
+    Gone,
+    Joined,
+    KeptCommits,
+    thin_commits,
+)
 from fenceline.kafka.groups import Commit
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.reads import Batches
@@ -36,7 +44,7 @@ def raws(*values: bytes | None, first: int = 0) -> list[RawRecord]:
 
 def seen(records: dict[bytes, list[RawRecord]]) -> CommitBatch:
     found = CommitBatch()
-    commits.read(found, 7, records)
+    commits.read_commits(found, 7, records)
     return found
 
 
@@ -84,8 +92,8 @@ def test_a_history_says_the_same_however_it_was_cut(steps: list[tuple[int, int]]
     size = max(1, len(written) // pieces)
     for start in range(0, len(written), size):
         part = written[start : start + size]
-        one = KeptCommits(part[-1].offset, None, "", part[-1].at_ms, thinned(part), 0, start)
-        kept = commits.merge(one, kept).commits
+        one = KeptCommits(part[-1].offset, None, "", part[-1].at_ms, thin_commits(part), 0, start)
+        kept = commits.merge_commits(one, kept).commits
     assert kept[-1] == written[-1]
     assert len(kept) <= MOST_COMMITS
     assert set(kept) <= set(written)
@@ -100,7 +108,7 @@ def test_a_group_that_commits_all_the_time_is_remembered_for_a_while() -> None:
     """Not for its last twenty commits: those were made within a second."""
     kept: tuple[Commit, ...] = ()
     for n in range(600):
-        kept = commits.merge(
+        kept = commits.merge_commits(
             KeptCommits(n, None, "", NOW + 50 * n, (Commit(NOW + 50 * n, n),), 0, n), kept
         ).commits
     assert kept[-1].at_ms - kept[0].at_ms >= 18_000
@@ -108,11 +116,11 @@ def test_a_group_that_commits_all_the_time_is_remembered_for_a_while() -> None:
 
 @given(st.lists(st.builds(Commit, st.integers(0, 2**53), st.integers(-(2**63), 2**63 - 1)), max_size=30))
 def test_a_history_is_read_back_as_it_was_written(history: list[Commit]) -> None:
-    assert commits.unpack(commits.pack(history)) == tuple(history)
+    assert commits.unpack_commits(commits.pack_commits(history)) == tuple(history)
 
 
 def members_of(records: dict[bytes, list[RawRecord]], before: dict[str, tuple[str, str]]) -> Joined:
-    return commits.join(seen(records).changes["g"], before)
+    return commits.merge_members(seen(records).changes["g"], before)
 
 
 CLASSIC = pack(">hh1s", 2, 1, b"g")
@@ -183,7 +191,7 @@ class Log:
     def __init__(self, *batches: RecordBatch) -> None:
         self.lines = batches
 
-    def batches(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches:
+    def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches:
         end = self.lines[-1].last + 1
         return Batches(tuple(each for each in self.lines if each.last >= start), end, end)
 
@@ -194,7 +202,7 @@ def test_a_topic_made_again_is_read_again() -> None:
     known = Markers(log)  # type: ignore[arg-type]
 
     def found(lso: int) -> frozenset[tuple[TopicPartition, int]]:
-        return known.find([(where, 5)], {where: Offsets(0, lso, lso, 1)})
+        return known.find_only_markers([(where, 5)], {where: Offsets(0, lso, lso, 1)})
 
     assert found(6) == {(where, 5)}
     log.lines = (data(0, 4), data(5, 5))

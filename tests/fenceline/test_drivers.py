@@ -51,4 +51,4 @@ def test_a_listener_that_posts_in_its_interval_is_never_called_silent(interval_m
     ],
 )
 def test_what_is_known_is_said_and_no_more(driver: Driver, alive: bool | None, words: str) -> None:
-    assert (driver.alive, driver.words) == (alive, words)
+    assert (driver.alive, driver.status_text) == (alive, words)

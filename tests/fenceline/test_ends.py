@@ -13,12 +13,12 @@ from fenceline.kafka.end_offset_history import (
     STEPS,
     EndOffset,
     Passed,
-    add,
-    newest,
-    pack,
+    add_end,
+    newest_end,
+    pack_ends,
     passed_ms,
-    thin,
-    unpack,
+    thin_ends,
+    unpack_ends,
 )
 
 NOW_MS = 1_795_000_000_000
@@ -29,7 +29,7 @@ def grown(points: list[tuple[int, int]], stood: bool = True) -> str:
     """The history of a partition that was looked at at these instants, with these ends."""
     text, before = "", None
     for at_ms, end in points:
-        text = add(text, EndOffset(NOW_MS + at_ms, end, end + 5), before if stood else None)
+        text = add_end(text, EndOffset(NOW_MS + at_ms, end, end + 5), before if stood else None)
         before = NOW_MS + at_ms
     return text
 
@@ -37,23 +37,26 @@ def grown(points: list[tuple[int, int]], stood: bool = True) -> str:
 def test_it_is_plain_json_oldest_first() -> None:
     text = grown([(0, 10), (6 * SECOND, 20)])
     assert json.loads(text) == [[NOW_MS, 10, 15], [NOW_MS + 6_000, 20, 25]]
-    assert unpack(text) == (EndOffset(NOW_MS, 10, 15), EndOffset(NOW_MS + 6_000, 20, 25))
-    assert newest(text) == EndOffset(NOW_MS + 6_000, 20, 25)
-    assert (unpack(""), newest(""), pack([])) == ((), None, "")
+    assert unpack_ends(text) == (EndOffset(NOW_MS, 10, 15), EndOffset(NOW_MS + 6_000, 20, 25))
+    assert newest_end(text) == EndOffset(NOW_MS + 6_000, 20, 25)
+    assert (unpack_ends(""), newest_end(""), pack_ends([])) == ((), None, "")
 
 
 def test_a_point_comes_five_seconds_after_the_other_and_only_for_another_end() -> None:
     text = grown([(0, 10), (1 * SECOND, 11), (4_999, 12)])
-    assert unpack(text) == (EndOffset(NOW_MS, 10, 15),)
-    assert unpack(grown([(0, 10), (9 * SECOND, 10)])) == (EndOffset(NOW_MS, 10, 15),)
+    assert unpack_ends(text) == (EndOffset(NOW_MS, 10, 15),)
+    assert unpack_ends(grown([(0, 10), (9 * SECOND, 10)])) == (EndOffset(NOW_MS, 10, 15),)
 
 
 def test_an_end_that_stood_leaves_where_it_began_and_where_it_ended() -> None:
     looks = [(second * SECOND, 10) for second in range(600)]
     text = grown([*looks, (600 * SECOND, 90)])
-    assert [(each.at_ms - NOW_MS, each.lso) for each in unpack(text)][-2:] == [(599_000, 10), (600_000, 90)]
+    assert [(each.at_ms - NOW_MS, each.lso) for each in unpack_ends(text)][-2:] == [
+        (599_000, 10),
+        (600_000, 90),
+    ]
     # All of the records came within the last second.
-    assert passed_ms(unpack(text), 10, committed=True) == Passed(
+    assert passed_ms(unpack_ends(text), 10, committed=True) == Passed(
         NOW_MS + 599_012, NOW_MS + 599_000, NOW_MS + 600_000
     )
 
@@ -75,7 +78,7 @@ def test_when_an_end_passed_an_offset() -> None:
 
 def test_an_hour_of_a_busy_partition_is_a_hundred_points() -> None:
     text = grown([(second * SECOND, second) for second in range(2 * 3_600)])
-    ends = unpack(text)
+    ends = unpack_ends(text)
     last = NOW_MS + 7_199_000
     assert len(ends) <= 130
     assert last - ends[-1].at_ms < 5_000
@@ -93,7 +96,7 @@ def test_an_offset_was_passed_within_the_bounds(growth: list[tuple[int, int]]) -
     for after_ms, more in growth:
         at_ms, end = at_ms + after_ms, end + more
         looks.append((at_ms, end))
-    ends = unpack(grown(looks))
+    ends = unpack_ends(grown(looks))
     assert list(ends) == sorted(ends)
     assert len(ends) < 400
     for offset in range(0, end, max(1, end // 20)):
@@ -114,10 +117,10 @@ def test_an_offset_was_passed_within_the_bounds(growth: list[tuple[int, int]]) -
 )
 def test_thin_keeps_order_the_newest_and_one_that_is_older_than_all(times: list[int]) -> None:
     ends = [EndOffset(at, at, at) for at in times]
-    kept = thin(ends, times[-1])
+    kept = thin_ends(ends, times[-1])
     assert kept == sorted(kept)
     assert kept[-1] == ends[-1]
     oldest = times[-1] - STEPS[-1][0]
     older = [each for each in ends if each.at_ms < oldest]
     assert [each for each in kept if each.at_ms < oldest] == older[-1:]
-    assert thin(kept, times[-1]) == kept
+    assert thin_ends(kept, times[-1]) == kept

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import EVERYDAY, RawRecord, TransactionRecord, TransactionState, TransitionKind
-from fenceline.histograms import merge
+from fenceline.histograms import merge_histograms
 from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Folded, NotableTransition, Prior, _IdFold, fold
+from fenceline.kafka.aggregate import Folded, NotableTransition, Prior, _IdFold, fold_records
 from fenceline.kafka.encode import encode_key, encode_value
 from tests.fenceline.walks import Walk
 
@@ -55,7 +55,7 @@ class Kept:
         for key, raw in stream:
             records.setdefault(key, []).append(raw)
         folded = Folded()
-        fold(folded, PARTITION, records, self.priors, holes)
+        fold_records(folded, PARTITION, records, self.priors, holes)
         for key, newest in folded.newest.items():
             state = newest.record.state if newest.record else None
             self.priors[key] = Prior(state, newest.record, newest.offset, newest.packed)
@@ -67,8 +67,8 @@ class Kept:
         for (application, minute), tally in folded.tallies.items():
             for kind, n in tally.counts.items():
                 self.counts[application, minute, kind] += n
-            self.open_times = merge([self.open_times, tally.open_times])
-            self.marker_times = merge([self.marker_times, tally.marker_times])
+            self.open_times = merge_histograms([self.open_times, tally.open_times])
+            self.marker_times = merge_histograms([self.marker_times, tally.marker_times])
         self.states.update(folded.states)
 
     def everything(self) -> tuple[object, ...]:
@@ -126,7 +126,7 @@ def test_the_last_twenty_are_the_last_twenty() -> None:
     for start in range(0, len(stream), 7):
         kept.save(stream[start : start + 7])
     (prior,) = kept.priors.values()
-    entries = transition_ring.unpack(prior.packed, PARTITION)
+    entries = transition_ring.unpack_ring(prior.packed, PARTITION)
     assert len(entries) == 20
     assert [entry.offset for entry in entries] == sorted((entry.offset for entry in entries), reverse=True)
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_decoded_is_counted_and_everything_else_is_folded() -> No
     bad = RawRecord(b"\x00\x63" + encode_value(record)[2:], 1)
     good = RawRecord(encode_value(record), 2)
     folded = Folded()
-    fold(folded, 0, {encode_key("a-1"): [bad, good], b"\x00\x07xyz": [good]}, {}, ())
+    fold_records(folded, 0, {encode_key("a-1"): [bad, good], b"\x00\x07xyz": [good]}, {}, ())
     assert folded.undecoded == {"value_version": 1, "key_version": 1}
     assert folded.strange["value_version"] == (0, 1, "value version 99")
     assert folded.newest[encode_key("a-1")].offset == 2
@@ -146,7 +146,7 @@ def test_a_row_that_came_from_the_coordinators_list_makes_the_next_record_a_base
     record = TransactionRecord("a-1", TransactionState.COMPLETE_ABORT, 7, 4, 60_000, (), 1_000, 900)
     folded = Folded()
     records = {encode_key("a-1"): [RawRecord(encode_value(record), 50)]}
-    fold(folded, 0, records, {encode_key("a-1"): Prior(TransactionState.ONGOING)}, (10,))
+    fold_records(folded, 0, records, {encode_key("a-1"): Prior(TransactionState.ONGOING)}, (10,))
     assert folded.states == {TransactionState.ONGOING: -1, TransactionState.COMPLETE_ABORT: 1}
-    (only,) = transition_ring.unpack(folded.newest[encode_key("a-1")].packed, 0)
+    (only,) = transition_ring.unpack_ring(folded.newest[encode_key("a-1")].packed, 0)
     assert only.kind is TransitionKind.BASELINE

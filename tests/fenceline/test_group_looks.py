@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.families import LONGEST, family_of
-from fenceline.kafka.group_observation import Around, GroupBlocker, Logged, Stood, is_news, stand
+from fenceline.kafka.group_observation import (
+    Around,
+    GroupBlocker,
+    Logged,
+    Stood,
+    has_changed,
+    observe_partition,
+)
 from fenceline.kafka.groups import Commit, Committed, GroupStatus, Waiting
 from fenceline.kafka.partitions import Offsets
 
@@ -37,7 +44,7 @@ def stands(before: Stood | None = None, around: Around = AROUND, **changes: obje
         "logged": LOG,
         "now_ms": NOW,
     } | changes
-    return stand(before, around=around, **given)  # type: ignore[arg-type]
+    return observe_partition(before, around=around, **given)  # type: ignore[arg-type]
 
 
 def test_lag_in_time_is_since_the_end_passed_the_offset() -> None:
@@ -145,10 +152,10 @@ def test_a_pending_commit_is_told_with_whose_it_is_and_since_when() -> None:
 
 def test_a_row_is_written_when_it_says_something_new() -> None:
     row = stands()
-    assert is_news(None, row)
-    assert not is_news(row, stands(row, now_ms=NOW + 500))
-    assert is_news(row, stands(row, committed=Committed(101)))
-    assert is_news(row, stands(row, now_ms=NOW + 25_000))
+    assert has_changed(None, row)
+    assert not has_changed(row, stands(row, now_ms=NOW + 500))
+    assert has_changed(row, stands(row, committed=Committed(101)))
+    assert has_changed(row, stands(row, now_ms=NOW + 25_000))
 
 
 # Families.

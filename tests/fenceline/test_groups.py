@@ -26,8 +26,8 @@ from fenceline.kafka.groups import (
     status_of,
     to_read,
     trend_of,
-    waiting,
-    worst,
+    waiting_state,
+    worst_status,
 )
 from fenceline.kafka.partitions import Offsets
 
@@ -301,12 +301,12 @@ def test_no_clock_is_read_and_no_order_of_instants_is_taken_for_granted(case: Ca
 
 
 def test_a_group_has_the_worst_status_of_its_partitions() -> None:
-    assert worst([OK, UNKNOWN, WARN, REWIND, STALL, STOP]) is STOP
-    assert worst([BLOCKED, OK, UNKNOWN, WARN, REWIND, STALL, STOP]) is BLOCKED
-    assert worst([BLOCKED, BLOCKED]) is BLOCKED
-    assert worst([OK, WARN, UNKNOWN]) is WARN
-    assert worst([OK, OK]) is OK
-    assert worst([]) is UNKNOWN
+    assert worst_status([OK, UNKNOWN, WARN, REWIND, STALL, STOP]) is STOP
+    assert worst_status([BLOCKED, OK, UNKNOWN, WARN, REWIND, STALL, STOP]) is BLOCKED
+    assert worst_status([BLOCKED, BLOCKED]) is BLOCKED
+    assert worst_status([OK, WARN, UNKNOWN]) is WARN
+    assert worst_status([OK, OK]) is OK
+    assert worst_status([]) is UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -334,9 +334,9 @@ def test_how_it_stands_to_a_pinned_lso(
     unread: int | None,
 ) -> None:
     offsets = Offsets(3, lso, high_watermark, 1)
-    assert waiting(offset, offsets, only_markers) is expected
+    assert waiting_state(offset, offsets, only_markers) is expected
     assert to_read(offset, offsets, only_markers) == unread
-    assert waiting(offset, None, only_markers) is None
+    assert waiting_state(offset, None, only_markers) is None
 
 
 @pytest.mark.parametrize(

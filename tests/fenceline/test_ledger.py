@@ -40,7 +40,7 @@ WHICH = Round(12, 1)
 def test_every_file_reads_back_what_was_written() -> None:
     assert ledger.decode_ledger(ledger.encode_ledger(IDENTITY)) == IDENTITY
     assert ledger.decode_decision(WHICH, ledger.encode_decision(DECISION)) == DECISION
-    assert ledger.decode_done(WHICH, ledger.encode_done(DONE)) == DONE
+    assert ledger.decode_completion(WHICH, ledger.encode_completion(DONE)) == DONE
     claimed = Generation(7, "9a3bc0c2", 1_795_316_221_968)
     assert ledger.decode_generation(7, ledger.encode_generation(claimed)) == claimed
     assert ledger.transaction_from_json(ledger.transaction_to_json(TRANSACTION)) == TRANSACTION
@@ -75,10 +75,10 @@ def test_names_tell_generations_rounds_and_what_is_open() -> None:
     )  # fmt: skip
     assert names == Names((2, 11), (Round(9, 0), Round(9, 1), Round(10, 0)), (Round(9, 0), Round(10, 0)))
     assert names.generation == 11
-    assert names.open() == (Round(9, 1),)
-    assert names.rounds(9) == (Round(9, 0), Round(9, 1))
+    assert names.open_rounds() == (Round(9, 1),)
+    assert names.rounds_of(9) == (Round(9, 0), Round(9, 1))
     assert ledger.read_names([]).generation == 0
-    assert ledger.read_names([ledger.decision_name(WHICH), ledger.done_name(WHICH)]).open() == ()
+    assert ledger.read_names([ledger.decision_name(WHICH), ledger.completion_name(WHICH)]).open_rounds() == ()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_cannot_be_used_is_told_with_its_path(data: bytes | None, damage: D
     for path, said in (
         ("ledger.json", ledger.decode_ledger(data)),
         ("12.1.decision", ledger.decode_decision(WHICH, data)),
-        ("12.1.done", ledger.decode_done(WHICH, data)),
+        ("12.1.done", ledger.decode_completion(WHICH, data)),
         ("7.generation", ledger.decode_generation(7, data)),
     ):
         assert isinstance(said, Broken)
@@ -113,8 +113,8 @@ def test_a_file_of_another_batch_than_its_name_is_broken() -> None:
 
 
 def test_unknown_fields_are_left_alone() -> None:
-    said = json.loads(ledger.encode_done(DONE)) | {"later": [1]}
-    assert ledger.decode_done(WHICH, json.dumps(said).encode()) == DONE
+    said = json.loads(ledger.encode_completion(DONE)) | {"later": [1]}
+    assert ledger.decode_completion(WHICH, json.dumps(said).encode()) == DONE
 
 
 @given(st.data())

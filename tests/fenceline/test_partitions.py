@@ -28,12 +28,12 @@ from fenceline.kafka.partitions import (
     ProducerOwners,
     ProducerState,
     VerdictReason,
-    follow,
+    evaluate_pin,
     grace_ms,
-    judge,
     open_in_both,
     still_accused,
-    worst,
+    update_partition,
+    worst_verdict,
 )
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 
@@ -97,7 +97,7 @@ def verdict(
     producer: ProducerState = PRODUCER,
 ) -> tuple[PartitionVerdict, VerdictReason]:
     """The verdict, by default on one that no coordinator owned in the look before either."""
-    found = judge(
+    found = evaluate_pin(
         WHERE, producer, seen, known=known, since_ms=NOW_MS, accused=accused, now_ms=NOW_MS, grace=GRACE
     )
     return found.verdict, found.ground
@@ -346,7 +346,7 @@ def test_the_end_of_a_prepare_forgets_since_when_it_lasted() -> None:
 
 
 def judge_again(says: Described | NotDescribed, known: Pin, now_ms: int) -> Pin:
-    return judge(
+    return evaluate_pin(
         WHERE, PRODUCER, owners(says=says), known=known, since_ms=NOW_MS, accused=True, now_ms=now_ms,
         grace=GRACE,
     )  # fmt: skip
@@ -432,7 +432,7 @@ def test_hanging_takes_two_looks_that_saw_no_owner_and_none_between_that_saw_one
     telling = 0
     for number, seen in enumerate(looks):
         key = pin().key
-        known = judge(
+        known = evaluate_pin(
             WHERE, PRODUCER, seen, known=known, since_ms=NOW_MS, accused=key in accused,
             now_ms=NOW_MS + number, grace=GRACE,
         )  # fmt: skip
@@ -470,7 +470,7 @@ def known_at(lso: int, end: int, *, seen_ms: int = NOW_MS, pinned_ms: int | None
 def seen_at(
     prior: KnownPartition | None, lso: int, end: int, now_ms: int, *, held: bool = False
 ) -> int | None:
-    return follow(prior, WHERE, PLACE, Offsets(0, lso, end, 1, 5), now_ms, held=held).pinned_ms
+    return update_partition(prior, WHERE, PLACE, Offsets(0, lso, end, 1, 5), now_ms, held=held).pinned_ms
 
 
 def test_an_lso_is_pinned_when_two_looks_saw_it_at_the_same_place_below_the_high_watermark() -> None:
@@ -492,23 +492,23 @@ def test_an_lso_is_pinned_when_two_looks_saw_it_at_the_same_place_below_the_high
 def test_what_cannot_be_seen_keeps_its_last_offsets_and_says_why() -> None:
     away = PLACE._replace(leader=None)
     prior = known_at(5, 9, pinned_ms=NOW_MS)
-    blind = follow(prior, WHERE, away, "it has no leader", NOW_MS + 1, held=True)
+    blind = update_partition(prior, WHERE, away, "it has no leader", NOW_MS + 1, held=True)
     assert blind == prior._replace(place=away, verdict=UNKNOWN, error="it has no leader")
-    never = follow(None, WHERE, away, "it has no leader", NOW_MS, held=False)
+    never = update_partition(None, WHERE, away, "it has no leader", NOW_MS, held=False)
     assert (never.lso, never.seen_ms, never.verdict) == (None, None, UNKNOWN)
-    again = follow(blind, WHERE, PLACE, Offsets(0, 5, 9, 2, 6), NOW_MS + 2, held=True)
+    again = update_partition(blind, WHERE, PLACE, Offsets(0, 5, 9, 2, 6), NOW_MS + 2, held=True)
     assert (again.pinned_ms, again.error, again.place.leader, again.place.leader_epoch) == (NOW_MS, "", 2, 6)
 
 
 def test_only_what_changed_is_news() -> None:
     prior = known_at(5, 9)
-    assert prior.is_news(None)
-    assert not known_at(5, 9, seen_ms=NOW_MS + 1).is_news(prior)
-    assert known_at(5, 10).is_news(prior)
-    assert prior._replace(verdict=HANGING).is_news(prior)
+    assert prior.has_changed(None)
+    assert not known_at(5, 9, seen_ms=NOW_MS + 1).has_changed(prior)
+    assert known_at(5, 10).has_changed(prior)
+    assert prior._replace(verdict=HANGING).has_changed(prior)
 
 
 def test_a_partition_has_the_worst_verdict_of_its_transactions() -> None:
-    assert worst([]) is UNKNOWN
+    assert worst_verdict([]) is UNKNOWN
     for number, each in enumerate(VERDICTS):
-        assert worst([pin(other) for other in VERDICTS[: number + 1]]) is each
+        assert worst_verdict([pin(other) for other in VERDICTS[: number + 1]]) is each

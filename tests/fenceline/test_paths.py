@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.paths import both, join, name_of, same, scheme_of, to_url
+from fenceline.paths import both_spellings, join_path, name_of, same_path, scheme_of, to_url
 
 HDFS = {"hdfs://nameservice1/": "/mnt/hdfs/"}
 
@@ -80,20 +80,20 @@ def test_a_scheme_is_told_from_a_folder_with_a_colon() -> None:
 
 
 def test_below_a_folder_its_own_spelling_stays() -> None:
-    assert join("s3a://bucket/chk", "orders", "offsets") == "s3a://bucket/chk/orders/offsets"
-    assert join("s3a://bucket/chk/", "orders") == "s3a://bucket/chk/orders"
-    assert join("s3a://bucket") == "s3a://bucket"
+    assert join_path("s3a://bucket/chk", "orders", "offsets") == "s3a://bucket/chk/orders/offsets"
+    assert join_path("s3a://bucket/chk/", "orders") == "s3a://bucket/chk/orders"
+    assert join_path("s3a://bucket") == "s3a://bucket"
     assert name_of("s3a://bucket/chk/orders/") == "orders"
 
 
 def test_one_path_in_two_spellings_is_told_as_one() -> None:
-    assert same("s3a://bucket/x/", "s3://bucket//x")
-    assert same("hdfs://nameservice1/x", "file:/mnt/hdfs/x", mapped=HDFS)
-    assert not same("s3a://bucket/x", "s3a://bucket/y")
-    assert both("s3a://bucket/x", "s3://bucket/x") == "s3a://bucket/x (opened as s3://bucket/x)"
-    assert both("file:///x/", "file:///x") == "file:///x/"
-    assert both("/x", "file:///x") == "/x"
-    assert both("x", "file:///x") == "x (opened as file:///x)"
+    assert same_path("s3a://bucket/x/", "s3://bucket//x")
+    assert same_path("hdfs://nameservice1/x", "file:/mnt/hdfs/x", mapped=HDFS)
+    assert not same_path("s3a://bucket/x", "s3a://bucket/y")
+    assert both_spellings("s3a://bucket/x", "s3://bucket/x") == "s3a://bucket/x (opened as s3://bucket/x)"
+    assert both_spellings("file:///x/", "file:///x") == "file:///x/"
+    assert both_spellings("/x", "file:///x") == "/x"
+    assert both_spellings("x", "file:///x") == "x (opened as file:///x)"
 
 
 @given(st.text(max_size=60), st.text(max_size=20))

@@ -247,9 +247,9 @@ def test_no_batch_is_ever_offered_both_and_no_prepared_one_is_rolled_back(
         undecided=(described("orders-0a1b2c3d-p0-g1-b1-s0"),) if opened_too else (), logs=(log(),),
     )  # fmt: skip
     finished, rolled = finish(each), roll_back(each)
-    assert finished.refused or rolled.refused
+    assert finished.is_refused or rolled.is_refused
     if rounds and rounds[-1] is Decided.PREPARED:
         assert not any(refusal.forceable for refusal in rolled.refusals)
-        assert rolled.refused
+        assert rolled.is_refused
     list(finish_warnings([each], now_ms=NOW_MS))
     list(roll_back_warnings([each]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
-from fenceline.plans.impact import HeldLog, Reach, own_words, reach
+from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
 from fenceline.plans.plan import Bound
 from tests.fenceline.plans import MINE, OTHER, TOPIC, data, log, marker, opened
 
@@ -93,7 +93,7 @@ def test_execution_gives_at_least_what_the_plan_promised(
     partition.write([*before, (MINE, 2, "")])
     seen = partition.checked(counted=counted)
     mine = frozenset({MINE, *(each for each in others if each in partition.begun)})
-    plan = reach([seen], mine)
+    plan = compute_reach([seen], mine)
     partition.write(each for each in meanwhile if each[0] not in mine or each[2] not in ("commit", "abort"))
     lost = sum(
         each.records
@@ -123,7 +123,7 @@ def test_the_measured_case_is_a_lower_bound() -> None:
     """The LSO was promised to be at most 3 and became 4: the abort marker itself takes an offset."""
     partition = Partition()
     partition.write([(MINE, 3, "")])
-    plan = reach([partition.checked(counted=True)], frozenset({MINE}))
+    plan = compute_reach([partition.checked(counted=True)], frozenset({MINE}))
     partition.complete(MINE, "abort")
     assert partition.lso == 4
     assert [held[4] for held in plan.held] == [3]
@@ -131,12 +131,12 @@ def test_the_measured_case_is_a_lower_bound() -> None:
 
 def test_another_open_transaction_bounds_the_lso_not_the_end_of_the_log() -> None:
     """The LSO goes on to where the next open transaction begins: 13, although the log ends at 15."""
-    found = reach([log(opened=(opened(10), opened(13, OTHER)))], frozenset({MINE}))
+    found = compute_reach([log(opened=(opened(10), opened(13, OTHER)))], frozenset({MINE}))
     assert found.held == ((TOPIC, 0, 10, 15, 13),)
 
 
 def test_every_figure_about_a_log_is_called_a_bound() -> None:
-    found = reach([log(), log(1, batches=None)], frozenset({MINE}))
+    found = compute_reach([log(), log(1, batches=None)], frozenset({MINE}))
     for each in found.effects:
         if each.name in ("records_released", "offsets_released"):
             assert each.bound is Bound.AT_LEAST

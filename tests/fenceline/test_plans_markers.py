@@ -14,7 +14,7 @@ from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.partitions import VerdictReason as Why
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog
-from fenceline.plans.markers import Marked, plan_markers, warnings
+from fenceline.plans.markers import Marked, marker_warnings, plan_markers
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
 from tests.fenceline.plans import MINE, NOW_MS, OTHER, TOPIC, described, log, opened, pin
 
@@ -151,7 +151,7 @@ def test_all_that_hangs_and_nothing_that_is_owned() -> None:
     pins = pin(30, producer_id=6_000), pin(), pin(20, producer_id=OTHER, verdict=PartitionVerdict.OPEN)
     found = plans(marked(*pins, log=whole))
     assert [each.title for each in found] == ["payments-0 at offset 10", "payments-0 at offset 30"]
-    assert [each.refused for each in found] == [False, False]
+    assert [each.is_refused for each in found] == [False, False]
     assert [each.held for each in found] == [((TOPIC, 0, 10, 40, 20),), ()]
     assert [each.effects[0].name for each in found] == ["offsets_released", "lso_stays"]
     assert found[0].effects[0].amount == 10
@@ -172,7 +172,7 @@ def test_without_any_that_hangs_each_one_says_why() -> None:
 
 def test_a_producer_that_may_still_write_is_warned_of() -> None:
     def told(each: Marked) -> list[str]:
-        return list(warnings([each], now_ms=NOW_MS))
+        return list(marker_warnings([each], now_ms=NOW_MS))
 
     assert told(marked(pin(), silent_since_ms={MINE: NOW_MS - 61_000})) == []
     assert told(marked(owned(), said=described())) == []
@@ -206,5 +206,5 @@ def test_nothing_raises_and_only_what_hangs_is_ever_done(
     assert found
     hanging = {one.start_offset for one in pins if one.verdict is PartitionVerdict.HANGING}
     for subject in found:
-        assert subject.refused != (subject.seen["start_offset"] in hanging)
-    list(warnings([each], now_ms=NOW_MS))
+        assert subject.is_refused != (subject.seen["start_offset"] in hanging)
+    list(marker_warnings([each], now_ms=NOW_MS))

@@ -16,7 +16,7 @@ from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartitions, Transa
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
-from fenceline.plans.producers import LIVELY_MS, Producer, SinkOwner, plan_fence, warnings
+from fenceline.plans.producers import LIVELY_MS, Producer, SinkOwner, fencing_warnings, plan_fence
 from tests.fenceline.plans import MINE, MINUTE_MS, NOW_MS, OTHER, TOPIC, described, log, opened, producer
 
 LIMITS = Limits()
@@ -197,19 +197,19 @@ def test_effects_of_a_fence() -> None:
     ("name", "warned"), [("sink-0-17", True), (FLINK_POOLED, True), ("sink-17", False), ("sink-0_17", False)]
 )
 def test_an_id_of_flinks_shape_is_a_warning_that_names_the_risk(name: str, warned: bool) -> None:
-    words = " ".join(warnings([producer(name, described(name))], now_ms=NOW_MS))
+    words = " ".join(fencing_warnings([producer(name, described(name))], now_ms=NOW_MS))
     assert ("If it is Flink's, a checkpoint may have decided to commit it" in words) is warned
     assert ("may lose checkpointed data" in words) is warned
 
 
 def test_an_id_of_flinks_shape_with_nothing_open_needs_no_warning() -> None:
     closed = producer("sink-0-17", described("sink-0-17", state=TransactionState.EMPTY))
-    assert list(warnings([closed], now_ms=NOW_MS)) == []
+    assert list(fencing_warnings([closed], now_ms=NOW_MS)) == []
 
 
 def test_it_is_said_that_a_fence_kills_a_live_producer() -> None:
     def told(*each: Producer) -> list[str]:
-        return list(warnings(each, now_ms=NOW_MS))
+        return list(fencing_warnings(each, now_ms=NOW_MS))
 
     assert told(producer()) == []
     assert told(missing(Obstacle.UNKNOWN), in_state(TransactionState.EMPTY)) == []
@@ -221,7 +221,7 @@ def test_it_is_said_that_a_fence_kills_a_live_producer() -> None:
 def test_what_hangs_elsewhere_is_not_ended_by_a_fence() -> None:
     """The same producer is open in a partition that its coordinator does not name."""
     each = producer(logs=(log(), log(1)))
-    (words,) = warnings([each], now_ms=NOW_MS)
+    (words,) = fencing_warnings([each], now_ms=NOW_MS)
     assert words.startswith("payments-1 also holds a transaction of payments-7")
     found = plan(each)
     assert found.held == ((TOPIC, 0, 10, 15, 15),)
@@ -251,7 +251,7 @@ def test_nothing_raises_and_every_plan_comes_back_from_its_json(
     raw: bytes, state: TransactionState, timeout_ms: int, started_ms: int | None, silent_ms: int | None,
     numbers: list[int], limit_s: float,
 ) -> None:  # fmt: skip
-    name = text.escape(raw)
+    name = text.escape_bytes(raw)
     said = described(
         name, state=state, timeout_ms=timeout_ms, started_ms=started_ms,
         partitions=(TopicPartitions(TOPIC, tuple(numbers)),),
@@ -259,12 +259,12 @@ def test_nothing_raises_and_every_plan_comes_back_from_its_json(
     logs = tuple(log(number, lso=None if number % 3 == 2 else 10) for number in numbers)
     each = producer(name, said, started_ms=started_ms, silent_since_ms=silent_ms, logs=logs)
     found = plan(each, Limits(open_too_long_s=limit_s))
-    list(warnings([each], now_ms=NOW_MS))
+    list(fencing_warnings([each], now_ms=NOW_MS))
     assert found.seen["transactional_id"] == name
     if state is TransactionState.ONGOING:
         assert found.steps
     else:
-        assert found.refused
+        assert found.is_refused
         assert not any(refusal.forceable for refusal in found.refusals)
 
 

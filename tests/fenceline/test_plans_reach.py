@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
-from fenceline.plans.impact import HeldLog, Own, Span, own_in, own_words, reach, released_in, span_of
+from fenceline.plans.impact import HeldLog, Own, Span, compute_reach, own_in, own_words, released_in, span_of
 from tests.fenceline.plans import MINE, OTHER, TOPIC, data, log, marker, opened
 
 M = frozenset({MINE})
@@ -95,14 +95,14 @@ def test_words_say_at_least_and_name_what_was_not_counted() -> None:
 
 
 def told(*logs: HeldLog, ended: Sequence[int] = ()) -> dict[str, tuple[int | None, str]]:
-    found = reach(logs, M, frozenset(ended)).effects
+    found = compute_reach(logs, M, frozenset(ended)).effects
     return {each.name: (each.amount, each.words) for each in found}
 
 
 def test_effects_in_numbers_and_names() -> None:
     held = log(groups=("billing",), queries=("orders_enrich",))
     more = log(1, batches=None, groups=("billing", "audit"))
-    found = reach([held, more], M)
+    found = compute_reach([held, more], M)
     assert [each.name for each in found.effects] == [
         "records_released",
         "offsets_released",
@@ -130,11 +130,11 @@ def test_what_stays_held_and_what_cannot_be_seen_is_said() -> None:
     assert told(blind) == {
         "unseen": (1, "What becomes readable in payments-0 cannot be seen: no READ on this topic.")
     }
-    assert reach([blind], M).held == ((TOPIC, 0, None, None, None),)
+    assert compute_reach([blind], M).held == ((TOPIC, 0, None, None, None),)
     # Its end is known, and who writes there is not.
     half = log(opened=(), batches=None, unseen="no READ on this topic")
     assert set(told(half)) == {"unseen"}
-    assert reach([half], M).held == ((TOPIC, 0, 10, 15, None),)
+    assert compute_reach([half], M).held == ((TOPIC, 0, 10, 15, None),)
 
 
 def test_a_transaction_with_nobody_behind_it_releases_no_record() -> None:
@@ -148,7 +148,7 @@ def test_a_transaction_with_nobody_behind_it_releases_no_record() -> None:
 
 
 def test_offsets_of_groups_are_no_users_records() -> None:
-    found = reach([log(12, "__consumer_offsets", groups=("billing",))], M)
+    found = compute_reach([log(12, "__consumer_offsets", groups=("billing",))], M)
     assert (found.effects, found.held, found.waiting, found.own) == ((), (), (), ())
 
 
@@ -184,9 +184,9 @@ def test_one_after_the_other_releases_as_much_as_all_at_once(
     total = 0
     by_start = [each.producer_id for each in producers if each.producer_id in order]
     for producer_id in by_start:
-        for each in reach([whole], frozenset({producer_id}), frozenset(ended)).effects:
+        for each in compute_reach([whole], frozenset({producer_id}), frozenset(ended)).effects:
             if each.name == "records_released":
                 total += each.amount or 0
         ended.add(producer_id)
-    together = reach([whole], frozenset(ended)).effects
+    together = compute_reach([whole], frozenset(ended)).effects
     assert total == sum(each.amount or 0 for each in together if each.name == "records_released")

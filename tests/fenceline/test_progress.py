@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.decode.ingest_payload import EventKind
-from fenceline.decode.ingest_payload import read as read_post
-from fenceline.decode.progress import UnusableEvent, read
+from fenceline.decode.ingest_payload import decode_post as read_post
+from fenceline.decode.progress import UnusableEvent, decode_progress
 from fenceline.spark.records import BatchProgress
 
 CAPTURED = Path(__file__).parents[1] / "data" / "progress" / "spark-4.2.0.jsonl"
@@ -34,14 +34,14 @@ def captured(kind: str, number: int = 0) -> dict[str, Any]:
 
 
 def batch(document: object) -> BatchProgress:
-    found = read(document, told_ms=TOLD_MS)
+    found = decode_progress(document, told_ms=TOLD_MS)
     assert found.progress is not None, found.why
     return found.progress
 
 
 @pytest.mark.parametrize(("kind", "document"), EVENTS)
 def test_everything_that_spark_has_told_is_read(kind: str, document: dict[str, Any]) -> None:
-    found = read(document, told_ms=TOLD_MS)
+    found = decode_progress(document, told_ms=TOLD_MS)
     assert found.strange == {}
     assert found.progress is not None
     told = found.progress
@@ -116,7 +116,7 @@ def test_one_source_that_is_not_counted_leaves_the_whole_unknown() -> None:
 
 @pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, "NaN", "Infinity", None])
 def test_a_rate_without_a_figure_is_none_and_nothing_strange(rate: object) -> None:
-    found = read(captured("kafka") | {"inputRowsPerSecond": rate}, told_ms=TOLD_MS)
+    found = decode_progress(captured("kafka") | {"inputRowsPerSecond": rate}, told_ms=TOLD_MS)
     assert found.progress is not None
     assert found.progress.input_rate is None
     assert found.strange == {}
@@ -151,7 +151,7 @@ def test_what_older_versions_leave_out_is_filled_in() -> None:
     ],
 )
 def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason: str) -> None:
-    found = read(captured("kafka") | change, told_ms=TOLD_MS)
+    found = decode_progress(captured("kafka") | change, told_ms=TOLD_MS)
     assert found.progress is not None
     assert found.strange == {reason: 1}
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason
     ],
 )
 def test_an_event_of_nothing_is_refused(change: dict[str, Any], why: str) -> None:
-    found = read(captured("kafka") | change, told_ms=TOLD_MS)
+    found = decode_progress(captured("kafka") | change, told_ms=TOLD_MS)
     assert (found.progress, found.why) == (None, why)
 
 
@@ -177,7 +177,7 @@ def test_text_is_fit_for_every_database() -> None:
 
 @given(JSON)
 def test_nothing_at_all_makes_reading_raise(document: object) -> None:
-    read(document, told_ms=TOLD_MS)
+    decode_progress(document, told_ms=TOLD_MS)
 
 
 @given(st.sampled_from(EVENTS), st.data())
@@ -190,7 +190,7 @@ def test_no_value_in_a_real_event_makes_reading_raise(event: tuple[str, Any], da
             at[key] = data.draw(JSON)
             break
         at = at[key]
-    found = read(document, told_ms=TOLD_MS)
+    found = decode_progress(document, told_ms=TOLD_MS)
     json.dumps([found.strange, found.why])
 
 

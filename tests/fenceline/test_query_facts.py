@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from fenceline.spark.queries import BatchPast, Stall, interleaved, late_generation, stall, usual_ms
+from fenceline.spark.queries import (
+    BatchPast,
+    Stall,
+    interleaved_runs,
+    late_generation,
+    usual_ms,
+    watermark_stall,
+)
 
 MINUTE_MS = 60_000
 
@@ -47,12 +54,12 @@ def test_a_standing_watermark(
     number: int, marks: Sequence[int | None], wanted: Stall | None, why: str
 ) -> None:
     past = [batch(n, watermark=mark) for n, mark in enumerate(marks)]
-    assert stall(past) == wanted, f"case {number}: {why}"
+    assert watermark_stall(past) == wanted, f"case {number}: {why}"
 
 
 def test_batches_without_input_do_not_count() -> None:
     past = [batch(0, watermark=5), *(batch(n, watermark=6, rows=n % 2 == 0) for n in range(1, 7))]
-    assert stall(past) == Stall(6, 2, 4 * MINUTE_MS)
+    assert watermark_stall(past) == Stall(6, 2, 4 * MINUTE_MS)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,9 @@ def test_batches_without_input_do_not_count() -> None:
     ],
 )
 def test_two_runs_in_turn(number: int, runs: Sequence[str], wanted: tuple[str, str] | None, why: str) -> None:
-    assert interleaved(batch(n, run=run) for n, run in enumerate(runs)) == wanted, f"case {number}: {why}"
+    assert interleaved_runs(batch(n, run=run) for n, run in enumerate(runs)) == wanted, (
+        f"case {number}: {why}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from fenceline.kafka.reconcile import (
     NotDescribed,
     Obstacle,
     Sighting,
-    agreement,
-    compare,
-    correct,
-    follow,
-    mirror,
+    compare_listing,
+    confirm_differences,
+    correct_row,
+    format_agreement,
+    mirror_row,
     next_full_s,
     next_open_s,
 )
@@ -49,7 +49,7 @@ def test_rows_read_before_the_list_are_judged_and_those_read_after_are_suspect()
     listed = {"same": ONGOING, "moved": COMMITTED, "late": ONGOING, "later": COMMITTED}
     before = {"same": row(), "moved": row(), "gone": row(), "never": None}
     after = [("same", row()), ("later", row()), ("agreed", row(TransactionState.EMPTY)), ("lost", row())]
-    found = compare(
+    found = compare_listing(
         {**listed, "agreed": Listed(TransactionState.EMPTY, 7)}, before, after, only_open=False, absences=True
     )
     assert found.agreed == 2
@@ -61,29 +61,33 @@ def test_rows_read_before_the_list_are_judged_and_those_read_after_are_suspect()
 
 
 def test_what_is_missing_means_nothing_while_a_broker_is_unseen() -> None:
-    found = compare({}, {"gone": row()}, [("lost", row())], only_open=False, absences=False)
+    found = compare_listing({}, {"gone": row()}, [("lost", row())], only_open=False, absences=False)
     assert (found.differences, found.suspects, found.agreed) == ({}, frozenset(), 0)
 
 
 def test_a_list_of_open_transactions_says_nothing_of_closed_rows() -> None:
-    found = compare({}, {"closed": row(TransactionState.EMPTY), "open": row()}, only_open=True, absences=True)
+    found = compare_listing(
+        {}, {"closed": row(TransactionState.EMPTY), "open": row()}, only_open=True, absences=True
+    )
     assert found.differences == {"open": Difference(row(), None)}
 
 
 def test_another_producer_id_is_a_difference() -> None:
-    found = compare({"a": ONGOING}, {"a": row(producer_id=8)}, only_open=True, absences=True)
+    found = compare_listing({"a": ONGOING}, {"a": row(producer_id=8)}, only_open=True, absences=True)
     assert found.differences == {"a": Difference(row(producer_id=8), ONGOING)}
 
 
 def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_list() -> None:
     seen = {"a": Difference(row(), COMMITTED)}
-    pending, counted = follow({}, seen, listed_ms=1_000, seen_through_ms=5_000)
+    pending, counted = confirm_differences({}, seen, listed_ms=1_000, seen_through_ms=5_000)
     assert counted == {}
     for seen_through_ms in None, 999, 1_000:
-        pending, counted = follow(pending, seen, listed_ms=2_000, seen_through_ms=seen_through_ms)
+        pending, counted = confirm_differences(
+            pending, seen, listed_ms=2_000, seen_through_ms=seen_through_ms
+        )
         assert counted == {}
         assert pending == {"a": Sighting(seen["a"], 1_000)}
-    assert follow(pending, seen, listed_ms=3_000, seen_through_ms=1_001)[1] == seen
+    assert confirm_differences(pending, seen, listed_ms=3_000, seen_through_ms=1_001)[1] == seen
 
 
 @pytest.mark.parametrize(
@@ -96,15 +100,19 @@ def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_l
     ],
 )
 def test_a_record_in_between_or_another_difference_starts_again(second: Difference) -> None:
-    pending, _ = follow({}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None)
-    pending, counted = follow(pending, {"a": second}, listed_ms=2_000, seen_through_ms=9_000)
+    pending, _ = confirm_differences(
+        {}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None
+    )
+    pending, counted = confirm_differences(pending, {"a": second}, listed_ms=2_000, seen_through_ms=9_000)
     assert counted == {}
     assert pending == {"a": Sighting(second, 2_000)}
 
 
 def test_a_difference_that_went_away_is_forgotten() -> None:
-    pending, _ = follow({}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None)
-    assert follow(pending, {}, listed_ms=2_000, seen_through_ms=9_000) == ({}, {})
+    pending, _ = confirm_differences(
+        {}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None
+    )
+    assert confirm_differences(pending, {}, listed_ms=2_000, seen_through_ms=9_000) == ({}, {})
 
 
 # A coordinator's life: the state after each record. The tail lags behind, and misses one record or none.
@@ -133,16 +141,16 @@ def test_a_tail_that_misses_nothing_is_never_corrected(lags: list[int], steps: l
         # The tail's clock is the number of records here: it has seen everything up to `tail`.
         seen_through_ms = tail
         log += step
-        found = compare({"a": STATES[log % 4]}, {"a": ours}, only_open=False, absences=True)
+        found = compare_listing({"a": STATES[log % 4]}, {"a": ours}, only_open=False, absences=True)
         # The list came when `log` records were there; the tail has passed it from `log + 1` on.
-        pending, counted = follow(
+        pending, counted = confirm_differences(
             pending, found.differences, listed_ms=log - 1, seen_through_ms=seen_through_ms
         )
         assert counted == {}
 
 
 def test_a_confirmed_difference_becomes_what_the_coordinator_describes() -> None:
-    correction = correct("a", Difference(row(), COMMITTED), described(), NOW_MS)
+    correction = correct_row("a", Difference(row(), COMMITTED), described(), NOW_MS)
     assert correction is not None
     record = correction.record
     assert not isinstance(record, Tombstone)
@@ -163,12 +171,12 @@ def test_a_confirmed_difference_becomes_what_the_coordinator_describes() -> None
 
 def test_what_was_initialised_again_has_not_started_whatever_3_9_says() -> None:
     difference = Difference(row(), Listed(TransactionState.EMPTY, 7))
-    correction = correct("a", difference, described(TransactionState.EMPTY, epoch=4), NOW_MS)
+    correction = correct_row("a", difference, described(TransactionState.EMPTY, epoch=4), NOW_MS)
     assert correction is not None
     assert not isinstance(correction.record, Tombstone)
     assert (correction.record.started_ms, correction.record.partitions) == (None, None)
     assert (
-        mirror(
+        mirror_row(
             "a",
             KnownTransaction(TransactionState.EMPTY, 7, -1, 4, None, 0),
             described(TransactionState.EMPTY, epoch=4),
@@ -192,28 +200,28 @@ def test_what_was_initialised_again_has_not_started_whatever_3_9_says() -> None:
 def test_what_its_coordinator_does_not_confirm_stays(
     theirs: Listed | None, said: Described | NotDescribed
 ) -> None:
-    assert correct("a", Difference(row(), theirs), said, NOW_MS) is None
+    assert correct_row("a", Difference(row(), theirs), said, NOW_MS) is None
 
 
 def test_an_id_that_a_list_left_out_and_that_is_as_we_know_it_stays() -> None:
     same = KnownTransaction(TransactionState.COMPLETE_COMMIT, 7, 10, 3, 1_000, 0)
-    assert correct("a", Difference(same, None), described(), NOW_MS) is None
+    assert correct_row("a", Difference(same, None), described(), NOW_MS) is None
 
 
 def test_an_id_that_its_coordinator_has_forgotten_is_removed() -> None:
-    assert correct("a", Difference(row(), None), UNKNOWN, NOW_MS) == Correction(Tombstone("a"), row())
+    assert correct_row("a", Difference(row(), None), UNKNOWN, NOW_MS) == Correction(Tombstone("a"), row())
 
 
 def test_alone_rows_follow_the_lists() -> None:
     for obstacle in UNKNOWN, FORBIDDEN:
-        assert mirror("a", row(), obstacle, NOW_MS) == Correction(Tombstone("a"), row())
-        assert mirror("a", None, obstacle, NOW_MS) is None
-    assert mirror("a", row(), UNSEEN, NOW_MS) is None
-    assert mirror("a", row(), ONGOING, NOW_MS) is None
-    assert mirror("a", row(), described(TransactionState.ONGOING), NOW_MS) is None
-    begun_again = mirror("a", row(), described(TransactionState.ONGOING, epoch=4), NOW_MS)
+        assert mirror_row("a", row(), obstacle, NOW_MS) == Correction(Tombstone("a"), row())
+        assert mirror_row("a", None, obstacle, NOW_MS) is None
+    assert mirror_row("a", row(), UNSEEN, NOW_MS) is None
+    assert mirror_row("a", row(), ONGOING, NOW_MS) is None
+    assert mirror_row("a", row(), described(TransactionState.ONGOING), NOW_MS) is None
+    begun_again = mirror_row("a", row(), described(TransactionState.ONGOING, epoch=4), NOW_MS)
     assert begun_again is not None
-    new = mirror("a", None, COMMITTED, NOW_MS)
+    new = mirror_row("a", None, COMMITTED, NOW_MS)
     assert new is not None
     assert not isinstance(new.record, Tombstone)
     assert (new.record.producer_epoch, new.record.timeout_ms) == (NOT_TOLD, NOT_TOLD)
@@ -235,4 +243,4 @@ def test_brokers_are_asked_at_the_pace_of_their_answers() -> None:
     ],
 )
 def test_one_difference_is_never_rounded_away(agreed: int, compared: int, words: str) -> None:
-    assert agreement(agreed, compared) == words
+    assert format_agreement(agreed, compared) == words

@@ -23,10 +23,10 @@ from fenceline.recoveries import (
     TopicNow,
     Wait,
     WrittenTopic,
-    deletion,
+    advance_episode,
+    deletion_reason,
     lost_in,
-    opens,
-    progress,
+    opens_episode,
     same_topic,
     unblocked_ms,
 )
@@ -59,7 +59,7 @@ NOTHING = Since({}, {}, None)
 def test_an_episode_opens_with_an_end_that_nobody_wished(
     kind: TransitionKind, held: bool, open_ms: int | None, expected: bool
 ) -> None:
-    assert opens(kind, held=held, open_ms=open_ms, limit_ms=60_000) is expected
+    assert opens_episode(kind, held=held, open_ms=open_ms, limit_ms=60_000) is expected
 
 
 def data(first: int, last: int, epoch: int = 4, producer_id: int = 7) -> RecordBatch:
@@ -114,24 +114,24 @@ PASSED = {P0: Ends(160, NOW_MS + 900), P1: Ends(9, NOW_MS + 1_400)}
 def test_readers_are_held_until_the_lso_has_passed_everywhere(
     ends: dict[TopicPartition, Ends | None], why: str
 ) -> None:
-    held = progress(EPISODE, Since(ends, {}, None), now_ms=NOW_MS + 2_000)
+    held = advance_episode(EPISODE, Since(ends, {}, None), now_ms=NOW_MS + 2_000)
     assert held.released_ms is None, why
 
 
 def test_nothing_is_released_before_all_that_was_held_is_known() -> None:
     unknown = replace(EPISODE, complete=False)
-    assert progress(unknown, Since(PASSED, {}, None), now_ms=NOW_MS).released_ms is None
+    assert advance_episode(unknown, Since(PASSED, {}, None), now_ms=NOW_MS).released_ms is None
 
 
 def test_the_release_counts_what_became_readable() -> None:
-    released = progress(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
+    released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     assert (released.released_ms, released.records_released) == (NOW_MS + 1_400, 62)
     assert released.outcome is RecoveryOutcome.OPEN
 
 
 def test_an_episode_whose_topics_are_all_deleted_is_closed_at_once() -> None:
     deleted = replace(EPISODE, held=(), deleted=True, completed_ms=NOW_MS + 10)
-    over = progress(deleted, NOTHING, now_ms=NOW_MS + 2_000)
+    over = advance_episode(deleted, NOTHING, now_ms=NOW_MS + 2_000)
     assert (over.outcome, over.closed_ms, over.released_ms) == (
         RecoveryOutcome.TOPIC_DELETED,
         NOW_MS + 2_000,
@@ -140,8 +140,8 @@ def test_an_episode_whose_topics_are_all_deleted_is_closed_at_once() -> None:
 
 
 def test_readers_who_passed_before_the_topic_was_deleted_were_released() -> None:
-    released = progress(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
-    gone = progress(replace(released, deleted=True), NOTHING, now_ms=NOW_MS + 3_000)
+    released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
+    gone = advance_episode(replace(released, deleted=True), NOTHING, now_ms=NOW_MS + 3_000)
     assert (gone.outcome, gone.released_ms) == (RecoveryOutcome.OPEN, NOW_MS + 1_400)
 
 
@@ -166,7 +166,7 @@ def test_the_release_is_when_the_markers_say_else_when_it_was_noticed(
         each._replace(marker_ms=ms, unblocked_ms=ms) for each, ms in zip(EPISODE.held, stamps, strict=True)
     )
     episode = replace(EPISODE, held=held, completed_ms=NOW_MS + 10, clock_ms=hour)
-    released = progress(episode, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
+    released = advance_episode(episode, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     assert (released.released_ms, released.release_noticed) == (NOW_MS + expected, noticed), why
 
 
@@ -182,22 +182,22 @@ def test_a_leaders_clock_puts_no_release_behind_the_next_commit(blocked_ms: int,
     for committers in ([("a", NOW_MS + 900)], [None, ("a", NOW_MS + 900)]):
         found = episode
         for committer in committers:
-            found = progress(found, Since(PASSED, {}, committer), now_ms=NOW_MS + 2_000)
+            found = advance_episode(found, Since(PASSED, {}, committer), now_ms=NOW_MS + 2_000)
         assert (found.released_ms, found.resumed_ms) == (NOW_MS + expected, NOW_MS + 900)
 
 
 def test_a_group_has_read_on_when_its_own_offset_moved() -> None:
-    still = progress(EPISODE, Since(PASSED, {("billing", P0): 100}, None), now_ms=NOW_MS + 2_000)
+    still = advance_episode(EPISODE, Since(PASSED, {("billing", P0): 100}, None), now_ms=NOW_MS + 2_000)
     assert still.waited[0].resumed_ms is None
-    moved = progress(still, Since(PASSED, {("billing", P0): 101}, None), now_ms=NOW_MS + 3_000)
+    moved = advance_episode(still, Since(PASSED, {("billing", P0): 101}, None), now_ms=NOW_MS + 3_000)
     assert moved.waited[0].resumed_ms == NOW_MS + 3_000
-    later = progress(moved, Since(PASSED, {("billing", P0): 150}, None), now_ms=NOW_MS + 9_000)
+    later = advance_episode(moved, Since(PASSED, {("billing", P0): 150}, None), now_ms=NOW_MS + 9_000)
     assert later.waited == moved.waited
 
 
 def test_it_is_over_when_somebody_committed_again() -> None:
     since = Since(PASSED, {}, ("payments-7", NOW_MS + 5_000))
-    over = progress(EPISODE, since, now_ms=NOW_MS + 6_000)
+    over = advance_episode(EPISODE, since, now_ms=NOW_MS + 6_000)
     assert (over.outcome, over.closed_ms, over.resumed_by) == (
         RecoveryOutcome.RESUMED,
         NOW_MS + 5_000,
@@ -207,31 +207,31 @@ def test_it_is_over_when_somebody_committed_again() -> None:
 
 def test_a_commit_alone_ends_nothing_while_readers_are_held() -> None:
     since = Since({}, {}, ("payments-7", NOW_MS + 5_000))
-    held = progress(EPISODE, since, now_ms=NOW_MS + 6_000)
+    held = advance_episode(EPISODE, since, now_ms=NOW_MS + 6_000)
     assert (held.outcome, held.resumed_ms, held.closed_ms) == (RecoveryOutcome.OPEN, NOW_MS + 5_000, None)
 
 
 def test_ten_minutes_without_a_commit_are_released_not_resumed() -> None:
-    released = progress(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
-    waits = progress(released, NOTHING, now_ms=NOW_MS + 1_400 + RESUMES_WITHIN_MS)
+    released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
+    waits = advance_episode(released, NOTHING, now_ms=NOW_MS + 1_400 + RESUMES_WITHIN_MS)
     assert waits.outcome is RecoveryOutcome.OPEN
-    over = progress(released, NOTHING, now_ms=NOW_MS + 1_401 + RESUMES_WITHIN_MS)
+    over = advance_episode(released, NOTHING, now_ms=NOW_MS + 1_401 + RESUMES_WITHIN_MS)
     assert over.outcome is RecoveryOutcome.NOT_RESUMED
 
 
 def test_what_is_not_seen_again_for_a_day_is_said_to_be_unseen() -> None:
-    assert progress(EPISODE, NOTHING, now_ms=NOW_MS + 86_400_001).outcome is RecoveryOutcome.UNSEEN
+    assert advance_episode(EPISODE, NOTHING, now_ms=NOW_MS + 86_400_001).outcome is RecoveryOutcome.UNSEEN
 
 
 def test_what_is_over_stays_as_it_was() -> None:
-    over = progress(EPISODE, Since(PASSED, {}, ("payments-7", NOW_MS)), now_ms=NOW_MS + 2_000)
-    assert progress(over, Since(PASSED, {}, ("other", NOW_MS + 9)), now_ms=NOW_MS + 99_000_000) == over
+    over = advance_episode(EPISODE, Since(PASSED, {}, ("payments-7", NOW_MS)), now_ms=NOW_MS + 2_000)
+    assert advance_episode(over, Since(PASSED, {}, ("other", NOW_MS + 9)), now_ms=NOW_MS + 99_000_000) == over
 
 
 def test_a_release_seen_before_its_cause_by_our_clock_counts_from_the_abort() -> None:
     """What a coordinator stamps is known in our clock to about a second."""
     early = {P0: Ends(160, NOW_MS - 300), P1: Ends(9, NOW_MS - 400)}
-    assert progress(EPISODE, Since(early, {}, None), now_ms=NOW_MS + 900).released_ms == NOW_MS
+    assert advance_episode(EPISODE, Since(early, {}, None), now_ms=NOW_MS + 900).released_ms == NOW_MS
 
 
 def at(batch: RecordBatch, ms: int) -> RecordBatch:
@@ -299,7 +299,7 @@ EMPTY = LostRecords(*P0, None, None, 0, True)
     ],
 )
 def test_a_topic_with_another_id_is_another_topic(topic: WrittenTopic, now: TopicNow, expected: str) -> None:
-    assert deletion(topic, now) == expected
+    assert deletion_reason(topic, now) == expected
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_instants_are_in_order_and_durations_true_for_any_delay_and_any_clock(of
             held = tuple(each._replace(marker_ms=marker_ms, unblocked_ms=marker_ms) for each in EPISODE.held)
             episode = replace(EPISODE, opened_ms=opened, completed_ms=completed, clock_ms=shift_ms, held=held)
             ends = dict.fromkeys(PASSED, Ends(200, notice_ms))
-            found = progress(episode, Since(ends, {}, ("a", resumed)), now_ms=notice_ms + 900)
+            found = advance_episode(episode, Since(ends, {}, ("a", resumed)), now_ms=notice_ms + 900)
             assert found.released_ms is not None
             assert found.closed_ms is not None
             assert opened <= completed <= found.released_ms <= found.closed_ms

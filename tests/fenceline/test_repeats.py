@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.streaks import in_a_row, series
+from fenceline.streaks import in_a_row, latest_streak
 
 
 def test_a_series_ends_where_it_paused() -> None:
-    assert series([0, 100, 500, 590, 600], within_ms=100) == [500, 590, 600]
-    assert series([0, 100, 200], within_ms=100) == [0, 100, 200]
-    assert series([7], within_ms=100) == [7]
-    assert series([], within_ms=100) == []
+    assert latest_streak([0, 100, 500, 590, 600], within_ms=100) == [500, 590, 600]
+    assert latest_streak([0, 100, 200], within_ms=100) == [0, 100, 200]
+    assert latest_streak([7], within_ms=100) == [7]
+    assert latest_streak([], within_ms=100) == []
 
 
 def told(*kinds: TransitionKind) -> list[Transition]:

@@ -17,7 +17,7 @@ from fenceline.reports import (
     batch_of,
     manifest_name,
     read_manifest,
-    total,
+    sum_figures,
     write_manifest,
 )
 
@@ -76,7 +76,7 @@ def test_names_of_manifests_sort_as_their_batches_and_other_files_are_none() -> 
 def test_figures_add_up_and_take_back() -> None:
     first = ReportFigures({TransitionKind.COMMIT: 3, TransitionKind.ABORT: 1}, 4, {7: 3}, {1: 2})
     revised = ReportFigures({TransitionKind.ABORT: -1, TransitionKind.TIMEOUT: 1}, 0, {}, {1: 1})
-    sums = total([first, revised])
+    sums = sum_figures([first, revised])
     assert sums == ReportFigures({TransitionKind.COMMIT: 3, TransitionKind.TIMEOUT: 1}, 4, {7: 3}, {1: 3})
     assert (sums.commits, sums.aborts) == (3, 1)
-    assert total([]) == ReportFigures()
+    assert sum_figures([]) == ReportFigures()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fenceline.facts import Severity, TopicPartition
 from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry, SourceOffset
-from fenceline.spark.restart_prediction import COPY_FIRST, Restart, RestartVerdict, restart
+from fenceline.spark.restart_prediction import COPY_FIRST, Restart, RestartVerdict, predict_restart
 from tests.advice import advises_a_copy_first
 
 V = RestartVerdict
@@ -169,7 +169,7 @@ def lost(damage: Damage = Damage.MISSING) -> Mapping[str, Any]:
     ],
 )
 def test_rows(checkpoint: Checkpoint, verdict: RestartVerdict, first: int | None, words: str) -> None:
-    said = restart(checkpoint, alive=None)
+    said = predict_restart(checkpoint, alive=None)
     assert (said.verdict, said.first_batch) == (verdict, first)
     assert words in said.sentence
     _is_whole(said)
@@ -188,7 +188,7 @@ def _is_whole(said: Restart) -> None:
 
 @pytest.mark.parametrize(("alive", "verdict"), [(True, V.IN_FLIGHT), (None, V.REPLAY), (False, V.REPLAY)])
 def test_a_batch_is_in_flight_while_its_driver_lives(alive: bool | None, verdict: RestartVerdict) -> None:
-    said = restart(made(range(6), range(5)), alive=alive)
+    said = predict_restart(made(range(6), range(5)), alive=alive)
     assert (said.verdict, said.first_batch) == (verdict, 5)
 
 
@@ -210,12 +210,14 @@ def test_a_batch_is_in_flight_while_its_driver_lives(alive: bool | None, verdict
 def test_versions_of_spark(
     checkpoint: Checkpoint, spark: tuple[int, int], verdict: RestartVerdict, first: int | None
 ) -> None:
-    said = restart(checkpoint, alive=None, spark=spark)
+    said = predict_restart(checkpoint, alive=None, spark=spark)
     assert (said.verdict, said.first_batch) == (verdict, first)
 
 
 def test_a_version_that_an_older_spark_lacks_is_named() -> None:
-    said = restart(made(range(3), range(3), last_offsets=offsets(2, version=2)), alive=None, spark=(3, 5))
+    said = predict_restart(
+        made(range(3), range(3), last_offsets=offsets(2, version=2)), alive=None, spark=(3, 5)
+    )
     assert said.remedy == "restart it with Spark 4.2 or later"
 
 
@@ -238,7 +240,7 @@ def test_asynchronous_progress_that_a_listener_has_reported(
     first: int | None,
     words: str,
 ) -> None:
-    said = restart(made(planned, finished), alive=None, asynchronous=True)
+    said = predict_restart(made(planned, finished), alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (verdict, first)
     assert words in said.sentence
     _is_whole(said)
@@ -246,15 +248,15 @@ def test_asynchronous_progress_that_a_listener_has_reported(
 
 def test_a_torn_plan_of_a_batch_that_never_ran_may_go_and_one_that_did_may_not() -> None:
     torn = broken("offsets/5", Damage.EMPTY)
-    never = restart(made(range(6), range(5), last_offsets=torn), alive=None)
+    never = predict_restart(made(range(6), range(5), last_offsets=torn), alive=None)
     assert never.remedy == f"{COPY_FIRST} remove offsets/5: nothing of its batch has run, it is planned anew"
-    done = restart(made(range(6), range(6), last_offsets=torn), alive=None)
+    done = predict_restart(made(range(6), range(6), last_offsets=torn), alive=None)
     assert done.remedy.startswith("restore offsets/5 from a copy")
 
 
 def test_a_control_batch_is_told() -> None:
     control = offsets(5, control="REPARTITION")
-    said = restart(made(range(6), range(5), last_offsets=control), alive=None)
+    said = predict_restart(made(range(6), range(5), last_offsets=control), alive=None)
     assert "it is a control batch (REPARTITION)" in said.sentence
 
 
@@ -291,7 +293,7 @@ def test_every_checkpoint_has_an_answer(
         changes["previous_offsets"] = broken(f"offsets/{planned[-2]}", before)
     if finished and done:
         changes["last_commit"] = broken(f"commits/{finished[-1]}", done)
-    said = restart(replace(whole, **changes), alive=alive, spark=spark)
+    said = predict_restart(replace(whole, **changes), alive=alive, spark=spark)
     _is_whole(said)
     if said.first_batch is not None and planned:
         assert said.first_batch in (planned[-1], planned[-1] + 1)

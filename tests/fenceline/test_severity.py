@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fenceline.facts import Severity
 from fenceline.limits import Limits
-from fenceline.severity import Impact, before_loss, lasting, of_block, worst
+from fenceline.severity import Impact, before_loss, lasting_severity, of_block, worst_severity
 
 NOW = 1_795_000_000_000
 LIMITS = Limits()
@@ -109,9 +109,9 @@ def test_a_loss_is_worse_the_nearer_it_is(left_s: int | None, severity: Severity
 def test_what_keeps_all_of_a_kind_from_working_is_worse_once_it_lasts(
     lasts_s: float, severity: Severity
 ) -> None:
-    assert lasting(NOW - int(lasts_s * 1_000), now_ms=NOW, limits=LIMITS) is severity
+    assert lasting_severity(NOW - int(lasts_s * 1_000), now_ms=NOW, limits=LIMITS) is severity
 
 
 def test_the_worst_of_some() -> None:
-    assert worst([INFO, CRITICAL, WARNING]) is CRITICAL
-    assert worst([]) is INFO
+    assert worst_severity([INFO, CRITICAL, WARNING]) is CRITICAL
+    assert worst_severity([]) is INFO

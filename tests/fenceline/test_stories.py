@@ -23,7 +23,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka.transitions import IdHistory, derive, next_history
+from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 from tests.fenceline.stories import EPOCHS, LAST_EPOCH, STEPS, Step, Story, begun, stories
 
 CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
@@ -86,7 +86,7 @@ def final(log: Log) -> dict[int, Transition]:
     """Return the transitions as they read in the end, by the index of their record."""
     life, found = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(log):
-        step = derive(life, record, 4, offset)
+        step = derive_transition(life, record, 4, offset)
         found |= {told.offset: told for told in step if told is not None}
         life = next_history(life, record, step)
     return found

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.explanations import explain
+from fenceline.explanations import explain_transition
 from fenceline.facts import (
     Confidence,
     Tombstone,
@@ -25,7 +25,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka.transitions import IdHistory, derive, next_history
+from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 from tests.fenceline.walks import START_MS, Walk
 
 SOME = (TopicPartitions("orders", (0,)),)
@@ -36,7 +36,7 @@ def derived(records: list[TransactionRecord | Tombstone], whole: bool = True) ->
     """Return all transitions as they read in the end, oldest first; offsets are indices."""
     life, found = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
-        step = derive(life, record, 4, offset, whole=whole)
+        step = derive_transition(life, record, 4, offset, whole=whole)
         for told in (step.revised, step.made):
             if told is not None:
                 found[told.offset] = told
@@ -146,7 +146,7 @@ def test_a_clock_that_went_back_makes_no_verdict(hours: int) -> None:
     begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, hours * 3_600_000)
     assert only_verdict(begun, ended) == (TransitionKind.ABORT, AMBIGUOUS, TransitionReason.CLOCK_WENT_BACK)
     (_, told) = derived([begun, ended])
-    assert "before its start" in explain(told)
+    assert "before its start" in explain_transition(told)
 
 
 def test_a_clock_that_went_forward_an_hour_is_late_like_any_other() -> None:
@@ -185,7 +185,7 @@ def test_a_client_that_goes_on_after_an_abort_in_time_probably_aborted() -> None
         Confidence.PROBABLE,
         TransitionReason.CLIENT_WENT_ON,
     )
-    assert "foreign InitProducerId" in explain(derived(records)[1])
+    assert "foreign InitProducerId" in explain_transition(derived(records)[1])
 
 
 #: When an initialisation follows an abort whose markers took 5 ms, and how that reads under version 2.
@@ -209,7 +209,7 @@ def test_an_initialisation_within_the_time_of_any_clients_retry_reads_as_a_takeo
         record(EMPTY, 5, 905 + after_ms, client_version=2, timeout_ms=45_000),
     ]
     assert only_verdict(*records) == (kind, AMBIGUOUS, reason)
-    words = explain(next(told for told in derived(records) if told.open_ms is not None))
+    words = explain_transition(next(told for told in derived(records) if told.open_ms is not None))
     assert "takeover whose client retried after CONCURRENT_TRANSACTIONS" in words
     assert "the client's own abort followed by a new initialisation" in words
 
@@ -260,13 +260,13 @@ def test_a_verdict_is_revised_at_its_own_place() -> None:
     for offset, each in enumerate(
         [begun, record(PREPARED, 4, 50, client_version=2), record(ABORTED, 4, 55, client_version=2)]
     ):
-        step = derive(life, each, 4, offset)
+        step = derive_transition(life, each, 4, offset)
         life = next_history(life, each, step)
         steps.append(step)
     assert steps[1].made is not None
     assert (steps[1].made.kind, steps[1].made.confidence) == (TransitionKind.ABORT, AMBIGUOUS)
     assert steps[2].revised == steps[1].made._replace(completed_ms=START_MS + 55)
-    step = derive(life, record(EMPTY, 5, 60_000, client_version=2), 4, 3)
+    step = derive_transition(life, record(EMPTY, 5, 60_000, client_version=2), 4, 3)
     assert step.revised is not None
     assert step.revised.offset == 1
     assert (step.revised.kind, step.revised.confidence) == (TransitionKind.CLIENT_ABORT, Confidence.PROBABLE)
@@ -280,7 +280,7 @@ def test_steps_that_kafka_does_not_have_are_ambiguous_and_never_an_error() -> No
                 first = record(before, 3, 0)
                 second = record(after, epoch, 10, producer_id=producer_id)
                 for told in derived([first, second]):
-                    assert explain(told)
+                    assert explain_transition(told)
 
 
 def test_the_first_record_of_an_id_is_its_birth_only_where_nothing_is_missing() -> None:
@@ -291,5 +291,5 @@ def test_the_first_record_of_an_id_is_its_birth_only_where_nothing_is_missing() 
 
 
 def test_every_reason_has_words_and_every_duration_in_them_is_real() -> None:
-    said = {explain(told) for seed in range(60) for told in derived(walked(seed, 60).written)}
+    said = {explain_transition(told) for seed in range(60) for told in derived(walked(seed, 60).written)}
     assert all("None" not in words and "{" not in words and "unknown time" not in words for words in said)

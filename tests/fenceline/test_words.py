@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.formatting import clock, count, duration, error_line
+from fenceline.formatting import count_noun, error_line, format_clock, format_duration
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,15 @@ from fenceline.formatting import clock, count, duration, error_line
     ],
 )
 def test_duration(ms: int, words: str) -> None:
-    assert duration(ms) == words
+    assert format_duration(ms) == words
 
 
 def test_count_groups_digits_and_minds_the_number() -> None:
-    assert [count(n, "record") for n in (0, 1, 1_204)] == ["0 records", "1 record", "1,204 records"]
+    assert [count_noun(n, "record") for n in (0, 1, 1_204)] == ["0 records", "1 record", "1,204 records"]
 
 
 def test_clock_is_utc() -> None:
-    assert clock(1_700_000_000_123) == "22:13:20 UTC"
+    assert format_clock(1_700_000_000_123) == "22:13:20 UTC"
 
 
 def test_what_an_error_says_is_one_line_that_ends() -> None:

@@ -36,16 +36,16 @@ def configured(
 
 def planned(act: Act, *subjects: str, force: bool = True) -> Plan:
     """Plan as an admin does, who is not stopped by what is young and healthy."""
-    return planning.plan(CLUSTER, act, subjects, force=force, now_ms=loop.now_ms())
+    return planning.make_plan(CLUSTER, act, subjects, force=force, now_ms=loop.now_ms())
 
 
 def confirmed(plan: Plan) -> Action:
     """Keep a plan, and have it confirmed; the message to its worker names TOKEN."""
-    row = action_store.keep(plan, OPERATOR, now_ms=loop.now_ms())
+    row = action_store.save_plan(plan, OPERATOR, now_ms=loop.now_ms())
     is_planned = Q(state=Action.State.PLANNED)
     until = Now() + execute.WAITS
     fields: dict[str, Any] = {"state": Action.State.EXECUTING, "lease_until": until, "lease_token": TOKEN}
-    assert action_store.change(row, is_planned, executed_by=OPERATOR.name, reason="a test", **fields)
+    assert action_store.update_action(row, is_planned, executed_by=OPERATOR.name, reason="a test", **fields)
     return row
 
 
@@ -53,7 +53,7 @@ def executed(plan: Plan, observer: execute.Observer | None = None) -> Action:
     """Execute a plan as a worker does; return its row."""
     row = confirmed(plan)
     # The tests' database is in memory: no second thread shares it.
-    assert execute.run(row.pk, TOKEN, observer, keeping=lambda _: nullcontext())
+    assert execute.run_action(row.pk, TOKEN, observer, keeping=lambda _: nullcontext())
     row.refresh_from_db()
     return row
 

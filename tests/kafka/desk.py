@@ -51,7 +51,7 @@ class Desk:
         """Return a plan; `later_ms`: by a clock that is so far ahead of this machine's."""
         with self.configured():
             now_ms = loop.now_ms() + later_ms
-            made = planning.plan(self.cluster, act, subjects, force=force, now_ms=now_ms)
+            made = planning.make_plan(self.cluster, act, subjects, force=force, now_ms=now_ms)
         assert from_json(made.as_json()).digest == made.digest
         return made
 
@@ -73,9 +73,9 @@ class Desk:
         assert lease is not None
         with self.configured():
             collector = CheckpointsCollector([CheckpointRoot(str(root), self.cluster)], ())
-            found = collector.look(loop.now_ms(), every_s=0)
+            found = collector.poll(loop.now_ms(), every_s=0)
             now_ms = loop.now_ms()
-            checkpoint_store.save(lease, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms)
+            checkpoint_store.save_checkpoints(lease, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms)
         leases.release(lease)
         return list(Query.objects.filter(cluster__name=self.cluster))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from collectors.doctor.examination import DoctorCheck, examine
+from collectors.doctor.examination import DoctorCheck, examine_cluster
 from sandbox.kafka import Broker, Sasl
 from tests.brokers import PROPERTIES
 
@@ -15,7 +15,7 @@ def look_over(
     properties: Mapping[str, str], *, sees_all: bool = False, timeout_s: float = 10
 ) -> list[DoctorCheck]:
     """Return every check, with time enough for a busy machine."""
-    return list(examine(properties, sees_all_ids=sees_all, timeout_s=timeout_s, patience_s=300))
+    return list(examine_cluster(properties, sees_all_ids=sees_all, timeout_s=timeout_s, patience_s=300))
 
 
 @pytest.fixture(scope="session")

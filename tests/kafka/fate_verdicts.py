@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import NamedTuple
 
-from fenceline.decode.transaction_state import decode
+from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import (
     ABORTS,
     Confidence,
@@ -17,7 +17,7 @@ from fenceline.facts import (
     TransitionKind,
 )
 from fenceline.kafka.transitions import IdHistory as Folded
-from fenceline.kafka.transitions import derive, next_history
+from fenceline.kafka.transitions import derive_transition, next_history
 from tests.kafka.fates import Mark
 from tests.kafka.observe import RawRecord
 
@@ -64,10 +64,10 @@ def _derived(records: Iterable[RawRecord], names: set[str]) -> Iterator[Seen]:
     found: dict[tuple[int, int], TransactionRecord] = {}
     told: dict[tuple[int, int], Transition] = {}
     for raw in records:
-        record = decode(raw.key, raw.value)
+        record = decode_record(raw.key, raw.value)
         if isinstance(record, TransactionRecord) and record.transactional_id in names:
             life = lives[record.transactional_id]
-            step = derive(life, record, raw.partition, raw.offset, whole=True)
+            step = derive_transition(life, record, raw.partition, raw.offset, whole=True)
             lives[record.transactional_id] = next_history(life, record, step)
             found[raw.partition, raw.offset] = record
             told |= {(each.partition, each.offset): each for each in step if each is not None}

@@ -26,7 +26,7 @@ def initialise(bootstrap: str, ids: Iterable[str], timeout_ms: int = 60_000) -> 
 async def _initialised(wire: Wire, name: str, timeout_ms: int) -> bool:
     kind = CoordinatorType.TRANSACTION.value
     find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name], min_version=4)
-    (found,) = (await wire.ask(find, 1)).coordinators
+    (found,) = (await wire.send_request(find, 1)).coordinators
     if found.error_code:
         return False
     request = InitProducerIdRequest(
@@ -36,4 +36,4 @@ async def _initialised(wire: Wire, name: str, timeout_ms: int) -> bool:
         producer_epoch=-1,
         max_version=4,
     )
-    return not (await wire.ask(request, found.node_id)).error_code
+    return not (await wire.send_request(request, found.node_id)).error_code

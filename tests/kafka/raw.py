@@ -20,7 +20,7 @@ from sandbox.scenes.wire import (
     CoordinatorConnection,
     CoordinatorRefused,
     Identity,
-    produce,
+    produce_records,
 )
 from tests.kafka.producers import DEADLINE_S
 
@@ -122,7 +122,7 @@ class RawProducer:
         """Ask again while the markers of the transaction before are written. Raises Refused."""
         until = time.monotonic() + DEADLINE_S
         while True:
-            found = self._coordinator.ask(request, answer, version)
+            found = self._coordinator.send_request(request, answer, version)
             codes = [found.error_code] if answer is EndTxnResponse else _codes(found)
             if set(codes) == {0}:
                 return found
@@ -143,7 +143,9 @@ class RawProducer2(RawProducer):
         until = time.monotonic() + DEADLINE_S
         while True:
             try:
-                produce(self._leader, name, self.identity, where, [value.encode()], version=_PRODUCE_2)
+                produce_records(
+                    self._leader, name, self.identity, where, [value.encode()], version=_PRODUCE_2
+                )
                 return
             except CoordinatorRefused as refused:
                 if refused.code not in (CONCURRENT_TRANSACTIONS, *_NO_LEADER_YET) or time.monotonic() > until:

@@ -32,7 +32,7 @@ def saved(bootstrap: str) -> dict[str, TransactionRecord]:
 
 
 def _seen_through(lease: leases.Lease) -> int:
-    tails.read(lease, time.monotonic() + 0.5)
+    tails.read_until(lease, time.monotonic() + 0.5)
     return Collector.objects.get().seen_through_ms or 0
 
 

@@ -89,7 +89,7 @@ def _produce(
         timeout_ms=10_000,
         topic_data=[of_topic(name=topic, partition_data=[data])],
     )
-    (answer,) = leader.ask(request, ProduceResponse, _PRODUCE).responses[0].partition_responses
+    (answer,) = leader.send_request(request, ProduceResponse, _PRODUCE).responses[0].partition_responses
     if answer.error_code:
         raise CoordinatorRefused("Produce", answer.error_code)
     return int(answer.base_offset)

@@ -14,7 +14,7 @@ from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Token, Transaction
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from fenceline.facts import TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
@@ -72,7 +72,7 @@ def test_page_and_api_plan_the_same(root: Client, stuck: str) -> None:
     assert (answer.status_code, answer["Location"]) == (303, f"/actions/{by_page.pk}")
     shown = root.get(answer["Location"])
     assert f"Fence {stuck}" in shown.content.decode()
-    Token.objects.create(name="ci", role="operator", digest=digest("let me in"))
+    Token.objects.create(name="ci", role="operator", digest=token_digest("let me in"))
     answer = Client(enforce_csrf_checks=True).post(
         "/api/v1/actions/plan",
         json.dumps(asked | {"subjects": [stuck]}),

@@ -48,10 +48,10 @@ class Intake:
         wait_for(lambda: self._looked() > began_ms, "the end of the topic", 30)
 
     def _looked(self) -> int:
-        look = self._tail.look(0.1)
+        look = self._tail.poll(0.1)
         if look.count or look.moves or look.seen_through_ms:
-            store.save_look(self._lease, look, topic_id=self._tail.topic_id, rate=0.0, now_ms=loop.now_ms())
-            self._tail.saved(look)
+            store.save_batch(self._lease, look, topic_id=self._tail.topic_id, rate=0.0, now_ms=loop.now_ms())
+            self._tail.mark_saved(look)
         return look.seen_through_ms or 0
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ def notable(name: str) -> list[TransitionRecord]:
 
 
 def recents(name: str) -> tuple[Transition, ...]:
-    return transition_ring.unpack(bytes(Recent.objects.get(key=key_of(name.encode())).packed), 0)
+    return transition_ring.unpack_ring(bytes(Recent.objects.get(key=key_of(name.encode())).packed), 0)
 
 
 #: At which steps of the action the tail reads; "answered" is right before the result is stored.
@@ -108,7 +108,7 @@ def test_a_fence_is_ours_in_either_order(each: Stage, intake: Intake, order: str
     said = each.said(name)
     assert (fence.producer_id, fence.producer_epoch) == (said.producer_id, said.producer_epoch - 1)
     assert None not in (fence.completed_ms, fence.gap_ms)
-    assert history_queries.evidence(fence).startswith(f"Fenced by olga, action {row.pk}: ")
+    assert history_queries.verdict_evidence(fence).startswith(f"Fenced by olga, action {row.pk}: ")
     newest = recents(name)[0]
     assert newest.kind is TransitionKind.ADMIN_FENCE
     assert attributions.of_transitions(CLUSTER, key_of(name.encode()), [newest]) == [row]

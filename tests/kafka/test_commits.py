@@ -18,7 +18,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import offsets
-from fenceline.decode.consumer_offsets import OffsetCommit, decode
+from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
 from fenceline.facts import TailBatch
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
@@ -45,7 +45,7 @@ def newest(bootstrap: str) -> Rows:
     """Offset, metadata and instant of every key, as a plain read of what is committed has them last."""
     found: Rows = {}
     for record in committed_records(bootstrap, CONSUMER_OFFSETS):
-        read = decode(record.key, record.value)
+        read = decode_record(record.key, record.value)
         if isinstance(read, OffsetCommit):
             found[read[:3]] = read.offset, read.metadata, read.commit_ms
         elif record.value is None:
@@ -123,8 +123,8 @@ def caught_up(tail: Tail) -> list[TailBatch]:
     looks: list[TailBatch] = []
 
     def is_ready() -> bool:
-        looks.append(tail.look(0.2))
-        tail.saved(looks[-1])
+        looks.append(tail.poll(0.2))
+        tail.mark_saved(looks[-1])
         return looks[-1].seen_through_ms is not None
 
     wait_for(is_ready, "it is ready", 30)
@@ -166,7 +166,7 @@ def test_it_is_ready_behind_a_trailing_marker_with_empty_and_compacted_partition
         def is_released() -> bool:
             """Look once more: the producer has its answer before the marker is written."""
             looks.extend(caught_up(tail))
-            return tail.held_back() == {}
+            return tail.unstable_offsets() == {}
 
         wait_for(is_released, "the marker is read")
         moves = {move.partition: move for look in looks for move in look.moves}
@@ -201,7 +201,7 @@ def read_shard(cluster: str, shard: int) -> None:
     mine = Collector.objects.filter(name=lease.name)
 
     def is_seen() -> bool:
-        offsets.read(lease, time.monotonic() + 0.6)
+        offsets.read_until(lease, time.monotonic() + 0.6)
         return (mine.get().seen_through_ms or 0) > asked_ms
 
     wait_for(is_seen, "everything is seen", 60)

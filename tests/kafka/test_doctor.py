@@ -72,7 +72,7 @@ def run_as_printed(broker: Broker, line: str) -> None:
     program, *arguments = shlex.split(line)
     assert program == "kafka-acls"
     assert arguments[-2:] == ["--bootstrap-server", broker.sasl_bootstrap]
-    command = broker.tool(
+    command = broker.tool_command(
         "org.apache.kafka.tools.AclCommand", *arguments[:-2], "--bootstrap-server", broker.bootstrap
     )
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -16,8 +16,8 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from pytest_django import Settings
 
-from collectors.doctor.examination import CheckStatus, DoctorCheck, examine
-from collectors.kafka.connectivity import parse
+from collectors.doctor.examination import CheckStatus, DoctorCheck, examine_cluster
+from collectors.kafka.connectivity import parse_address
 from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.kafka
     ],
 )
 def test_addresses_are_taken_as_librdkafka_takes_them(text: str, address: tuple[str, int] | None) -> None:
-    assert parse(text) == address
+    assert parse_address(text) == address
 
 
 def failure(checks: list[DoctorCheck]) -> DoctorCheck:
@@ -197,7 +197,7 @@ def test_an_advertised_address_that_leads_nowhere_is_a_failure_of_that_broker(tm
 
 def test_patience_ends(kafka_42: Broker) -> None:
     properties = {"bootstrap.servers": kafka_42.bootstrap}
-    checks = list(examine(properties, sees_all_ids=False, timeout_s=10, patience_s=0))
+    checks = list(examine_cluster(properties, sees_all_ids=False, timeout_s=10, patience_s=0))
     assert (checks[-1].status, checks[-1].what) == (CheckStatus.FAIL, "the rest")
     assert len(checks) == 2
 

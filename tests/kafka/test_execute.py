@@ -236,14 +236,14 @@ def test_what_was_held_and_who_waited_is_followed(stage: Stage) -> None:
     assert lease is not None
 
     def told() -> list[str]:
-        recover_workers.tick(lease, now_ms=loop.now_ms())
+        recover_workers.follow_actions(lease, now_ms=loop.now_ms())
         row.refresh_from_db()
         return [each["words"] for each in row.follow_up]
 
     wait_for(told, "the LSO moves")
     # Two records, an abort marker and a commit marker. It is told once.
     assert told() == [f"LSO of {stage.topic}-0 moved 0 → 4"]
-    recover_workers.rest("acting")
+    recover_workers.close_connections("acting")
     producer.abandon()
 
 
@@ -254,8 +254,8 @@ def test_a_plan_that_was_begun_is_never_begun_again(stage: Stage) -> None:
     name = f"{stage.topic}-id"
     stage.opened(name).abandon()
     row = confirmed(planned(Act.FENCE, name))
-    assert action_lease.begin(row.pk, "worker", now_ms=loop.now_ms()) is not None
-    assert not execute.run(row.pk, "worker"), "the message came twice"
+    assert action_lease.begin_action(row.pk, "worker", now_ms=loop.now_ms()) is not None
+    assert not execute.run_action(row.pk, "worker"), "the message came twice"
     assert stage.said(name).state == "Ongoing"
 
 
@@ -278,12 +278,12 @@ def test_a_dead_worker_s_action_is_told_as_it_is_seen(
     row = left_behind(planned(Act.FENCE, *names), dies_at(step, which))
     wait_for(lambda: all(is_settled(stage, name) for name in names), "no end is on its way")
     seen = {name: stage.said(name) for name in names}
-    assert recover_workers.settle(row, now_ms=loop.now_ms())
+    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, outcomes(row)) == (state, outcome), words(row)
     assert said in words(row)
     assert {name: stage.said(name) for name in names} == seen, "it only looks"
-    assert not recover_workers.settle(row, now_ms=loop.now_ms())
+    assert not recover_workers.settle_action(row, now_ms=loop.now_ms())
 
 
 def test_one_that_no_worker_took_has_failed(stage: Stage) -> None:
@@ -291,7 +291,7 @@ def test_one_that_no_worker_took_has_failed(stage: Stage) -> None:
     stage.opened(name).abandon()
     row = confirmed(planned(Act.FENCE, name))
     died(row)
-    assert recover_workers.settle(row, now_ms=int(time.time() * 1_000))
+    assert recover_workers.settle_action(row, now_ms=int(time.time() * 1_000))
     row.refresh_from_db()
     assert row.state == Action.State.FAILED
     assert "no worker took it in time" in words(row)
@@ -318,7 +318,7 @@ def test_a_broker_that_dies_is_a_clear_failure(fragile: Broker, java: JavaGatewa
         left = left_behind(planned(Act.FENCE, names[2]), dies_at("InitProducerId"))
         row = executed(fences, lambda step, _: fragile.kill() if step == "InitProducerId" else None)
         away = executed(hanging)
-        assert not recover_workers.settle(left, now_ms=loop.now_ms()), "it waits for the cluster"
+        assert not recover_workers.settle_action(left, now_ms=loop.now_ms()), "it waits for the cluster"
         fragile.start()
         assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"] * 2)
         assert (away.state, outcomes(away)) == (Action.State.FAILED, ["failed"])
@@ -338,11 +338,11 @@ def test_what_cannot_be_seen_for_long_is_unknown(stage: Stage) -> None:
     stage.opened(name).abandon()
     row = left_behind(planned(Act.FENCE, name), dies_at("InitProducerId"))
     with configured({"bootstrap.servers": "127.0.0.1:1"}):
-        assert not recover_workers.settle(row, now_ms=loop.now_ms())
+        assert not recover_workers.settle_action(row, now_ms=loop.now_ms())
         row.refresh_from_db()
         assert row.state == Action.State.EXECUTING
         died(row)
-        assert recover_workers.settle(row, now_ms=loop.now_ms() + 3_600_000)
+        assert recover_workers.settle_action(row, now_ms=loop.now_ms() + 3_600_000)
     row.refresh_from_db()
     assert (row.state, outcomes(row)) == (Action.State.UNKNOWN, ["unknown"])
     assert "its worker died while InitProducerId is being sent" in words(row)

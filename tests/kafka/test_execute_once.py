@@ -50,7 +50,7 @@ PRELUDE = """
     def confirm(row, name):
         plan = action_store.plan_of(row)
         try:
-            return execute.confirm(
+            return execute.confirm_plan(
                 row, digest=row.digest, typed=plan.confirm, reason="stuck", actor=operator(name),
                 now_ms=loop.now_ms(),
             ).state
@@ -75,8 +75,8 @@ PRELUDE = """
     collector_store.sync_clusters(["prod"])
     names = sys.argv[1:]
     def keep():
-        plan = planning.plan("prod", Act.FENCE, names, force=True, now_ms=loop.now_ms())
-        return action_store.keep(plan, operator("olga"), now_ms=loop.now_ms())
+        plan = planning.make_plan("prod", Act.FENCE, names, force=True, now_ms=loop.now_ms())
+        return action_store.save_plan(plan, operator("olga"), now_ms=loop.now_ms())
 """
 
 
@@ -159,8 +159,8 @@ def test_operators_at_once_execute_a_plan_once(
         with app.connection_for_write() as broker:
             queued = broker.default_channel.client.llen("default")
         token = told(row)["token"]
-        workers = at_once(*[lambda: execute.run(row.pk, token)] * 2)
-        late = execute.run(row.pk, token)
+        workers = at_once(*[lambda: execute.run_action(row.pk, token)] * 2)
+        late = execute.run_action(row.pk, token)
         print(json.dumps({"clicks": clicks, "queued": queued, "workers": workers, "late": late, **told(row)}))
         """,
         *names,
@@ -191,7 +191,7 @@ def test_a_worker_that_is_killed_leaves_a_row_that_tells(
             asked.append(step)
             if asked.count("InitProducerId") == 2:
                 os.kill(os.getpid(), signal.SIGKILL)
-        execute.run(row.pk, told(row)["token"], kill)
+        execute.run_action(row.pk, told(row)["token"], kill)
         """,
         *names,
         killed=True,
@@ -202,15 +202,15 @@ def test_a_worker_that_is_killed_leaves_a_row_that_tells(
         """
         row = Action.objects.latest("pk")
         before = told(row)
-        again = execute.run(row.pk, before["token"])
+        again = execute.run_action(row.pk, before["token"])
         lease = leases.acquire("prod", recover_workers.NAME, holder="test", now_ms=loop.now_ms())
         Action.objects.update(lease_until=Now() + action_lease.LIVES)
-        recover_workers.tick(lease, now_ms=loop.now_ms())
+        recover_workers.follow_actions(lease, now_ms=loop.now_ms())
         alive = told(row)["state"]
         Action.objects.update(lease_until=Now() - action_lease.LIVES)
-        recover_workers.tick(lease, now_ms=loop.now_ms())
-        recover_workers.rest("prod")
-        late = execute.run(row.pk, before["token"])
+        recover_workers.follow_actions(lease, now_ms=loop.now_ms())
+        recover_workers.close_connections("prod")
+        late = execute.run_action(row.pk, before["token"])
         app.conf.broker_url = "redis://127.0.0.1:1/0"
         other = keep()
         away = [confirm(other, "olga"), told(other)]

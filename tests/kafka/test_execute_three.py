@@ -43,7 +43,7 @@ def topic(kafka_three: KafkaCluster) -> Iterator[str]:
 
 def leaders(cluster: KafkaCluster, topic: str) -> dict[int, int | None]:
     with closing(KafkaPythonReads({"bootstrap.servers": cluster.bootstrap})) as reads:
-        found = reads.topology([topic]).partitions
+        found = reads.describe_topology([topic]).partitions
     return {where.partition: each.leader for where, each in found.items()}
 
 

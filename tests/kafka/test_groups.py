@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from py4j.java_gateway import JavaGateway
 
 from dashboard.models import CommitRecord, GapRecord, Group, GroupOffset, PinRecord, Transaction
-from fenceline.decode.text import escape
+from fenceline.decode.text import escape_bytes
 from fenceline.kafka.groups import Waiting
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
@@ -111,7 +111,7 @@ def test_groups_and_lags_are_what_kafka_s_own_tool_says(
 
 
 def escape_(name: str) -> str:
-    return escape(name.encode())
+    return escape_bytes(name.encode())
 
 
 def test_a_commit_s_own_instant_and_history_come_from_the_log(kafka: Broker, watch: Watch) -> None:

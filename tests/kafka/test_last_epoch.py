@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from fenceline.decode.transaction_state import decode
+from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import (
     Confidence,
     TransactionRecord,
@@ -15,7 +15,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive, next_history
+from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive_transition, next_history
 from sandbox.kafka import Broker
 from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused
 from tests.brokers import create_topics
@@ -43,12 +43,14 @@ def opened_at_last_epoch(broker: Broker, name: str) -> RawProducer2:
 def abort_of(broker: Broker, name: str) -> Transition:
     """Return the verdict on an id's last end, once that is complete."""
     with CoordinatorConnection(broker.bootstrap, name) as coordinator:
-        wait_for(lambda: coordinator.state() == TransactionState.COMPLETE_ABORT, f"{name} is aborted")
+        wait_for(
+            lambda: coordinator.transaction_state() == TransactionState.COMPLETE_ABORT, f"{name} is aborted"
+        )
     life, ends = IdHistory(), dict[int, Transition]()
     for raw in sorted(raw_records(broker.bootstrap)):
-        record = decode(raw.key, raw.value)
+        record = decode_record(raw.key, raw.value)
         if isinstance(record, TransactionRecord) and record.transactional_id == name:
-            step = derive(life, record, raw.partition, raw.offset)
+            step = derive_transition(life, record, raw.partition, raw.offset)
             life = next_history(life, record, step)
             ends |= {told.offset: told for told in step if told and told.open_ms is not None}
     return ends[max(ends)]

@@ -137,7 +137,7 @@ def test_what_a_coordinator_owns_by_now_is_left_to_it(hanging: Hanging) -> None:
 
 def test_a_dead_worker_s_marker_is_told_as_it_is_seen(hanging: Hanging) -> None:
     row = left_behind(planned(Act.ABORT_MARKER, hanging.name), dies_at("WriteTxnMarkers"))
-    assert recover_workers.settle(row, now_ms=loop.now_ms())
+    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, hanging.end()) == (Action.State.FAILED, 3)
     assert "no marker was written" in words(row)
@@ -174,7 +174,7 @@ def test_a_refusal_names_the_grant_that_mends_it(watched: Broker, java: JavaGate
             (Act.FENCE, name, f"--operation WRITE --transactional-id '{name}'"),
             (Act.ABORT_MARKER, hangs.name, "--operation ALTER --cluster"),
         ):
-            wait_for(lambda act=act, subject=subject: planned(act, subject).doable, "ACLs have come")
+            wait_for(lambda act=act, subject=subject: planned(act, subject).doable_subjects, "ACLs have come")
             refused = executed(planned(act, subject))
             line = f"kafka-acls --add --allow-principal User:acting {grant}"
             assert (refused.state, outcomes(refused)) == (Action.State.FAILED, ["failed"])
@@ -201,7 +201,7 @@ def sasl_properties(broker: Broker) -> dict[str, str]:
 
 def run_with_kafka_s_own_tool(broker: Broker, line: str) -> None:
     arguments = shlex.split(line)[1:]
-    command = broker.tool(
+    command = broker.tool_command(
         "org.apache.kafka.tools.AclCommand", *arguments, "--bootstrap-server", broker.bootstrap
     )
     subprocess.run(command, capture_output=True, timeout=120, check=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from fenceline.decode.text import escape
+from fenceline.decode.text import escape_bytes
 from fenceline.facts import TransactionRecord, TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import KEEP_OLD_START, create_topics
@@ -44,10 +44,12 @@ def test_every_id_is_what_java_says_it_is(kafka: Broker, java: JavaGateway, admi
 
     ours = {name: record for name, record in saved(kafka.bootstrap).items() if "oracle" in name}
     assert {name: listing(record) for name, record in ours.items()} == {
-        escape(name.encode()): said for name, said in admin.list_transactions().items() if "oracle" in name
+        escape_bytes(name.encode()): said
+        for name, said in admin.list_transactions().items()
+        if "oracle" in name
     }
     assert {name: description(record) for name, record in ours.items()} == {
-        escape(name.encode()): without_stale_start(said) if kafka.version in KEEP_OLD_START else said
+        escape_bytes(name.encode()): without_stale_start(said) if kafka.version in KEEP_OLD_START else said
         for name, said in admin.describe_transactions(IDS).items()
     }
     assert len(ours) == len(IDS)
@@ -92,7 +94,7 @@ def without_stale_start(said: Description) -> Description:
 
 def described_by_command(broker: Broker, transactional_id: str) -> Description:
     """What `kafka-transactions.sh describe` prints of an id that has no space in it."""
-    command = broker.tool(
+    command = broker.tool_command(
         "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap,
         "describe", "--transactional-id", transactional_id,
     )  # fmt: skip

@@ -86,7 +86,7 @@ def test_abandoned_is_offered_a_fence_and_no_marker(desk: Desk, name: str) -> No
         [RefusalReason.NOTHING_OPEN],
     ]
     assert f"The coordinator still owns this: {name} has {name}-0 at offset 0 open" in words(refused)
-    assert refused.doable == ()
+    assert refused.doable_subjects == ()
 
 
 def test_hanging_is_offered_a_marker_and_no_fence(desk: Desk, name: str) -> None:
@@ -160,7 +160,7 @@ def test_who_waits_and_what_is_released_in_numbers(desk_42: Desk, name: str) -> 
     assert both.confirm == f"{desk_42.cluster} 2"
     # What is refused ends nothing, and what is forced does.
     healthy = desk_42.plan(FENCE, name, f"{name}-behind")
-    assert [each.refused for each in healthy.subjects] == [True, True]
+    assert [each.is_refused for each in healthy.subjects] == [True, True]
     assert healthy.subjects[1].held == ()
     assert desk_42.plan(FENCE, name, f"{name}-behind", force=True).subjects[1].held
     behind.commit()
@@ -183,7 +183,7 @@ def test_a_healthy_one_takes_force(desk_42: Desk, name: str) -> None:
     producer = open_in(desk_42.broker.bootstrap, name, name, 0)
     found = desk_42.plan(FENCE, name)
     assert grounds(found) == [[RefusalReason.HEALTHY]]
-    assert found.doable == ()
+    assert found.doable_subjects == ()
     forced = desk_42.plan(FENCE, name, force=True)
     assert grounds(forced) == [[]]
     assert forced.forced
@@ -217,8 +217,8 @@ def test_an_id_of_flinks_shape_is_planned_with_a_warning(desk_42: Desk, name: st
 def test_an_unknown_id_is_refused_and_stays_unknown(desk: Desk, name: str) -> None:
     found = desk.plan(FENCE, name, force=True)
     assert grounds(found) == [[RefusalReason.UNKNOWN_ID]]
-    with desk.configured(), inspect.connected(desk.cluster, loop.now_ms()) as look:
-        said = inspect.described(look, [name])[name]
+    with desk.configured(), inspect.connect_cluster(desk.cluster, loop.now_ms()) as look:
+        said = inspect.describe_ids(look, [name])[name]
     assert isinstance(said, NotDescribed)
     assert said.obstacle is Obstacle.UNKNOWN
 
@@ -234,15 +234,15 @@ ODD = (
 
 def test_odd_ids_are_planned_like_any(desk_42: Desk, name: str) -> None:
     broker, ids = desk_42.broker, list(ODD)
-    assert [text.escape(text.unescape(each)) for each in ids] == ids
-    initialise(broker.bootstrap, [text.unescape(each).decode() for each in ids])
+    assert [text.escape_bytes(text.unescape_text(each)) for each in ids] == ids
+    initialise(broker.bootstrap, [text.unescape_text(each).decode() for each in ids])
     create_topics(broker.bootstrap, name)
     found = desk_42.plan(FENCE, *ids)
     assert grounds(found) == [[RefusalReason.NOTHING_OPEN]] * len(ids)
     assert [each.seen["transactional_id"] for each in found.subjects] == ids
     # librdkafka ends an id at a NUL.
     strange = f"{name}-ü\\\\-✓\\x09"
-    open_in(broker.bootstrap, text.unescape(strange).decode(), name, 0)
+    open_in(broker.bootstrap, text.unescape_text(strange).decode(), name, 0)
     made = desk_42.plan(FENCE, strange, later_ms=LATER_MS)
     assert (grounds(made), made.confirm) == ([[]], strange)
     # Written otherwise, it is the same id.
@@ -256,7 +256,7 @@ def test_fifty_subjects_in_one_plan(desk_42: Desk, name: str) -> None:
     initialise(desk_42.broker.bootstrap, ids[1:])
     open_in(desk_42.broker.bootstrap, ids[0], name, 0)
     found = desk_42.plan(FENCE, *ids, later_ms=LATER_MS)
-    assert [each.refused for each in found.subjects] == [False] + [True] * (MOST_SUBJECTS - 1)
+    assert [each.is_refused for each in found.subjects] == [False] + [True] * (MOST_SUBJECTS - 1)
     assert found.confirm == f"{desk_42.cluster} 1"
     assert grounds(desk_42.plan(MARKER, *[f"{name}-{n}" for n in range(MOST_SUBJECTS)]))[3:] == [
         [RefusalReason.NOT_SEEN]
@@ -291,17 +291,17 @@ def test_what_cannot_be_planned_says_what_to_do(
 
 def test_a_cluster_that_is_unknown_or_away(desk_42: Desk) -> None:
     with desk_42.configured(), pytest.raises(planning.CannotPlan) as refused:
-        planning.plan("nowhere", FENCE, ["a"], force=False, now_ms=0)
+        planning.make_plan("nowhere", FENCE, ["a"], force=False, now_ms=0)
     assert str(refused.value) == f"No cluster 'nowhere' is configured; known are: {desk_42.cluster}."
     away = ClusterConfig(desk_42.cluster, {"bootstrap.servers": f"127.0.0.1:{free_port()}"})
     with override_settings(FENCELINE=Config(clusters={away.name: away})):
         with pytest.raises(planning.CannotPlan) as refused:
-            planning.plan(away.name, FENCE, ["a"], force=False, now_ms=0)
+            planning.make_plan(away.name, FENCE, ["a"], force=False, now_ms=0)
         assert "check that it runs" in str(refused.value)
     strange = ClusterConfig(desk_42.cluster, {**desk_42.watch.properties, "ssl.engine.location": "x"})
     with override_settings(FENCELINE=Config(clusters={strange.name: strange})):
         with pytest.raises(planning.CannotPlan) as refused:
-            planning.plan(strange.name, FENCE, ["a"], force=False, now_ms=0)
+            planning.make_plan(strange.name, FENCE, ["a"], force=False, now_ms=0)
         assert '"ssl.engine.location"' in str(refused.value)
 
 

@@ -17,7 +17,7 @@ from fenceline.facts import TransactionState
 from fenceline.plans.plan import Act, Plan, RefusalReason
 from fenceline.spark.records import SinkTransaction
 from sandbox.kafka import Broker
-from spark_pipeline.sink.options import translate
+from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.writer import admin_for
 from tests.brokers import create_topics
@@ -74,7 +74,7 @@ class Stage:
 
     def end(self, each: SinkTransaction, *, commit: bool) -> None:
         """End a transaction behind everybody's back."""
-        admin = admin_for(translate(self.query.options).connection)
+        admin = admin_for(translate_options(self.query.options).connection)
         ending = Ending(each.transactional_id, each.producer_id, each.producer_epoch, commit=commit)
         assert admin.end_transactions([ending], timeout_s=30)[each.transactional_id].code == 0
 
@@ -214,7 +214,7 @@ def test_an_id_of_our_sink_goes_to_finish_or_roll_back(stage: Stage, at: Step, a
     assert grounds(found) == [[RefusalReason.OWN_SINK]]
     assert f"({act} {row.ident}@1)" in words(found)
     assert str(row) in words(found)
-    assert found.doable == ()
+    assert found.doable_subjects == ()
 
 
 def unreadable(stage: Stage) -> None:
@@ -259,7 +259,7 @@ def test_a_plan_only_looks(stage: Stage) -> None:
     stage.die(Step.PREPARED)
     stage.plan(FINISH)
     stage.plan(ROLL_BACK, force=True)
-    admin = admin_for(translate(stage.query.options).connection)
+    admin = admin_for(translate_options(stage.query.options).connection)
     open_ids = set(admin.list_transactions([TransactionState.ONGOING]).entries)
     assert {each.transactional_id for each in stage.written} <= open_ids
     assert stage.query.files() == {"ledger.json", "1.generation", "0.0.decision"}

@@ -35,7 +35,7 @@ def desk(kafka_three: KafkaCluster) -> Iterator[Desk]:
 
 
 def in_sync(desk: Desk, topic: str) -> int:
-    found = desk.watch.watcher._reads.topology([topic]).partitions.get(TopicPartition(topic, 0))
+    found = desk.watch.watcher._reads.describe_topology([topic]).partitions.get(TopicPartition(topic, 0))
     return len(found.in_sync) if found else 0
 
 

@@ -32,7 +32,7 @@ from tests.kafka.watch import describe_producers
 from tests.waiting import wait_for
 from transaction_admin import kafka_reads
 from transaction_admin.api import Unseen
-from transaction_admin.batch_headers import batches as headers
+from transaction_admin.batch_headers import parse_batches as headers
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.leaders import Question
 from transaction_admin.reads import Batches, GroupListed, Leader, Unstable
@@ -59,7 +59,7 @@ def topic(kafka: Broker, reads: KafkaPythonReads) -> str:
 
 
 def all_seen(reads: KafkaPythonReads, partitions: list[TopicPartition]) -> bool:
-    return not any(isinstance(each, Unseen) for each in reads.offsets(partitions).values())
+    return not any(isinstance(each, Unseen) for each in reads.list_offsets(partitions).values())
 
 
 def wait_for_end(reads: KafkaPythonReads, topic: str, partition: int, end: int) -> None:
@@ -67,7 +67,7 @@ def wait_for_end(reads: KafkaPythonReads, topic: str, partition: int, end: int) 
     where = TopicPartition(topic, partition)
 
     def there() -> bool:
-        found = reads.offsets([where])[where]
+        found = reads.list_offsets([where])[where]
         return isinstance(found, Offsets) and found.high_watermark == end
 
     wait_for(there, f"{where} ends at {end}")
@@ -83,7 +83,7 @@ def asked(bootstrap: str, partitions: list[TopicPartition], spec: Any, level: Is
 
 def test_a_topology_is_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    found = reads.topology()
+    found = reads.describe_topology()
     metadata = client.list_topics(timeout=30)
     assert set(found.topic_ids) >= {topic}
     assert found.topic_ids.keys() == metadata.topics.keys()
@@ -96,9 +96,9 @@ def test_a_topology_is_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topi
     assert found.topic_ids[topic] == str(described.topic_id)
     assert found.unseen == ()
 
-    one = reads.topology([topic])
+    one = reads.describe_topology([topic])
     assert set(one.partitions) == set(of(topic, 0, 1, 2))
-    (gone,) = reads.topology(["no-such-topic"]).unseen
+    (gone,) = reads.describe_topology(["no-such-topic"]).unseen
     assert gone.what == "no-such-topic"
     assert "there is no such topic" in gone.reason
 
@@ -115,9 +115,9 @@ def test_offsets_are_librdkafka_s_and_one_set_of_requests_per_broker(
     for each in deleted.values():
         each.result(30)
     partitions = of(topic, 0, 1, 2)
-    reads.topology()
+    reads.describe_topology()
     before = reads.cost.requests
-    found = reads.offsets(partitions)
+    found = reads.list_offsets(partitions)
     assert reads.cost.requests - before == 3
     assert list(found) == partitions
     latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()
@@ -155,7 +155,7 @@ def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
     try:
         seen = []
         while len({each.high_watermark for each in seen}) < 50:
-            (found,) = reads.offsets(of(topic, 0)).values()
+            (found,) = reads.list_offsets(of(topic, 0)).values()
             assert isinstance(found, Offsets)
             seen.append(found)
     finally:
@@ -179,7 +179,7 @@ def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads
     plain.flush(30)
     partitions = of(topic, 0, 1, 2)
     before = reads.cost.requests
-    found = reads.producers(partitions)
+    found = reads.describe_producers(partitions)
     assert reads.cost.requests - before <= 2
     for where, producers in found.items():
         assert not isinstance(producers, Unseen)
@@ -190,8 +190,8 @@ def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads
     assert (mine.last_sequence, mine.coordinator_epoch) == (1, 0)
     assert (other.start_offset, other.coordinator_epoch) == (None, None)
     assert found[partitions[2]] == ()
-    assert reads.producers(partitions, broker=1) == found
-    (elsewhere,) = reads.producers(of(topic, 0), broker=9).values()
+    assert reads.describe_producers(partitions, broker=1) == found
+    (elsewhere,) = reads.describe_producers(of(topic, 0), broker=9).values()
     assert isinstance(elsewhere, Unseen)
     assert elsewhere.broker == 9
 
@@ -218,21 +218,21 @@ def test_groups_and_what_they_committed(kafka: Broker, reads: KafkaPythonReads, 
     names = [f"{topic}-group-{number}" for number in range(3)] + [f"{topic}-ü ✓\\"]
     for number, name in enumerate(names):
         commit(kafka.bootstrap, name, [Position(topic, 0, number), Position(other, 1, 7)])
-    listing = reads.groups()
+    listing = reads.list_groups()
     assert listing.unseen == ()
     escaped = [*names[:3], f"{topic}-ü ✓\\\\"]
     assert set(escaped) <= listing.groups.keys()
     assert listing.groups[names[0]] == GroupListed("Empty", "Classic", "", 1)
 
     before = reads.cost.requests
-    found = reads.committed([*escaped, f"{topic}-nobody"], require_stable=True)
+    found = reads.committed_offsets([*escaped, f"{topic}-nobody"], require_stable=True)
     # A look-up of the coordinators and one request for all; the topic's existence may be asked once.
     assert reads.cost.requests - before <= 3
     first, second = TopicPartition(topic, 0), TopicPartition(other, 1)
     for number, name in enumerate(escaped):
         assert found[name] == {first: Committed(number), second: Committed(7)}
     assert found[f"{topic}-nobody"] == {}
-    assert reads.committed([], require_stable=False) == {}
+    assert reads.committed_offsets([], require_stable=False) == {}
 
 
 @pytest.mark.versioned
@@ -244,17 +244,17 @@ def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, to
     producer.begin()
     producer.send_offsets(group, {(topic, 0): 9, (topic, 1): 9})
     first, second = of(topic, 0, 1)
-    assert reads.committed([group], require_stable=False) == {group: {first: Committed(3)}}
-    assert reads.committed([group], require_stable=True) == {group: {first: Unstable()}}
+    assert reads.committed_offsets([group], require_stable=False) == {group: {first: Committed(3)}}
+    assert reads.committed_offsets([group], require_stable=True) == {group: {first: Unstable()}}
     # One whose first commit is pending is only told of by its name.
     named = {group: [first, second]}
-    assert reads.committed([group], require_stable=True, named=named) == {
+    assert reads.committed_offsets([group], require_stable=True, named=named) == {
         group: {first: Unstable(), second: Unstable()}
     }
     producer.commit()
     wait_for(
         lambda: (
-            reads.committed([group], require_stable=True)
+            reads.committed_offsets([group], require_stable=True)
             == {group: {first: Committed(9), second: Committed(9)}}
         ),
         "the commit is stable",
@@ -266,7 +266,7 @@ def test_batches_tell_whose_records_are_and_what_markers_say(
     kafka: Broker, reads: KafkaPythonReads, topic: str
 ) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0)
-    producers = reads.producers(of(topic, 0))[TopicPartition(topic, 0)]
+    producers = reads.describe_producers(of(topic, 0))[TopicPartition(topic, 0)]
     assert not isinstance(producers, Unseen)
     (given,) = producers
     first.commit()
@@ -280,7 +280,7 @@ def test_batches_tell_whose_records_are_and_what_markers_say(
     plain.flush(30)
     open_in(kafka.bootstrap, f"{topic}-3", topic, 0)
     where = TopicPartition(topic, 0)
-    found = reads.batches(where, 0, most_bytes=1_000_000)
+    found = reads.batch_headers(where, 0, most_bytes=1_000_000)
     assert isinstance(found, Batches)
     assert found.batches[0]._replace(max_timestamp_ms=-1) == RecordBatch(
         0, 0, given.producer_id, 0, True, "", 1
@@ -301,20 +301,20 @@ def test_batches_tell_whose_records_are_and_what_markers_say(
     assert {b.producer_id for b in found.batches[2:4]} != {given.producer_id}
 
     # The batch that holds an offset comes whole; the one that does not fit is left for the next question.
-    middle = reads.batches(where, 6, most_bytes=1)
+    middle = reads.batch_headers(where, 6, most_bytes=1)
     assert isinstance(middle, Batches)
     assert [(each.first, each.last) for each in middle.batches] == [(4, 8)]
     assert middle.next == 9
     walked: list[RecordBatch] = []
     at = 0
     while at < found.end:
-        part = reads.batches(where, at, most_bytes=200)
+        part = reads.batch_headers(where, at, most_bytes=200)
         assert isinstance(part, Batches)
         assert part.next > at
         walked, at = [*walked, *part.batches], part.next
     assert walked == list(found.batches)
-    assert reads.batches(where, 10, most_bytes=1_000) == Batches((), 10, 10)
-    beyond = reads.batches(where, 11, most_bytes=1_000)
+    assert reads.batch_headers(where, 10, most_bytes=1_000) == Batches((), 10, 10)
+    beyond = reads.batch_headers(where, 11, most_bytes=1_000)
     assert isinstance(beyond, Unseen)
     assert "OFFSET_OUT_OF_RANGE" in beyond.reason
 
@@ -330,8 +330,8 @@ def test_an_answer_that_is_cut_off_anywhere_tells_its_whole_batches(
         raw.append(bytes(records))
         return headers(records)
 
-    monkeypatch.setattr(kafka_reads, "batches", noted)
-    found = reads.batches(TopicPartition(topic, 0), 0, most_bytes=10_000)
+    monkeypatch.setattr(kafka_reads, "parse_batches", noted)
+    found = reads.batch_headers(TopicPartition(topic, 0), 0, most_bytes=10_000)
     assert isinstance(found, Batches)
     first, marker = found.batches
     whole = [cut for cut in range(len(raw[0]) + 1) if list(headers(raw[0][:cut])) == [first, marker]]
@@ -344,21 +344,23 @@ def test_an_answer_that_is_cut_off_anywhere_tells_its_whole_batches(
 
 
 def test_a_setting(reads: KafkaPythonReads) -> None:
-    assert reads.setting(CLEANUP) == "500"
-    assert reads.setting("no.such.setting") is None
+    assert reads.broker_setting(CLEANUP) == "500"
+    assert reads.broker_setting("no.such.setting") is None
 
 
 def test_a_leader_that_is_known_wrongly_is_asked_for_again(
     kafka: Broker, reads: KafkaPythonReads, topic: str
 ) -> None:
-    reads.topology()
+    reads.describe_topology()
     mine = reads._leaders._known[topic]
     for number, wrong in ((0, 9), (1, None)):
         mine[number] = mine[number]._replace(leader=wrong)
     del mine[2]
     partitions = of(topic, 0, 1, 2)
-    assert list(reads.offsets(partitions).values()) == [Offsets(0, 0, 0, 1, 0)] * 3
-    (gone, never) = reads.offsets([TopicPartition(topic, 3), TopicPartition("no-such-topic", 0)]).values()
+    assert list(reads.list_offsets(partitions).values()) == [Offsets(0, 0, 0, 1, 0)] * 3
+    (gone, never) = reads.list_offsets(
+        [TopicPartition(topic, 3), TopicPartition("no-such-topic", 0)]
+    ).values()
     assert isinstance(gone, Unseen)
     assert gone.reason == "there is no such partition"
     assert isinstance(never, Unseen)
@@ -383,9 +385,9 @@ def test_many_partitions_are_few_requests_and_no_more_than_four_at_a_time(
 
     reads._wire._manager.send = counted
     before = reads.cost.requests
-    expected = reads.offsets(partitions)
+    expected = reads.list_offsets(partitions)
     assert reads.cost.requests - before == 3
     few_at_once = Question(kafka_reads._offset_requests, reads._read_offsets, "DESCRIBE", most=4)
-    assert reads._wire.run(reads._leaders.ask, partitions * 2, few_at_once) == expected
+    assert reads._wire.run(reads._leaders.ask_leaders, partitions * 2, few_at_once) == expected
     assert reads.cost.requests - before == 3 + 3 * 8
     assert most == [4]

@@ -43,14 +43,14 @@ def test_a_broker_that_holds_us_back_is_waited_for(kafka_42: Broker, topic_42: s
     try:
         paused = 0
         for _ in range(20):
-            (found,) = reads.offsets(of(topic_42, 0)).values()
+            (found,) = reads.list_offsets(of(topic_42, 0)).values()
             assert isinstance(found, Offsets), found
             connections = reads._wire._manager._conns.values()
             paused += any("throttle" in each.paused for each in connections)
             if paused:
                 break
         assert paused
-        (found,) = reads.offsets(of(topic_42, 0)).values()
+        (found,) = reads.list_offsets(of(topic_42, 0)).values()
         assert isinstance(found, Offsets), found
     finally:
         reads.close()
@@ -64,7 +64,9 @@ def topic_42(kafka_42: Broker) -> str:
 
 
 def configure(broker: Broker, *arguments: str) -> None:
-    command = broker.tool("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments)
+    command = broker.tool_command(
+        "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments
+    )
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -78,40 +80,42 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
     reads = KafkaPythonReads(signed_in(guarded, "viewer"), 20)
     prefix = "kafka-acls --add --allow-principal User:viewer --operation"
     try:
-        assert where not in reads.topology().partitions
-        (hidden,) = reads.topology([topic]).unseen
+        assert where not in reads.describe_topology().partitions
+        (hidden,) = reads.describe_topology([topic]).unseen
         assert f"{prefix} DESCRIBE --topic {topic}" in hidden.reason
-        (unseen,) = reads.offsets([where]).values()
+        (unseen,) = reads.list_offsets([where]).values()
         assert isinstance(unseen, Unseen)
         assert f"{prefix} DESCRIBE --topic {topic}" in unseen.reason
-        refused = reads.committed([group], require_stable=True)[group]
+        refused = reads.committed_offsets([group], require_stable=True)[group]
         assert isinstance(refused, Unseen)
         assert f"{prefix} DESCRIBE --topic __consumer_offsets" in refused.reason
-        assert group not in reads.groups().groups
-        assert reads.setting(CLEANUP) is None
+        assert group not in reads.list_groups().groups
+        assert reads.broker_setting(CLEANUP) is None
 
         set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
         set_acl(guarded, "viewer", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
-        wait_for(lambda: where in reads.topology().partitions, "the topic is seen")
-        (found,) = reads.offsets([where]).values()
+        wait_for(lambda: where in reads.describe_topology().partitions, "the topic is seen")
+        (found,) = reads.list_offsets([where]).values()
         assert found == Offsets(0, 0, 1, 1, 0)
-        (unread,) = reads.producers([where]).values()
+        (unread,) = reads.describe_producers([where]).values()
         assert isinstance(unread, Unseen)
         assert f"{prefix} READ --topic {topic}" in unread.reason
-        batches = reads.batches(where, 0, most_bytes=100)
+        batches = reads.batch_headers(where, 0, most_bytes=100)
         assert isinstance(batches, Unseen)
         assert f"{prefix} READ --topic {topic}" in batches.reason
-        refused = reads.committed([group], require_stable=True)[group]
+        refused = reads.committed_offsets([group], require_stable=True)[group]
         assert isinstance(refused, Unseen)
         assert f"{prefix} DESCRIBE --group '{group}'" in refused.reason
 
         set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
         set_acl(guarded, "viewer", ResourceType.GROUP, group, AclOperation.DESCRIBE)
-        wait_for(lambda: not isinstance(reads.producers([where])[where], Unseen), "producers are seen")
-        assert group in reads.groups().groups
-        assert reads.committed([group], require_stable=True) == {group: {where: Committed(3)}}
+        wait_for(
+            lambda: not isinstance(reads.describe_producers([where])[where], Unseen), "producers are seen"
+        )
+        assert group in reads.list_groups().groups
+        assert reads.committed_offsets([group], require_stable=True) == {group: {where: Committed(3)}}
         # Whose it is stays hidden, without a word: that is why hanging takes more than that.
-        producers = reads.producers([where])[where]
+        producers = reads.describe_producers([where])[where]
         assert not isinstance(producers, Unseen)
         assert reads.transactional_ids([producers[0].producer_id]) == {}
     finally:
@@ -122,9 +126,9 @@ def test_nothing_is_created_by_looking_for_a_group(tmp_path: Any) -> None:
     with Broker(tmp_path / "kafka") as broker:
         reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
         try:
-            assert reads.committed(["nobody"], require_stable=True) == {"nobody": {}}
-            assert reads.groups().groups == {}
+            assert reads.committed_offsets(["nobody"], require_stable=True) == {"nobody": {}}
+            assert reads.list_groups().groups == {}
             assert reads.transactional_ids([7]) == {}
-            assert reads.topology().partitions == {}
+            assert reads.describe_topology().partitions == {}
         finally:
             reads.close()

@@ -23,7 +23,7 @@ from dashboard.transactions import reconcile_store
 from dashboard.transactions.reconcile_store import ReconciledRows
 from fenceline.decode import text
 from fenceline.facts import TransactionState
-from fenceline.kafka.reconcile import Reconciliation, agreement
+from fenceline.kafka.reconcile import Reconciliation, format_agreement
 from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
@@ -64,8 +64,8 @@ class Stack:
             wait_for(lambda: self.seen(asked_ms), "everything is seen")
 
     def seen(self, asked_ms: int) -> bool:
-        tails.read(self.tail, time.monotonic() + 0.3)
-        return (self.rows.seen_through_ms() or 0) > asked_ms
+        tails.read_until(self.tail, time.monotonic() + 0.3)
+        return (self.rows.read_through_ms() or 0) > asked_ms
 
     def poll(self, full: bool) -> Reconciliation:
         """Poll until a list of that kind comes, and save what it finds."""
@@ -73,7 +73,7 @@ class Stack:
             self.reconciler._full_at = 0.0
         found = self.reconciler.poll(loop.now_ms(), self.rows)
         assert found.full is full
-        reconcile_store.save(self.mine, found, now_ms=loop.now_ms())
+        reconcile_store.save_reconciliation(self.mine, found, now_ms=loop.now_ms())
         return found
 
 
@@ -126,12 +126,12 @@ def test_what_the_tail_missed_is_found_and_put_right(kafka: Broker, stack: Stack
         assert (row.state, row.partition_count, row.timeout_ms, row.log_offset) == ("Ongoing", 2, 900_000, -1)
     detail = Collector.objects.get(name="reconcile").detail
     assert detail["corrected"] == 3
-    assert agreement(detail["agreed"], detail["compared"]) != "100 %"
+    assert format_agreement(detail["agreed"], detail["compared"]) != "100 %"
 
     stack.read()
     after = stack.poll(full=True)
-    assert (after.corrections, after.pending, after.compared) == ((), 0, healthy)
-    assert agreement(after.agreed, after.compared) == "100 %"
+    assert (after.corrections, after.pending, after.compared_ids) == ((), 0, healthy)
+    assert format_agreement(after.agreed, after.compared_ids) == "100 %"
     # The next record wins.
     for producer in producers:
         producer.commit()
@@ -168,7 +168,7 @@ def test_what_the_coordinators_hide_from_us_is_no_difference(guarded: Broker) ->
     stack.reconciler.close()
     assert set(names) <= rows().keys()
     assert found.hidden == len(rows()) - found.agreed > 0
-    assert (found.pending, agreement(found.agreed, found.compared)) == (0, "100 %")
+    assert (found.pending, format_agreement(found.agreed, found.compared_ids)) == (0, "100 %")
 
 
 def test_nothing_is_corrected_while_ids_live_fast(kafka: Broker, java: JavaGateway, stack: Stack) -> None:
@@ -191,7 +191,7 @@ def test_nothing_is_corrected_while_ids_live_fast(kafka: Broker, java: JavaGatew
     stack.read()
     for _ in range(3):
         last = stack.poll(full=True)
-    assert agreement(last.agreed, last.compared) == "100 %"
+    assert format_agreement(last.agreed, last.compared_ids) == "100 %"
     assert last.pending == 0
 
 
@@ -220,7 +220,7 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
     assert found.alone
     with JavaAdmin(java, kafka.bootstrap) as oracle:
         listed = oracle.list_transactions()
-        assert rows() == {text.escape(key.encode()): said.state for key, said in listed.items()}
+        assert rows() == {text.escape_bytes(key.encode()): said.state for key, said in listed.items()}
         said = oracle.describe_transactions([name])[name]
     row = Transaction.objects.get(transactional_id=name)
     assert (row.state, row.started_ms, row.timeout_ms, row.producer_epoch, row.partition_count) == (
@@ -247,7 +247,7 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
     for _ in range(2):
         after = stack.poll(full=True)
     assert not after.alone
-    assert agreement(after.agreed, after.compared) == "100 %"
+    assert format_agreement(after.agreed, after.compared_ids) == "100 %"
     assert rows()[name] == TransactionState.COMPLETE_COMMIT
 
 

@@ -53,13 +53,13 @@ class Eyes:
         began_ms = loop.now_ms()
 
         def is_seen() -> bool:
-            tails.read(self._tail, time.monotonic() + 0.3)
+            tails.read_until(self._tail, time.monotonic() + 0.3)
             row = Collector.objects.get(cluster__name=self.watch.name, name=tails.tail_name(0))
             return (row.seen_through_ms or 0) > began_ms
 
         wait_for(is_seen, "everything is read", DEADLINE_S)
         self.watch.look()
-        task.follow(self._recoveries, time.monotonic() + 1.5)
+        task.follow_until(self._recoveries, time.monotonic() + 1.5)
 
     def episode(self, name: str, outcome: str) -> Recovery:
         """Look until the episode of an id has an outcome."""
@@ -83,7 +83,7 @@ def eyes(kafka_42: Broker) -> Iterator[Eyes]:
     properties = {"bootstrap.servers": kafka_42.bootstrap}
     with override_settings(FENCELINE=Config(clusters={watch.name: ClusterConfig(watch.name, properties)})):
         yield Eyes(watch)
-        task._reads.cool(watch.name)
+        task._reads.discard(watch.name)
     watch.close()
 
 
@@ -126,7 +126,7 @@ def marker_ms(kafka: Broker, topic: str) -> int:
     """The timestamp of the abort marker in a topic, as the log has it."""
     reads = KafkaPythonReads({"bootstrap.servers": kafka.bootstrap}, 20.0)
     try:
-        found = reads.batches(TopicPartition(topic, 0), 0, most_bytes=1_000_000)
+        found = reads.batch_headers(TopicPartition(topic, 0), 0, most_bytes=1_000_000)
     finally:
         reads.close()
     assert isinstance(found, Batches)

@@ -27,7 +27,7 @@ def read(lease: leases.Lease) -> set[str]:
     began_ms = loop.now_ms()
 
     def is_seen() -> bool:
-        tails.read(lease, time.monotonic() + 0.3)
+        tails.read_until(lease, time.monotonic() + 0.3)
         return (Collector.objects.get().seen_through_ms or 0) > began_ms
 
     wait_for(is_seen, "everything is seen", 60)
@@ -52,4 +52,4 @@ def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> 
     (gap,) = GapRecord.objects.filter(scope="history")
     assert "__transaction_state" in gap.reason
     # As of its last look: nobody looks any more.
-    assert visibility.sight(NAME, now_ms=Collector.objects.get().seen_through_ms).gaps == []
+    assert visibility.noun_visibility(NAME, now_ms=Collector.objects.get().seen_through_ms).gaps == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.java import jars
+from sandbox.java import fetch_jars
 
 pytestmark = pytest.mark.kafka
 
@@ -24,7 +24,7 @@ TRANSACTIONS, GROUPS = "kafka-transaction-coordinator", "kafka-group-coordinator
 
 def in_jar(version: str, name: str, coordinator: str = TRANSACTIONS) -> str:
     """The text of a schema file as the coordinator's jar carries it."""
-    (jar,) = (path for path in jars(f"kafka-{version}") if path.name == f"{coordinator}-{version}.jar")
+    (jar,) = (path for path in fetch_jars(f"kafka-{version}") if path.name == f"{coordinator}-{version}.jar")
     with zipfile.ZipFile(jar) as archive:
         return archive.read(f"common/message/{name}").decode()
 

@@ -92,7 +92,7 @@ class Reader:
         assert self._took is not None
         # On a busy machine the consumer alone takes longer than a short slice to be there.
         self._slice_s *= 2
-        tails.read(self._took, time.monotonic() + self._slice_s)
+        tails.read_until(self._took, time.monotonic() + self._slice_s)
         return (Collector.objects.get().seen_through_ms or 0) > asked_ms
 
 
@@ -152,7 +152,9 @@ def told_as_it_was() -> None:
 
     Whatever was derived across a hole would be a step that Kafka does not have, and so ambiguous.
     """
-    told = [each for row in Recent.objects.all() for each in transition_ring.unpack(bytes(row.packed), 0)]
+    told = [
+        each for row in Recent.objects.all() for each in transition_ring.unpack_ring(bytes(row.packed), 0)
+    ]
     assert {each.confidence for each in told} == {Confidence.CERTAIN}
     kinds = set(TransitionRecord.objects.values_list("kind", "confidence"))
     assert kinds == {("client_abort", "certain"), ("reinit", "certain")}
@@ -272,7 +274,7 @@ def gone(bootstrap: str) -> bool:
 def recent_of(name: str) -> list[Transition]:
     """Return the last transitions of an id, oldest first."""
     row = Recent.objects.get(key=key_of(name.encode()))
-    return list(reversed(transition_ring.unpack(bytes(row.packed), 0)))
+    return list(reversed(transition_ring.unpack_ring(bytes(row.packed), 0)))
 
 
 #: By what real clients name themselves with; NUL, bytes that are no UTF-8 and 32 kB only records can hold.
@@ -311,7 +313,7 @@ def write_an_abort(bootstrap: str, *ids: bytes) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": "__admin_client"})
     now_ms = loop.now_ms()
     for raw in ids:
-        name = text.escape(raw)
+        name = text.escape_bytes(raw)
         for state in (
             TransactionState.ONGOING,
             TransactionState.PREPARE_ABORT,
@@ -324,16 +326,16 @@ def write_an_abort(bootstrap: str, *ids: bytes) -> None:
 
 def shown_everywhere(client: Client, cluster: str, raw: bytes) -> None:
     """Hold an id's row, its last transitions, the API and its page against its bytes."""
-    name = text.escape(raw)
+    name = text.escape_bytes(raw)
     row = Transaction.objects.get(key=key_of(raw))
-    assert text.unescape(row.transactional_id) == raw
+    assert text.unescape_text(row.transactional_id) == raw
     address = transaction_of(row)
     for path in f"/api/v1{address}", f"/api/v1/transitions?transactional_id={quote(name)}":
         answer = client.get(path)
         assert answer.status_code == 200, answer.content
         shown = answer.json()
         for each in shown.get("items", [shown]):
-            assert text.unescape(each["transactional_id"]) == raw
+            assert text.unescape_text(each["transactional_id"]) == raw
         kinds = [each["kind"] for each in shown.get("items") or shown["recent"]]
         assert kinds.count("client_abort") == 1
     for path in address, f"/transactions?q={quote(name[:100])}":

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
-from fenceline.decode.transaction_state import decode
+from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TailBatch, Tombstone, TransactionRecord, TransactionState, Undecoded
 from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker, Sasl
@@ -62,7 +62,7 @@ def newest_of(look: TailBatch) -> dict[str, Fact]:
     found = {}
     for records in look.records.values():
         for key, raws in records.items():
-            fact = decode(key, raws[-1].value)
+            fact = decode_record(key, raws[-1].value)
             found["" if isinstance(fact, Undecoded) else fact.transactional_id] = fact
     return found
 
@@ -74,10 +74,10 @@ def read_all(tail: Tail, seconds: float = 20) -> dict[str, Fact]:
     seen_ms = 0
     while seen_ms < began_ms:
         assert time.monotonic() < end, "the end was never reached"
-        look = tail.look(0.1)
+        look = tail.poll(0.1)
         changes |= newest_of(look)
         seen_ms = max(seen_ms, look.seen_through_ms or 0)
-        tail.saved(look)
+        tail.mark_saved(look)
     return changes
 
 
@@ -107,7 +107,7 @@ def test_it_resumes_where_it_was_saved_and_reads_nothing_twice(broker: Broker) -
     first.close()
     commit(broker.bootstrap, "after")
     second = opened(broker.bootstrap, topic_id, positions)
-    assert second.at(topic_id, positions)
+    assert second.is_at(topic_id, positions)
     assert set(read_all(second)) == {"after"}
     second.close()
 
@@ -118,9 +118,9 @@ def test_a_look_that_was_not_saved_is_read_again(broker: Broker) -> None:
     topic_id, positions = tail.topic_id, positions_of(tail)
     commit(broker.bootstrap, "again")
     end = time.monotonic() + 20
-    while "again" not in newest_of(tail.look(0.1)):
+    while "again" not in newest_of(tail.poll(0.1)):
         assert time.monotonic() < end
-    assert not tail.at(topic_id, positions), "it must not go on from a look that nobody saved"
+    assert not tail.is_at(topic_id, positions), "it must not go on from a look that nobody saved"
     tail.seek(topic_id, positions)
     assert "again" in read_all(tail)
     tail.close()
@@ -139,12 +139,12 @@ def test_corrupt_records_and_unknown_versions_are_counted_and_passed(broker: Bro
         (b"", value),
         (encode_key("other"), value[:16] + b"\x2a" + value[17:]),
     ]
-    assert all(not isinstance(decode(*each), (TransactionRecord, Tombstone)) for each in bad)
+    assert all(not isinstance(decode_record(*each), (TransactionRecord, Tombstone)) for each in bad)
     write(broker.bootstrap, *bad, (key, value))
     count, changes, end = 0, dict[str, Fact](), time.monotonic() + 20
     while "good" not in changes:
         assert time.monotonic() < end
-        look = tail.look(0.1)
+        look = tail.poll(0.1)
         count += look.count
         changes |= newest_of(look)
     assert count == len(bad) + 1
@@ -229,7 +229,7 @@ def test_read_on_the_topic_is_all_the_right_it_needs(broker: Broker) -> None:
         assert "first" in read_all(tail)
         end = time.monotonic() + 3
         while time.monotonic() < end:
-            tail.saved(tail.look(0.1))
+            tail.mark_saved(tail.poll(0.1))
         tail.close()
     finally:
         admin.delete_acls([acl_filter(acl)])[acl_filter(acl)].result(30)

@@ -123,15 +123,15 @@ def test_lists_and_descriptions_are_java_s(kafka: Broker, admin: TransactionAdmi
     listing = admin.list_transactions()
     assert listing.unseen == ()
     assert {name: Listing(said.producer_id, said.state.value) for name, said in listing.entries.items()} == {
-        text.escape(name.encode()): said for name, said in oracle.list_transactions().items()
+        text.escape_bytes(name.encode()): said for name, said in oracle.list_transactions().items()
     }
     assert {name: listing.entries[name].state for name in STATES} == STATES
 
-    escaped = [text.escape(name.encode()) for name in names]
+    escaped = [text.escape_bytes(name.encode()) for name in names]
     said = admin.describe_transactions(escaped)
     assert list(said) == escaped
     assert {name: as_java(each) for name, each in said.items()} == {
-        text.escape(name.encode()): each for name, each in oracle.describe_transactions(names).items()
+        text.escape_bytes(name.encode()): each for name, each in oracle.describe_transactions(names).items()
     }
     for state in TransactionState:
         listed = admin.list_transactions([state]).entries

@@ -110,17 +110,20 @@ def test_one_that_ends_between_the_two_questions_is_over(
     open_in(producer, name, 0)
     watch.look_often(2)
     assert watch.said(name) == [(name, *OWNED)]
-    owners = watch.watcher._asker.owners
+    owners = watch.watcher._asker.find_owners
 
     def commit_meanwhile(*arguments: Any, **named: Any) -> ProducerOwners:
         told = owners(*arguments, **named)
         producer.commit()
         reads, where = watch.watcher._reads, TopicPartition(name, 0)
-        wait_for(lambda: not any(p.start_offset is not None for p in reads.producers([where])[where]), "over")
+        wait_for(
+            lambda: not any(p.start_offset is not None for p in reads.describe_producers([where])[where]),
+            "over",
+        )
         return told
 
     with monkeypatch.context() as patch:
-        patch.setattr(watch.watcher._asker, "owners", commit_meanwhile)
+        patch.setattr(watch.watcher._asker, "find_owners", commit_meanwhile)
         watch.look(full=False)
     row = watch.row(name)
     assert (watch.said(name), row.verdict, row.pinned_ms, row.error) == ([], "clear", None, "")

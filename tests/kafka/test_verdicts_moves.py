@@ -123,18 +123,18 @@ def test_between_two_looks_at_all_only_what_is_held_or_named_is_asked_about(
     watch.look()
     open_in(kafka_42.bootstrap, name, name, 0)
     asked: list[set[TopicPartition]] = []
-    offsets = watch.watcher._reads.offsets
+    offsets = watch.watcher._reads.list_offsets
     monkeypatch.setattr(
-        watch.watcher._reads, "offsets", lambda wanted: (asked.append(set(wanted)), offsets(wanted))[1]
+        watch.watcher._reads, "list_offsets", lambda wanted: (asked.append(set(wanted)), offsets(wanted))[1]
     )
     mine = TopicPartition(name, 0)
     # Nothing is known to be held yet; the row of the open transaction names it.
     watch.look(full=False)
     assert all(mine not in each for each in asked)
-    monkeypatch.setattr(watch.ours, "named", lambda: {mine, TopicPartition("nowhere", 0)})
+    monkeypatch.setattr(watch.ours, "named_partitions", lambda: {mine, TopicPartition("nowhere", 0)})
     watch.look(full=False)
     assert mine in asked[-1]
-    monkeypatch.setattr(watch.ours, "named", set)
+    monkeypatch.setattr(watch.ours, "named_partitions", set)
     watch.look(full=False)
     assert watch.said(name) == [(name, *OWNED)]
     assert TopicPartition(name, 1) not in asked[-1]
@@ -230,7 +230,7 @@ def test_the_task_looks_saves_and_goes_on_after_an_outage(kafka_42: Broker, watc
     dead = Config(clusters={where: ClusterConfig(where, NOBODY_THERE)}, limits=limits)
     try:
         with override_settings(FENCELINE=dead):
-            task.follow(watch.lease, time.monotonic() + 0.5)
+            task.poll_until(watch.lease, time.monotonic() + 0.5)
         assert "check that it runs" in watch.collector().error
         assert list(watch.gaps()) == ["cluster"]
         with override_settings(FENCELINE=alive):
@@ -248,14 +248,14 @@ def test_the_task_looks_saves_and_goes_on_after_an_outage(kafka_42: Broker, watc
                 followed(watch.lease)
             assert where not in task._watchers
     finally:
-        task.cool(where)
+        task.disconnect(where)
 
 
 NOBODY_THERE = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
 
 
 def followed(lease: leases.Lease) -> bool:
-    task.follow(lease, time.monotonic() + 1.0)
+    task.poll_until(lease, time.monotonic() + 1.0)
     return True
 
 
@@ -266,8 +266,8 @@ def test_replicas_are_asked_one_by_one_for_everybody_who_writes(
     watch.look_often(2)
     alive = Config(clusters={watch.name: ClusterConfig(watch.name, watch.properties)})
     with override_settings(FENCELINE=alive):
-        task.look_at_replicas(watch.name, name, 0)
-        task.look_at_replicas("no-such-cluster", name, 0)
+        task.poll_replicas(watch.name, name, 0)
+        task.poll_replicas("no-such-cluster", name, 0)
     look = ReplicaLook.objects.get()
     assert (look.broker, look.leads, look.error) == (1, True, "")
     (producer,) = look.producers
@@ -275,5 +275,5 @@ def test_replicas_are_asked_one_by_one_for_everybody_who_writes(
     assert (producer["producer_id"], producer["start_offset"]) == (pin.producer_id, pin.start_offset)
     assert producer["transactional_id"] == name
     with override_settings(FENCELINE=Config(clusters={watch.name: ClusterConfig(watch.name, NOBODY_THERE)})):
-        task.look_at_replicas(watch.name, name, 0)
+        task.poll_replicas(watch.name, name, 0)
     assert "check that it runs" in ReplicaLook.objects.get().error

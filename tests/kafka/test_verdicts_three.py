@@ -64,12 +64,14 @@ def topic(kafka_three: KafkaCluster, watch: Watch) -> str:
 
 def in_sync(watch: Watch, topic: str) -> list[int]:
     """How many replicas of each partition are in sync."""
-    found = watch.watcher._reads.topology([topic]).partitions
+    found = watch.watcher._reads.describe_topology([topic]).partitions
     return [len(found[each].in_sync) for each in sorted(found)]
 
 
 def hang(cluster: KafkaCluster, watch: Watch, name: str, topic: str, partition: int) -> None:
-    leader = watch.watcher._reads.topology([topic]).partitions[TopicPartition(topic, partition)].leader
+    leader = (
+        watch.watcher._reads.describe_topology([topic]).partitions[TopicPartition(topic, partition)].leader
+    )
     assert leader is not None
     given = identity_of(cluster.node(leader), name)
     with unverified(cluster.node(leader)):
@@ -218,7 +220,7 @@ def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
         producer.produce(topic, b"x", partition=0)
         producer.poll(0)
         try:
-            found = watch.watcher._reads.offsets([where])[where]
+            found = watch.watcher._reads.list_offsets([where])[where]
         except CannotAdminister:
             return None
         if isinstance(found, Offsets):
@@ -251,7 +253,7 @@ def test_every_replica_tells_of_the_producers_it_knows(
     with override_settings(FENCELINE=Config(clusters={watch.name: cluster})):
 
         def replicated() -> bool:
-            task.look_at_replicas(watch.name, topic, 1)
+            task.poll_replicas(watch.name, topic, 1)
             return all(look.producers for look in ReplicaLook.objects.all())
 
         wait_for(replicated, "the followers have it")
@@ -266,7 +268,7 @@ def test_every_replica_tells_of_the_producers_it_knows(
         try:
 
             def missed() -> bool:
-                task.look_at_replicas(watch.name, topic, 1)
+                task.poll_replicas(watch.name, topic, 1)
                 return bool(ReplicaLook.objects.get(broker=3).error)
 
             wait_for(missed, "one is missed", 60)

@@ -55,8 +55,8 @@ class Watch:
         """Look and save; `later_ms`: by a clock that is so far ahead of this machine's."""
         self.watcher._full_at = time.monotonic() + (0 if full else 3_600)
         self.ours.now_ms = loop.now_ms() + later_ms
-        seen = self.watcher.look(self.ours.now_ms, self.ours)
-        partition_store.save(self.lease, seen, now_ms=self.ours.now_ms)
+        seen = self.watcher.poll(self.ours.now_ms, self.ours)
+        partition_store.save_partitions(self.lease, seen, now_ms=self.ours.now_ms)
         return seen
 
     def look_often(self, times: int = 4, *, later_ms: int = 0) -> None:
@@ -145,7 +145,7 @@ def abort(broker: Broker, topic: str, partition: int, start_offset: int) -> None
 
 
 def _run(broker: Broker, *arguments: str) -> str:
-    command = broker.tool(
+    command = broker.tool_command(
         "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap, *arguments
     )
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -64,7 +64,7 @@ class Watch:
             wait_for(lambda: self._seen_through() > asked_ms, "all commits are read", 60)
 
     def _seen_through(self) -> int:
-        offsets.read(self.tail, time.monotonic() + 0.6)
+        offsets.read_until(self.tail, time.monotonic() + 0.6)
         return (
             Collector.objects.get(name=self.tail.name, cluster_id=self.tail.cluster_id).seen_through_ms or 0
         )
@@ -75,8 +75,8 @@ class Watch:
             if self._log:
                 self.read()
             rows = group_store.GroupRows(self.lease, loop.now_ms())
-            found = self._groups.look(loop.now_ms(), rows, every_s=0)
-            group_store.save(self.lease, found, rows, now_ms=loop.now_ms())
+            found = self._groups.poll(loop.now_ms(), rows, every_s=0)
+            group_store.save_groups(self.lease, found, rows, now_ms=loop.now_ms())
         return {row.group_id: row for row in Group.objects.filter(cluster__name=self.cluster.name)}
 
     def offset(self, group: str, topic: str, partition: int) -> GroupOffset:
@@ -100,7 +100,9 @@ class Watch:
 
 def described(broker: Broker, ignored: Collection[str] = ()) -> Lines:
     """Return what `kafka-consumer-groups --describe --all-groups` says of every partition with a commit."""
-    command = broker.tool(COMMAND, "--bootstrap-server", broker.bootstrap, "--describe", "--all-groups")
+    command = broker.tool_command(
+        COMMAND, "--bootstrap-server", broker.bootstrap, "--describe", "--all-groups"
+    )
     found: Lines = {}
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for text in printed.splitlines():

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sandbox.options import ROOT
-from sandbox.ports import HOST, answers, free_port
+from sandbox.ports import HOST, free_port, port_answers
 from tests.listener.events import TOKEN
 from tests.waiting import wait_for
 
@@ -64,7 +64,7 @@ class Dashboard:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=self._environment, stdout=log, stderr=subprocess.STDOUT
             )
-        wait_for(lambda: answers(self.port), "the dashboard answers", DEADLINE_S)
+        wait_for(lambda: port_answers(self.port), "the dashboard answers", DEADLINE_S)
 
     def stop(self) -> None:
         if self._process is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.decode.ingest_payload import read as read_post
+from fenceline.decode.ingest_payload import decode_post as read_post
 from spark_listener import FencelineListener
 from spark_listener.emit import Pace
 from tests.db.telling import QUERY, RUN

@@ -13,9 +13,9 @@ from pyspark import SparkContext
 
 from sandbox.options import ROOT
 from spark_listener import FencelineListener
-from spark_listener.emit import Trouble, secret
+from spark_listener.emit import Trouble, read_secret
 from spark_listener.listener import VERSION
-from spark_listener.spool import Spool, adopt
+from spark_listener.spool import Spool, adopt_leftovers
 from tests.db.telling import QUERY, RUN
 from tests.listener.events import TOKEN, started, tell
 from tests.listener.servers import Scripted
@@ -62,14 +62,14 @@ def test_a_secret_is_itself_or_in_the_environment_or_in_a_file(
 ) -> None:
     monkeypatch.setenv("A_TOKEN", "one")
     (tmp_path / "token").write_text("two\n")
-    assert [secret("env:A_TOKEN"), secret(f"file:{tmp_path / 'token'}"), secret("three")] == [
+    assert [read_secret("env:A_TOKEN"), read_secret(f"file:{tmp_path / 'token'}"), read_secret("three")] == [
         "one",
         "two",
         "three",
     ]
     for wrong in ("env:NOT_THERE", f"file:{tmp_path / 'nowhere'}", "t\u00f6ken", "to\nken"):
         with pytest.raises(Trouble, match="token"):
-            secret(wrong)
+            read_secret(wrong)
 
 
 def test_spark_connect_3_5_may_send_it_to_its_server(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_a_post_has_as_many_bytes_as_it_may(tmp_path: Path) -> None:
 
 def test_only_what_was_not_delivered_is_adopted(tmp_path: Path) -> None:
     spool = kept(tmp_path, 10)
-    assert adopt(tmp_path) == [], "its driver lives"
+    assert adopt_leftovers(tmp_path) == [], "its driver lives"
     spool.ack(spool.read(4, 10**6)[-1])
     spool.close()
-    (left,) = adopt(tmp_path)
-    assert adopt(tmp_path) == [], "it has been adopted"
+    (left,) = adopt_leftovers(tmp_path)
+    assert adopt_leftovers(tmp_path) == [], "it has been adopted"
     assert left.waiting == 6
     assert [each.seq for each in left.read(100, 10**6)] == [5, 6, 7, 8, 9, 10]
     left.close()
@@ -155,7 +155,7 @@ def test_what_another_version_or_a_broken_disk_left_is_read_as_far_as_it_goes(tm
     (folder / "cursor").write_bytes(b"nonsense")
     (folder / "about.json").write_text("[")
     (tmp_path / "somebody's").mkdir()
-    (left,) = adopt(tmp_path)
+    (left,) = adopt_leftovers(tmp_path)
     events = left.read(10_000, 10**9)
     assert left.dropped == dropped + lost
     assert len(events) == 4_000 - dropped - lost

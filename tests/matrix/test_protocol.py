@@ -33,7 +33,7 @@ def offered(kafka: Broker) -> Any:
     """Return the broker's ApiVersions."""
     request = ApiVersionsRequest(client_software_name="fenceline-tests", client_software_version="1")
     with wire.Connection(kafka.bootstrap) as broker:
-        return broker.ask(request, ApiVersionsResponse, 3)
+        return broker.send_request(request, ApiVersionsResponse, 3)
 
 
 def test_it_offers_the_requests_of_its_version(kafka: Broker, expected: Expected) -> None:
@@ -53,7 +53,7 @@ def listed(kafka: Broker, version: int, **filters: Any) -> set[str]:
         **{"state_filters": [], "producer_id_filters": [], "duration_filter": -1, **filters}
     )
     with wire.Connection(kafka.bootstrap) as broker:
-        answer = broker.ask(request, ListTransactionsResponse, version)
+        answer = broker.send_request(request, ListTransactionsResponse, version)
     assert answer.error_code == 0
     found = {each.transactional_id for each in answer.transaction_states}
     return {name for name in found if name.startswith("listed-")}
@@ -88,7 +88,7 @@ def test_a_hanging_transaction_hangs_until_an_abort_marker_is_written(
         topics=[DescribeProducersRequest.TopicRequest(name=hanging.TOPIC, partition_indexes=[0])]
     )
     with wire.Connection(kafka.bootstrap) as broker:
-        answer = broker.ask(request, DescribeProducersResponse, 0)
+        answer = broker.send_request(request, DescribeProducersResponse, 0)
         (found,) = answer.topics[0].partitions[0].active_producers
         assert (found.current_txn_start_offset, found.coordinator_epoch) == (0, -1)
         assert abort(broker, found, expected.write_markers[1]) == 0
@@ -110,5 +110,5 @@ def abort(broker: wire.Connection, producer: Any, version: int) -> int:
             )
         ]
     )
-    answer = broker.ask(request, WriteTxnMarkersResponse, version)
+    answer = broker.send_request(request, WriteTxnMarkersResponse, version)
     return int(answer.markers[0].topics[0].partitions[0].error_code)

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from py4j.java_gateway import JavaGateway
 
 from fenceline.decode import consumer_offsets
-from fenceline.decode.transaction_state import decode
+from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
-from fenceline.kafka.transitions import IdHistory, derive, next_history
+from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.data import scenarios
@@ -54,7 +54,7 @@ def settled(stage: Stage) -> list[TransactionRecord]:
         lambda: not stage.admin.describe_transactions(ids)[ids[0]].state.startswith("Prepare"),
         f"the markers of {ids[0]} are written",
     )
-    found = (decode(raw.key, raw.value) for raw in raw_records(stage.broker.bootstrap))
+    found = (decode_record(raw.key, raw.value) for raw in raw_records(stage.broker.bootstrap))
     return [each for each in found if isinstance(each, TransactionRecord) and each.transactional_id in ids]
 
 
@@ -62,7 +62,7 @@ def judged(records: list[TransactionRecord]) -> list[Transition]:
     """Return what is told of an id's records in the end, oldest first."""
     life, told = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
-        step = derive(life, record, 0, offset, whole=True)
+        step = derive_transition(life, record, 0, offset, whole=True)
         life = next_history(life, record, step)
         told |= {each.offset: each for each in (step.revised, step.made) if each}
     return [told[offset] for offset in sorted(told) if told[offset].kind is not TransitionKind.EXTEND]
@@ -183,6 +183,6 @@ def test_offset_commits_have_the_versions_value(
 
 def committed(bootstrap: str, group: str) -> consumer_offsets.OffsetCommit | None:
     """Return the last commit of a group, by its record."""
-    found = (consumer_offsets.decode(raw.key, raw.value) for raw in raw_records(bootstrap, OFFSETS))
+    found = (consumer_offsets.decode_record(raw.key, raw.value) for raw in raw_records(bootstrap, OFFSETS))
     commits = [each for each in found if isinstance(each, consumer_offsets.OffsetCommit)]
     return next((each for each in reversed(commits) if each.group == group), None)

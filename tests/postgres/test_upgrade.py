@@ -140,11 +140,11 @@ Silence.objects.create(matchers=late, starts_ms=0, ends_ms=9_999_999_999_999, re
 """
 #: What the upgraded program makes of it: of each alert its state, whether all its names agree, its silence.
 KEPT = """
-from dashboard.alerts.silences import matched
+from dashboard.alerts.silences import matching_alerts
 from dashboard.evaluation.evaluate import _fingerprint
 from dashboard.models import Alert, FindingRecord, Silence
 from fenceline.facts import Finding, Severity
-silenced = {row.pk for row in matched(Silence.objects.get().matchers)}
+silenced = {row.pk for row in matching_alerts(Silence.objects.get().matchers)}
 for row in Alert.objects.order_by("rule"):
     finding = FindingRecord.objects.get(pk=row.finding, fingerprint=row.fingerprint, closed_at=None)
     name = row.cluster.name

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sandbox import folder
 from sandbox.errors import SandboxError
-from sandbox.logs import say
-from sandbox.ports import answers, require_free
+from sandbox.logs import print_line
+from sandbox.ports import port_answers, require_free
 from sandbox.supervisor import Part, Supervisor
 
 #: Serves a port, and has a child in a session of its own, as daemons do.
@@ -39,7 +39,7 @@ FAILING = "import sys; print('no such database', flush=True); sys.exit(3)"
 def parts(port: int, scenario: str) -> list[Part]:
     """Return the parts of a scenario."""
     python = [sys.executable, "-c"]
-    server = Part("server", [*python, SERVER, str(port)], ready=lambda: answers(port), stage=0)
+    server = Part("server", [*python, SERVER, str(port)], ready=lambda: port_answers(port), stage=0)
     if scenario == "setup-fails":
         return [server, Part("prepare", [*python, FAILING], once=True)]
     if scenario == "never-ready":
@@ -58,15 +58,15 @@ def parts(port: int, scenario: str) -> list[Part]:
 def main(data: Path, port: int, scenario: str) -> int:
     """Run a scenario as `make up` runs the stack."""
     try:
-        folder.make(data, needed_bytes=0)
-        with folder.locked(data, say):
+        folder.make_folder(data, needed_bytes=0)
+        with folder.lock_folder(data, print_line):
             require_free(port, "the server", "choose another")
             stack = data / "stack.json"
             supervisor = Supervisor(
                 parts(port, scenario),
                 data / "logs",
-                on_ready=lambda: say("all is ready"),
-                on_change=lambda running: folder.describe(data, {}, running),
+                on_ready=lambda: print_line("all is ready"),
+                on_change=lambda running: folder.write_stack(data, {}, running),
                 remove_after=[stack],
                 parent=os.getppid() if scenario == "with-parent" else 0,
             )

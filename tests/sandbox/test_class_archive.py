@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxError
-from sandbox.java import Java, classpath, find_java, jars
+from sandbox.java import Java, classpath, fetch_jars, find_java
 from sandbox.prepared import class_archive
 
 KAFKA = "kafka-4.2.0"
@@ -39,7 +39,7 @@ def run(java: Java) -> Run:
             java.command,
             *options,
             "-cp",
-            classpath(jars(KAFKA)),
+            classpath(fetch_jars(KAFKA)),
             *PROGRAM,
         ]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -56,7 +56,7 @@ def test_it_is_made_once_and_classes_come_from_it(java: Java, cache: Path, run: 
         run(*options)
 
     def options() -> list[str]:
-        return class_archive.options(KAFKA, cache, java, jars(KAFKA), train, said.append)
+        return class_archive.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, said.append)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: options(), range(2))
@@ -75,7 +75,7 @@ def test_a_training_that_ends_early_leaves_no_archive(java: Java, cache: Path) -
         _archive(options).write_bytes(b"half")
         raise SandboxError("it was killed")
 
-    assert class_archive.options(KAFKA, cache, java, jars(KAFKA), train, said.append) == []
+    assert class_archive.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, said.append) == []
     assert said[-1] == f"{KAFKA}: starts without a class archive: it was killed"
     assert {path.suffix for path in cache.iterdir()} == {".lock"}
 
@@ -83,8 +83,13 @@ def test_a_training_that_ends_early_leaves_no_archive(java: Java, cache: Path) -
 def test_a_jvm_that_makes_none_is_not_asked_again(java: Java, cache: Path) -> None:
     trained: list[Path] = []
     for _ in range(2):
-        found = class_archive.options(
-            KAFKA, cache, java, jars(KAFKA), lambda folder, options: trained.append(folder), lambda line: None
+        found = class_archive.archive_options(
+            KAFKA,
+            cache,
+            java,
+            fetch_jars(KAFKA),
+            lambda folder, options: trained.append(folder),
+            lambda line: None,
         )
         assert found == []
     assert len(trained) == 1
@@ -93,18 +98,20 @@ def test_a_jvm_that_makes_none_is_not_asked_again(java: Java, cache: Path) -> No
 def test_a_cache_that_cannot_be_written_is_done_without(java: Java, cache: Path) -> None:
     cache.write_text("a file is in the way")
     said: list[str] = []
-    assert class_archive.options(KAFKA, cache, java, jars(KAFKA), pytest.fail, said.append) == []
+    assert (
+        class_archive.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), pytest.fail, said.append) == []
+    )
     assert "starts without a class archive" in said[-1]
 
 
 def test_each_jvm_and_class_path_has_its_own(java: Java, cache: Path, run: Run) -> None:
     def options(build: str, paths: list[Path]) -> list[str]:
         one = replace(java, build=build)
-        return class_archive.options(
+        return class_archive.archive_options(
             KAFKA, cache, one, paths, lambda _, options: _archive(options).touch(), lambda line: None
         )
 
-    for build, paths in (("a", jars(KAFKA)), ("b", jars(KAFKA)), ("b", jars(KAFKA)[:-1])):
+    for build, paths in (("a", fetch_jars(KAFKA)), ("b", fetch_jars(KAFKA)), ("b", fetch_jars(KAFKA)[:-1])):
         options(build, paths)
     assert len(list(cache.glob("*.jsa"))) == 3
 
@@ -117,7 +124,7 @@ def test_one_that_is_not_whole_is_made_again(java: Java, cache: Path, spoil: byt
         _archive(options).write_bytes(b"whole")
 
     def options() -> list[str]:
-        return class_archive.options(KAFKA, cache, java, jars(KAFKA), train, lambda line: None)
+        return class_archive.archive_options(KAFKA, cache, java, fetch_jars(KAFKA), train, lambda line: None)
 
     first = options()
     (path,) = cache.glob("*.jsa")
@@ -130,7 +137,7 @@ def test_a_jvm_runs_without_an_archive_of_other_jars(java: Java, tmp_path: Path,
     archive = tmp_path / "one.jsa"
     run(f"-XX:ArchiveClassesAtExit={archive}")
     option = f"-XX:SharedArchiveFile={archive}"
-    command = [java.command, option, "-cp", classpath(reversed(jars(KAFKA))), *PROGRAM]
+    command = [java.command, option, "-cp", classpath(reversed(fetch_jars(KAFKA))), *PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert "[warning][cds" in done.stdout
     assert len(done.stdout.splitlines()[-1]) == len("FFZXFMtnS7eAw1oLqhLz4Q")

@@ -44,7 +44,7 @@ def orders(bootstrap: str) -> dict[int, PartitionMetadata]:
 
 @pytest.mark.kafka
 def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: KafkaCluster) -> None:
-    topics.ensure(kafka_three.bootstrap)
+    topics.ensure_topics(kafka_three.bootstrap)
     for broker in kafka_three.brokers:
         partitions = orders(broker.bootstrap).values()
         assert {len(partition.replicas) for partition in partitions} == {SIZE}
@@ -55,7 +55,7 @@ def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: K
 @pytest.mark.kafka
 def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_killed(tmp_path: Path) -> None:
     with KafkaCluster(tmp_path) as cluster:
-        topics.ensure(cluster.bootstrap)
+        topics.ensure_topics(cluster.bootstrap)
         number = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).cluster_id
         victim = orders(cluster.bootstrap)[0].leader
         assert write(cluster.bootstrap, 0) == 0

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
-from sandbox.java import locked
-from sandbox.options import ROOT, read
+from sandbox.java import locked_jars
+from sandbox.options import ROOT, read_options
 from sandbox.ports import HOST
 from sandbox.supervisor import Part
 from sandbox.up import Stack
@@ -54,12 +54,12 @@ def stack(tmp_path: Path, compose: Any) -> Stack:
         "DATABASE_URL": "postgres://postgres/fenceline",
         "REDIS_URL": compose["services"]["web"]["environment"]["REDIS_URL"],
     }
-    return Stack(read(environment))
+    return Stack(read_options(environment))
 
 
 def commands(stack: Stack) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield the parts with their commands, as they read in a container."""
-    for part in stack.parts():
+    for part in stack.list_parts():
         assert not callable(part.command)
         yield part.name, [_there(word, stack) for word in part.command]
 
@@ -81,8 +81,8 @@ def test_the_commands_are_those_of_make_up(stack: Stack, compose: Any) -> None:
 
 def test_the_demo_runs_as_in_make_up(tmp_path: Path, compose: Any) -> None:
     (tmp_path / "data" / "secrets").mkdir(parents=True)
-    stack = Stack(read({"FENCELINE_DATA": str(tmp_path / "data")}))
-    parts: dict[str, Part] = {part.name: part for part in stack.parts()}
+    stack = Stack(read_options({"FENCELINE_DATA": str(tmp_path / "data")}))
+    parts: dict[str, Part] = {part.name: part for part in stack.list_parts()}
     demo = parts["demo"].command
     assert not callable(demo)
     there = [_there(word, stack).replace(stack.bootstrap, "kafka:9092") for word in demo]
@@ -90,7 +90,7 @@ def test_the_demo_runs_as_in_make_up(tmp_path: Path, compose: Any) -> None:
     spark = compose["services"]["spark"]
     *command, jars = spark["command"]
     assert command == ["python", "-m", "sandbox.demo_query", "kafka:9092", "/data/spark"]
-    assert set(jars.split(",")) == {f"/opt/jars/{jar.filename}" for jar in locked("spark-connector")}
+    assert set(jars.split(",")) == {f"/opt/jars/{jar.filename}" for jar in locked_jars("spark-connector")}
     added = parts["spark"].environment.keys() - stack.environment.keys()
     assert spark["environment"].keys() == added
 

@@ -32,12 +32,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_it_names_a_full_disk(small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(b"x" * 1_000_000)
     with pytest.raises(SandboxError, match=r"data: the disk is full: free some space and start again"):
-        folder.make(small_disk / "data")
+        folder.make_folder(small_disk / "data")
 
 
 def test_it_names_an_almost_full_disk(small_disk: Path) -> None:
     with pytest.raises(SandboxError, match=r"almost full \(1 MB free, 300 needed\)"):
-        folder.make(small_disk / "data")
+        folder.make_folder(small_disk / "data")
 
 
 def test_a_part_outlives_a_full_disk(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,7 @@ def test_it_names_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(
         SandboxError, match=r"data: (Not a directory|File exists): make it writable or choose"
     ):
-        folder.make(tmp_path / "data")
+        folder.make_folder(tmp_path / "data")
 
 
 @contextmanager
@@ -76,12 +76,12 @@ def test_it_names_an_unwritable_folder(tmp_path: Path) -> None:
         nobody(),
         pytest.raises(SandboxError, match=r"Permission denied: make it writable or choose another folder"),
     ):
-        folder.make(tmp_path / "data")
+        folder.make_folder(tmp_path / "data")
 
 
 def test_it_names_a_read_only_file_system() -> None:
     with pytest.raises(SandboxError, match=r"/proc/data: .*: make it writable or choose another folder"):
-        folder.make(Path("/proc/data"))
+        folder.make_folder(Path("/proc/data"))
 
 
 def test_it_closes_what_an_older_stack_left_open_and_nothing_else(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_it_closes_what_an_older_stack_left_open_and_nothing_else(tmp_path: Path
         path.chmod(0o644)
     (tmp_path / "data").chmod(0o755)
     (tmp_path / "data" / "kafka").chmod(0o755)
-    folder.make(tmp_path / "data", needed_bytes=0)
-    folder.tighten(tmp_path / "data")
+    folder.make_folder(tmp_path / "data", needed_bytes=0)
+    folder.tighten_modes(tmp_path / "data")
     everything = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
     assert [path.name for path in everything if path.stat().st_mode & 0o077] == ["holiday.jpg"]
 
@@ -105,15 +105,15 @@ def test_it_takes_no_folder_that_others_use(tmp_path: Path) -> None:
     with pytest.raises(
         SandboxError, match=r"shared: this folder is not yours alone: choose another with FENCELINE_DATA="
     ):
-        folder.make(shared)
+        folder.make_folder(shared)
     assert stat.S_IMODE(shared.stat().st_mode) == 0o1777
 
 
 def test_it_makes_a_secret_once_for_its_owner_only(tmp_path: Path) -> None:
-    first = folder.secret(tmp_path, "admin_password")
+    first = folder.stored_secret(tmp_path, "admin_password")
     assert len(first) >= 20
-    assert folder.secret(tmp_path, "admin_password") == first
-    assert folder.secret(tmp_path, "ingest_token") != first
+    assert folder.stored_secret(tmp_path, "admin_password") == first
+    assert folder.stored_secret(tmp_path, "ingest_token") != first
     assert stat.S_IMODE((tmp_path / "secrets" / "admin_password").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
 
@@ -121,18 +121,18 @@ def test_it_makes_a_secret_once_for_its_owner_only(tmp_path: Path) -> None:
 def test_it_keeps_its_ports_but_not_a_taken_one(tmp_path: Path) -> None:
     import socket
 
-    first = folder.ports(tmp_path, ("kafka", "redis"))
-    assert folder.ports(tmp_path, ("kafka", "redis")) == first
+    first = folder.assign_ports(tmp_path, ("kafka", "redis"))
+    assert folder.assign_ports(tmp_path, ("kafka", "redis")) == first
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", first["kafka"]))
         taken.listen()
-        again = folder.ports(tmp_path, ("kafka", "redis"))
+        again = folder.assign_ports(tmp_path, ("kafka", "redis"))
     assert again["redis"] == first["redis"]
     assert again["kafka"] != first["kafka"]
 
 
 def test_it_describes_the_stack_privately(tmp_path: Path) -> None:
-    folder.describe(tmp_path, {"url": "http://127.0.0.1:8000/"}, {"web": 42})
+    folder.write_stack(tmp_path, {"url": "http://127.0.0.1:8000/"}, {"web": 42})
     path = tmp_path / "stack.json"
     assert json.loads(path.read_text()) == {
         "url": "http://127.0.0.1:8000/",

@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 import requests
 from sandbox import java
-java.jars("small", print, lock_file=Path(sys.argv[1]), repository=Path(sys.argv[2]))
+java.fetch_jars("small", print, lock_file=Path(sys.argv[1]), repository=Path(sys.argv[2]))
 # Another set may still be on its way: the one that is done must not take the trust away.
 assert requests.get(sys.argv[3], timeout=30).ok
 """
@@ -38,7 +38,7 @@ SMALL = "org.slf4j:slf4j-api:1.7.36"
 @pytest.fixture
 def small_lock(tmp_path: Path) -> Path:
     """Return a lock file with one small jar."""
-    jar = next(jar for jar in java.locked("kafka-4.2.0") if jar.coordinate == SMALL)
+    jar = next(jar for jar in java.locked_jars("kafka-4.2.0") if jar.coordinate == SMALL)
     path = tmp_path / "lock.toml"
     row = f'{{ coordinate = "{jar.coordinate}", sha256 = "{jar.sha256}", size = {jar.size} }}'
     path.write_text(f"[small]\njars = [{row}]\n")
@@ -55,8 +55,8 @@ def test_the_lock_file_names_checksums_and_no_host() -> None:
 
 def test_every_set_holds_what_it_was_made_for() -> None:
     for name, (roots, alone) in java.SETS.items():
-        assert {*roots, *alone} <= {jar.coordinate for jar in java.locked(name)}
-    assert len(java.locked("spark-connector")) == 4
+        assert {*roots, *alone} <= {jar.coordinate for jar in java.locked_jars(name)}
+    assert len(java.locked_jars("spark-connector")) == 4
 
 
 def test_what_everybody_fetches_leaves_out_the_version_matrix() -> None:
@@ -65,24 +65,24 @@ def test_what_everybody_fetches_leaves_out_the_version_matrix() -> None:
 
 def test_it_fetches_what_is_missing_and_says_so(small_lock: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    found = java.jars("small", said.append, lock_file=small_lock, repository=tmp_path / "m2")
+    found = java.fetch_jars("small", said.append, lock_file=small_lock, repository=tmp_path / "m2")
     assert [path.name for path in found] == ["slf4j-api-1.7.36.jar"]
     assert said[1:] == ["small 1/1 slf4j-api-1.7.36.jar 0.0 MB"]
     # Nothing but the jar is left, and a second call needs no network.
     assert [path for path in (tmp_path / "m2").rglob("*") if path.is_file()] == found
-    assert java.jars("small", said.append, lock_file=small_lock, repository=tmp_path / "m2") == found
+    assert java.fetch_jars("small", said.append, lock_file=small_lock, repository=tmp_path / "m2") == found
     assert len(said) == 2
 
 
 @pytest.mark.parametrize("spoil", ["append", "truncate", "empty"])
 def test_it_refuses_and_removes_a_jar_with_another_sum(small_lock: Path, tmp_path: Path, spoil: str) -> None:
-    (path,) = java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
+    (path,) = java.fetch_jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
     whole = path.read_bytes()
     path.write_bytes({"append": whole + b"x", "truncate": whole[: len(whole) // 2], "empty": b""}[spoil])
     with pytest.raises(SandboxError, match=r"slf4j-api-1\.7\.36\.jar: SHA-256 is [0-9a-f]{64}, .*: removed"):
-        java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
+        java.fetch_jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
     assert not path.exists()
-    assert java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2") == [path]
+    assert java.fetch_jars("small", print, lock_file=small_lock, repository=tmp_path / "m2") == [path]
 
 
 def test_it_refuses_what_the_repository_serves_under_a_locked_name(small_lock: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_it_refuses_what_the_repository_serves_under_a_locked_name(small_lock: P
         re.sub(r'sha256 = "[0-9a-f]{64}"', f'sha256 = "{"0" * 64}"', small_lock.read_text())
     )
     with pytest.raises(SandboxError, match=r"the lock file says 0{64}"):
-        java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
+        java.fetch_jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
     assert not [path for path in (tmp_path / "m2").rglob("*") if path.is_file()]
 
 
@@ -103,14 +103,16 @@ def test_a_download_that_fails_is_one_line(
     with pytest.raises(
         SandboxError, match=r"cannot download org\.slf4j:slf4j-api:1\.7\.36 \(ConnectionError\)"
     ):
-        java.jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
+        java.fetch_jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
     assert not [path for path in (tmp_path / "m2").rglob("*") if path.is_file()]
 
 
 def test_it_trusts_the_certificates_that_the_system_trusts(small_lock: Path, tmp_path: Path) -> None:
-    served = tmp_path / "served" / java.locked("small", small_lock)[0].path
+    served = tmp_path / "served" / java.locked_jars("small", small_lock)[0].path
     served.parent.mkdir(parents=True)
-    served.write_bytes(java.jars("small", lock_file=small_lock, repository=tmp_path / "m2")[0].read_bytes())
+    served.write_bytes(
+        java.fetch_jars("small", lock_file=small_lock, repository=tmp_path / "m2")[0].read_bytes()
+    )
     authority = Authority(tmp_path)
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -134,7 +136,7 @@ def test_it_trusts_the_certificates_that_the_system_trusts(small_lock: Path, tmp
 
 def test_it_names_a_lost_lock_file(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match=r"lock\.toml: no jar set 'kafka-4\.2\.0' .*: restore the file"):
-        java.locked("kafka-4.2.0", tmp_path / "lock.toml")
+        java.locked_jars("kafka-4.2.0", tmp_path / "lock.toml")
 
 
 def fake_java(folder: Path, version: int, modules: str = java.VECTOR_MODULE) -> Path:

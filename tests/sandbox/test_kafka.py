@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from sandbox.errors import SandboxError
 from sandbox.java import EVERYDAY_KAFKA
-from sandbox.kafka import Broker, Sasl, explain, is_ready
+from sandbox.kafka import Broker, Sasl, explain_log, is_ready
 from sandbox.prepared import storage_format
 
 pytestmark = pytest.mark.kafka
@@ -64,7 +64,7 @@ def test_its_second_listener_asks_for_a_password_and_for_acls(tmp_path: Path) ->
 
 def test_its_command_line_tools_answer(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
-        command = broker.tool(
+        command = broker.tool_command(
             "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap, "list"
         )
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -150,4 +150,4 @@ def test_an_unknown_version_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_it_picks_the_telling_line_of_a_log(log: str, reason: str) -> None:
-    assert explain(log).startswith(reason)
+    assert explain_log(log).startswith(reason)

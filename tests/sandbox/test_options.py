@@ -11,23 +11,23 @@ from sandbox.errors import SandboxError
 
 
 def test_it_runs_the_sandbox_when_nothing_is_said() -> None:
-    read = options.read({})
-    assert (read.port, read.sandbox, read.demo) == (8000, True, True)
+    read = options.read_options({})
+    assert (read.port, read.has_own_kafka, read.demo) == (8000, True, True)
     assert read.data == options.ROOT / ".data"
     assert (read.brokers, read.shards, read.redis_port) == (1, 1, 0)
 
 
 def test_it_runs_three_brokers_or_several_shards_where_that_is_said() -> None:
-    read = options.read({"BROKERS": "3", "SHARDS": "4"})
+    read = options.read_options({"BROKERS": "3", "SHARDS": "4"})
     assert (read.brokers, read.shards) == (3, 4)
 
 
 def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
-    assert not options.read({"BOOTSTRAP": "kafka-1:9092,kafka-2:9092"}).sandbox
-    assert not options.read({"BOOTSTRAP": "[::1]:9092"}).sandbox
+    assert not options.read_options({"BOOTSTRAP": "kafka-1:9092,kafka-2:9092"}).has_own_kafka
+    assert not options.read_options({"BOOTSTRAP": "[::1]:9092"}).has_own_kafka
     config = tmp_path / "fenceline.toml"
     config.write_text("")
-    assert options.read({"CONFIG": str(config)}).config == str(config)
+    assert options.read_options({"CONFIG": str(config)}).config == str(config)
 
 
 @pytest.mark.parametrize(
@@ -52,5 +52,5 @@ def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
 )
 def test_it_refuses_a_bad_value(environment: dict[str, str], line: str) -> None:
     with pytest.raises(SandboxError) as refused:
-        options.read(environment)
+        options.read_options(environment)
     assert line in str(refused.value)

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxError
-from sandbox.scenes.paused import paused
+from sandbox.scenes.paused import pause_process
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PAUSER = (
     "import sys, time\n"
-    "from sandbox.scenes.paused import paused\n"
-    "with paused(int(sys.argv[1])): time.sleep(600)"
+    "from sandbox.scenes.paused import pause_process\n"
+    "with pause_process(int(sys.argv[1])): time.sleep(600)"
 )
 
 
@@ -36,7 +36,7 @@ def state(pid: int) -> str:
 
 def fail(pid: int) -> None:
     """Fail while a process is paused."""
-    with paused(pid):
+    with pause_process(pid):
         wait_for(lambda: state(pid) == "T", "the kernel has stopped it")
         raise KeyboardInterrupt
 
@@ -58,5 +58,5 @@ def test_it_goes_on_when_its_pauser_is_killed(sleeper: int) -> None:
 def test_a_process_that_is_gone_cannot_be_paused() -> None:
     with subprocess.Popen(["true"]) as gone:
         pass
-    with pytest.raises(SandboxError, match=f"process {gone.pid} cannot be stopped"), paused(gone.pid):
+    with pytest.raises(SandboxError, match=f"process {gone.pid} cannot be stopped"), pause_process(gone.pid):
         pass

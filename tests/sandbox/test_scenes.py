@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
-from fenceline.decode.transaction_state import decode
+from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TransactionRecord, TransactionState
 from fenceline.kafka.encode import encode_key
 from sandbox import clients, demo, topics
@@ -22,7 +22,7 @@ from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
 from sandbox.scenes import hanging, late_marker, scenes, wire
-from sandbox.scenes.scene_context import Stage, open_transaction, producer
+from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
 from tests.brokers import kafka_three
 from tests.kafka.observe import raw_records
 from tests.waiting import wait_for
@@ -45,7 +45,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def end_of(bootstrap: str, topic: str, partition: int, isolation: str) -> int:
     """Return the LSO (read_committed) or the high watermark (read_uncommitted)."""
     own = {"group.id": "test", "isolation.level": isolation}
-    reader = Consumer({**clients.settings(bootstrap, "test"), **own})
+    reader = Consumer({**clients.client_settings(bootstrap, "test"), **own})
     try:
         return int(reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1])
     finally:
@@ -68,7 +68,7 @@ def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
     """Return what the coordinator wrote last of an id."""
     key = encode_key(transactional_id)
     values = [record.value for record in raw_records(bootstrap) if record.key == key]
-    found = decode(key, values[-1])
+    found = decode_record(key, values[-1])
     assert isinstance(found, TransactionRecord)
     return found
 
@@ -117,7 +117,7 @@ def test_abandoned_holds_the_lso_until_somebody_takes_over(stage: Stage) -> None
         held = int(said[-4].rpartition("offset ")[2].split()[0])
         assert end_of(stage.bootstrap, "payments", 0, "read_committed") == held
         assert end_of(stage.bootstrap, "payments", 0, "read_uncommitted") == held + 1
-    producer(stage.bootstrap, "demo-abandoned")
+    make_producer(stage.bootstrap, "demo-abandoned")
     wait_for(lambda: end_of(stage.bootstrap, "payments", 0, "read_committed") > held, "the LSO moves on")
 
 
@@ -134,7 +134,7 @@ def active_producers(stage: Stage) -> dict[int, int]:
         topics=[DescribeProducersRequest.TopicRequest(name=hanging.TOPIC, partition_indexes=[0])]
     )
     with wire.Connection(stage.bootstrap) as broker:
-        (partition,) = broker.ask(request, DescribeProducersResponse, 0).topics[0].partitions
+        (partition,) = broker.send_request(request, DescribeProducersResponse, 0).topics[0].partitions
     return {each.producer_id: each.current_txn_start_offset for each in partition.active_producers}
 
 
@@ -145,13 +145,13 @@ def stray_record(stage: Stage, name: str) -> int:
         wire.Connection(stage.bootstrap) as broker,
     ):
         identity = coordinator.init_producer_id()
-        return wire.produce(broker, name, identity, (STRAYS, 0), [b"x"])
+        return wire.produce_records(broker, name, identity, (STRAYS, 0), [b"x"])
 
 
 def make_topic_for_strays(stage: Stage) -> None:
     """Make the topic, and return once its leader takes records."""
-    topics.ensure(stage.bootstrap, {STRAYS: 1})
-    made = producer(stage.bootstrap, "test-strays")
+    topics.ensure_topics(stage.bootstrap, {STRAYS: 1})
+    made = make_producer(stage.bootstrap, "test-strays")
     open_transaction(made, STRAYS, 0, "none of the strays")
     made.commit_transaction(30)
 
@@ -183,7 +183,7 @@ def test_verification_is_on_again_when_a_scene_fails(stage: Stage) -> None:
 
 def fail_without_verification(stage: Stage) -> None:
     """Fail as a scene that is ended in the middle."""
-    with hanging.verification_off(AdminClient(clients.settings(stage.bootstrap, "test")), 1):
+    with hanging.verification_off(AdminClient(clients.client_settings(stage.bootstrap, "test")), 1):
         wait_for(lambda: accepts_strays(stage), "the broker takes what it cannot know")
         raise KeyboardInterrupt
 
@@ -301,13 +301,13 @@ def stack_file(folder: Path, parts: list[str]) -> Path:
 
 
 def test_it_takes_the_sandboxes_kafka_from_the_stack(tmp_path: Path) -> None:
-    stage = scenes.of_stack(stack_file(tmp_path, ["redis", "kafka"]))
+    stage = scenes.stack_kafka(stack_file(tmp_path, ["redis", "kafka"]))
     assert stage == Stage("127.0.0.1:1", {1: 2}, tmp_path)
 
 
 def test_it_never_touches_another_kafka(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match=r"a Kafka that is not the sandbox's: scenes never touch those"):
-        scenes.of_stack(stack_file(tmp_path, ["redis", "web"]))
+        scenes.stack_kafka(stack_file(tmp_path, ["redis", "web"]))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_it_says_when_no_stack_can_be_seen(tmp_path: Path, text: str | None, lin
     if text is not None:
         path.write_text(text)
     with pytest.raises(SandboxError, match=line):
-        scenes.of_stack(path)
+        scenes.stack_kafka(path)
 
 
 def test_it_names_the_scenes_it_has() -> None:

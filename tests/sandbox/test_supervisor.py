@@ -82,7 +82,7 @@ def test_it_backs_off_from_the_third_death_on(stack: Running) -> None:
 )
 def test_it_pauses_as_the_design_says(deaths: list[tuple[float, float]], pauses: list[float]) -> None:
     backoff = Backoff()
-    assert [backoff.died(now, ready_for) for now, ready_for in deaths] == pauses
+    assert [backoff.record_death(now, ready_for) for now, ready_for in deaths] == pauses
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sandbox.java import find_java, jars
+from sandbox.java import fetch_jars, find_java
 from sandbox.prepared import spark_archive
 from tests.brokers import kafka_42
 from tests.spark.hdfs import hdfs
@@ -32,7 +32,7 @@ def settings(folder: Path) -> dict[str, str]:
     """
     return {
         "spark.master": "local[2]",
-        "spark.jars": ",".join(str(path) for path in jars("spark-connector", lambda line: None)),
+        "spark.jars": ",".join(str(path) for path in fetch_jars("spark-connector", lambda line: None)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
@@ -52,7 +52,7 @@ def environment(folder: Path) -> dict[str, str]:
     """Return what the environment of a driver needs: a Java that Spark takes, and this Python."""
     java = find_java(folder)
     pythons = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return {"JAVA_HOME": str(java.home), **pythons, **spark_archive.environment(java, print)}
+    return {"JAVA_HOME": str(java.home), **pythons, **spark_archive.archive_environment(java, print)}
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyspark
 
-from sandbox.java import classpath, find_java, jars
+from sandbox.java import classpath, fetch_jars, find_java
 from sandbox.ports import HOST, free_port
 from tests.waiting import wait_for
 
@@ -35,7 +35,7 @@ def hdfs(folder: Path) -> Iterator[str]:
     _write_site(folder / "core-site.xml", {"fs.defaultFS": url, "hadoop.tmp.dir": str(folder / "data")})
     _write_site(folder / "hdfs-site.xml", SETTINGS)
     spark = Path(pyspark.__file__).parent / "jars" / "*"
-    path = classpath([folder, *jars("hdfs", lambda line: None), spark])
+    path = classpath([folder, *fetch_jars("hdfs", lambda line: None), spark])
     java = [find_java(folder).command, *OPTIONS, "-cp", path]
     with _running([*java, NAME_NODE, "-format", "-nonInteractive"], folder / "format.log") as formatting:
         assert formatting.wait(DEADLINE_S) == 0, (folder / "format.log").read_text()

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from collectors.checkpoints import store as checkpoint_stores
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
-from fenceline.spark.restart_prediction import RestartVerdict, restart
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 
 _HEALTHY = {RestartVerdict.CLEAN, RestartVerdict.REPLAY, RestartVerdict.IN_FLIGHT}
 
@@ -39,20 +39,20 @@ def polled(folder: str, polls: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     before, newest = True, -1
     for _ in range(polls):
-        looked = watch.look(0, every_s=1)
-        watch.saved()
+        looked = watch.poll(0, every_s=1)
+        watch.mark_saved()
         counts["polls"] += 1
         counts["gaps"] += len(looked.gaps)
         counts["gone"] += len(looked.gone)
         for each in looked.looks:
-            verdict = restart(each.checkpoint, alive=None).verdict
+            verdict = predict_restart(each.checkpoint, alive=None).verdict
             healthy = verdict in _HEALTHY
             counts["verdicts"] += 1
             counts[verdict.value] += 1
             counts["wrong"] += not healthy
             counts["flaps"] += healthy != before
-            counts["moved"] += (each.checkpoint.planned or 0) > newest
-            before, newest = healthy, each.checkpoint.planned or 0
+            counts["moved"] += (each.checkpoint.newest_planned or 0) > newest
+            before, newest = healthy, each.checkpoint.newest_planned or 0
     return counts
 
 

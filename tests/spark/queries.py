@@ -103,7 +103,7 @@ def rewrite(folder: Path, path: str, text: str) -> None:
 
 def look_at(folder: Path) -> CheckpointLook:
     """Return a first look at one checkpoint."""
-    looked = CheckpointsCollector([CheckpointRoot(str(folder), "sandbox")]).look(0, every_s=1)
+    looked = CheckpointsCollector([CheckpointRoot(str(folder), "sandbox")]).poll(0, every_s=1)
     assert not looked.blind, looked.blind
     assert not looked.gaps, looked.gaps
     (look,) = looked.looks

@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fenceline.decode.transaction_state import decode, decode_key
+from fenceline.decode.transaction_state import decode_key, decode_record
 from fenceline.facts import ABORTS, Tombstone, Transition, TransitionKind, Undecoded
 from fenceline.histograms import Histogram, bucket_of
 from fenceline.kafka.applications import application_of
-from fenceline.kafka.transitions import IdHistory, derive, next_history
+from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 from tests.kafka.observe import RawRecord
 
 #: By partition and offset: the id, its application, what happened.
@@ -43,7 +43,7 @@ def _replay(partition: int, records: list[RawRecord], found: Replay, undecoded: 
         if each.offset != following:
             hole, whole = each.offset, False
         following = each.offset + 1
-        record: Any = decode(each.key, each.value)
+        record: Any = decode_record(each.key, each.value)
         if isinstance(record, Undecoded):
             undecoded[record.reason] += 1
             if key in lives and lives[key].record is not None:
@@ -55,7 +55,7 @@ def _replay(partition: int, records: list[RawRecord], found: Replay, undecoded: 
             lives[key] = IdHistory()
         seen[key] = each.offset
         life = lives.get(key, IdHistory())
-        step = derive(life, record, partition, each.offset, whole=whole)
+        step = derive_transition(life, record, partition, each.offset, whole=whole)
         name = decode_key(each.key)
         assert isinstance(name, str)
         for told in step.revised, step.made:

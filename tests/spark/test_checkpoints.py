@@ -18,7 +18,7 @@ from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import CheckpointLook, CommitsEntry, OffsetsEntry
-from fenceline.spark.restart_prediction import restart
+from fenceline.spark.restart_prediction import predict_restart
 from sandbox.kafka import Broker
 from tests.spark.kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
 from tests.spark.queries import look_at, noop, numbers, ran_to
@@ -55,9 +55,9 @@ def test_a_checkpoint_is_as_spark_tells_it(
     _operators_are_as_told(spark, look, stage.folder, progress)
     if kind.startswith("kafka"):
         _positions_are_as_told(look, progress)
-    said = restart(look.checkpoint, alive=False, asynchronous=kind == "async progress")
+    said = predict_restart(look.checkpoint, alive=False, asynchronous=kind == "async progress")
     assert said.first_batch is not None
-    assert look.checkpoint.finished in (said.first_batch, said.first_batch - 1)
+    assert look.checkpoint.newest_finished in (said.first_batch, said.first_batch - 1)
 
 
 def _entries_are_whole(look: CheckpointLook, kind: str) -> None:
@@ -124,7 +124,7 @@ def _operators_are_as_told(
         for store in each.stores
     }
     assert ours == theirs
-    assert {row.maxBatchId for row in rows} == {look.checkpoint.finished}
+    assert {row.maxBatchId for row in rows} == {look.checkpoint.newest_finished}
 
 
 def _positions_are_as_told(look: CheckpointLook, progress: Progress) -> None:
@@ -157,11 +157,11 @@ def test_a_second_look_reads_only_what_is_new(spark: SparkSession, tmp_path: Pat
     folder = tmp_path / "root" / "team" / "orders"
     first = ran_to(noop(numbers(spark), folder).start(), 1)
     collector = CheckpointsCollector([CheckpointRoot(str(tmp_path / "root"), "sandbox")])
-    (before,) = collector.look(0, every_s=0.1).looks
+    (before,) = collector.poll(0, every_s=0.1).looks
     assert before.checkpoint.path == str(folder)
-    collector.saved()
+    collector.mark_saved()
     second = ran_to(noop(numbers(spark), folder).start(), 3)
-    (after,) = collector.look(0, every_s=0.1).looks
+    (after,) = collector.poll(0, every_s=0.1).looks
     assert after.checkpoint.query_id == str(first[0]["id"]) == str(second[0]["id"])
     seen_before = {each.batch_id for each in before.planned}
     assert {each.batch_id for each in after.planned} == set(after.checkpoint.offsets) - seen_before

@@ -33,6 +33,6 @@ def test_a_spark_that_fails_in_training_leaves_drivers_as_they_were(
     monkeypatch.setattr(spark_archive, "_home", lambda: tmp_path / "pyspark")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--no-such-option pyspark-shell")
     said: list[str] = []
-    found = spark_archive.environment(find_java(tmp_path), said.append)
+    found = spark_archive.archive_environment(find_java(tmp_path), said.append)
     assert found == {spark_archive.VARIABLE: ""}
     assert "starts without a class archive: Spark failed" in said[-1]

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from sandbox import spark_zip
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from spark_pipeline.exactly_once import Stop, quieten_python, run
-from spark_pipeline.exactly_once_arguments import BadArgument, parse
+from spark_pipeline.exactly_once import Stop, quieten_python, run_query
+from spark_pipeline.exactly_once_arguments import BadArgument, parse_arguments
 from tests.brokers import create_topics
 from tests.spark.conftest import ROOT, environment, settings
 from tests.spark.kills.lives import committed
@@ -69,7 +69,7 @@ def job(
         given = [each for name, value in named.items() for each in (f"--{name}", value)]
         quieten_python()
         capsys.readouterr()
-        status = run(spark, parse([*given, "--trigger", "available-now", *more]), Stop())
+        status = run_query(spark, parse_arguments([*given, "--trigger", "available-now", *more]), Stop())
         return status, capsys.readouterr().err.strip()
 
     return play
@@ -98,7 +98,7 @@ def job(
 def test_a_wrong_argument_is_named(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FENCELINE_TOKEN", raising=False)
     with pytest.raises(BadArgument) as raised:
-        parse(arguments)
+        parse_arguments(arguments)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -108,7 +108,8 @@ def test_arguments_and_files_become_kafkas_options(tmp_path: Path) -> None:
     file.write_text(
         "# mine\nsecurity.protocol = SASL_SSL\nsasl.mechanism: PLAIN\nlinger.ms 5\nclient.id=a\\\n  b\n"
     )
-    chosen = parse([*NEEDED, "--kafka-file", str(file), "--kafka", "kafka.linger.ms=20", "--accept-loss", "3",
+    chosen = parse_arguments([*NEEDED, "--kafka-file", str(file), "--kafka", "kafka.linger.ms=20",
+        "--accept-loss", "3",
                     "--accept-loss", "5", "--transaction-timeout", "15 minutes"])  # fmt: skip
     assert chosen.kafka_options() == {
         "kafka.bootstrap.servers": "broker:9092",
@@ -209,7 +210,7 @@ class Submitted:
         self.log = folder / "log"
         script = folder / "exactly_once.py"
         script.write_bytes((ROOT / "spark_pipeline" / "exactly_once.py").read_bytes())
-        spark_zip.make(folder / "fenceline-spark.zip")
+        spark_zip.make_zip(folder / "fenceline-spark.zip")
         conf = {
             name: value
             for name, value in settings(folder).items()

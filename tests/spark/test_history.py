@@ -67,7 +67,7 @@ class Job:
 
     def run(self, spark: SparkSession) -> str:
         # A session of its own: the job sets what it needs.
-        return history.run(spark.newSession(), history.parser().parse_args(self.arguments))
+        return history.run_history(spark.newSession(), history.argument_parser().parse_args(self.arguments))
 
     def manifests(self) -> list[Manifest]:
         folder = self.output / folder_of(CLUSTER) / "log"
@@ -96,12 +96,12 @@ def check(spark: SparkSession, job: Job, records: Sequence[RawRecord]) -> int:
     expected, undecoded = replay(read)
     assert last.undecoded == undecoded
     parts = job.output / folder_of(CLUSTER) / "parts"
-    found = merge.rows(spark, str(parts), [part.name for part in last.parts])
-    rows = [row.asDict() for row in merge.resolved(found, TRANSITIONS).collect()]
+    found = merge.read_rows(spark, str(parts), [part.name for part in last.parts])
+    rows = [row.asDict() for row in merge.resolve_rows(found, TRANSITIONS).collect()]
     assert {(row["partition"], row["offset"]): transition_of(row) for row in rows} == expected
     assert len(rows) == len(expected)
     for table in IDS, APPLICATIONS:
-        told = dict(map(_sum, merge.resolved(found, table).collect()))
+        told = dict(map(_sum, merge.resolve_rows(found, table).collect()))
         assert {where: each for where, each in told.items() if any(each.values())} == sums(
             expected, by_id=table == IDS
         )
@@ -237,13 +237,13 @@ def test_spark_that_sees_no_internal_topic_is_refused_and_not_believed(
     kafka = {"bootstrap.servers": kafka_42.bootstrap}
     session.conf.set(sight.OLD_OFFSET_READER, "false")
     with pytest.raises(HistoryError, match=r"Spark sees no record in __transaction_state .* \(now false\)"):
-        sight.check(session, kafka, history.TOPIC)
+        sight.has_records(session, kafka, history.TOPIC)
     session.conf.set(sight.OLD_OFFSET_READER, "true")
-    assert sight.check(session, kafka, history.TOPIC)
+    assert sight.has_records(session, kafka, history.TOPIC)
     # What it would be without the look: a run that ends well and has read nothing.
     job = Job(tmp_path, kafka_42.bootstrap)
     monkeypatch.setitem(history._SETTINGS, sight.OLD_OFFSET_READER, "false")
-    monkeypatch.setattr(sight, "check", lambda *_: True)
+    monkeypatch.setattr(sight, "has_records", lambda *_: True)
     with pytest.raises(HistoryError, match="nothing was read although __transaction_state has records"):
         job.run(spark)
 

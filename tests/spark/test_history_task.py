@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fenceline.decode.text import unescape
+from fenceline.decode.text import unescape_text
 from fenceline.facts import (
     Confidence,
     TransactionRecord,
@@ -80,7 +80,7 @@ class Output:
     def run(self, records: Sequence[RawRecord], *, snapshot: bool = False, cut: int = 7) -> None:
         """Run a micro-batch, given in Arrow batches of at most `cut` rows."""
         start = Start(dict(self.positions), dict(self.holes), snapshot)
-        found = [row for each in task.run(start, self._input(records, cut)) for row in each.to_pylist()]
+        found = [row for each in task.fold_rows(start, self._input(records, cut)) for row in each.to_pylist()]
         for row in found:
             if row["table"] == PROGRESS:
                 self.positions[row["partition"]] = row["offset"]
@@ -198,7 +198,7 @@ def test_an_id_that_expired_long_ago_is_forgotten_by_a_snapshot() -> None:
         ],
         snapshot=True,
     )
-    assert {unescape(key[4:].decode()) for _, key in output.state} == {b"new"}
+    assert {unescape_text(key[4:].decode()) for _, key in output.state} == {b"new"}
 
 
 @pytest.mark.parametrize("offsets", [(0, 2, 1), (0, 0), (1, 0)])
@@ -215,7 +215,7 @@ def test_records_out_of_order_are_refused(offsets: tuple[int, ...]) -> None:
         }
     )
     with pytest.raises(OutOfOrder, match="partition 0: offset"):
-        list(task.run(Start(), [rows]))
+        list(task.fold_rows(Start(), [rows]))
 
 
 def test_records_that_were_read_before_are_refused() -> None:
@@ -242,7 +242,7 @@ def test_entries_are_laid_out_as_recent_packs_them() -> None:
         3,
         2**35,
     )
-    (entry,) = np.frombuffer(transition_ring.entry(told), columns.ENTRY)
+    (entry,) = np.frombuffer(transition_ring.pack_entry(told), columns.ENTRY)
     assert columns.ENTRY.itemsize == transition_ring.SIZE
     assert (entry["kind"], entry["confidence"], entry["reason"]) == transition_ring.codes(*told[:3])
     assert [int(entry[name]) for name in ("at_ms", "producer_id", "epoch", "before", "timeout_ms")] == list(
@@ -273,5 +273,5 @@ def test_buckets_are_those_of_histograms() -> None:
         *(2**n - 1 for n in range(4, 31)),
         *range(9_000),
     ]
-    assert columns.buckets(np.array(spans)).tolist() == [bucket_of(ms) for ms in spans]
-    assert columns.buckets(np.array([-5])).tolist() == [bucket_of(-5)]
+    assert columns.bucket_column(np.array(spans)).tolist() == [bucket_of(ms) for ms in spans]
+    assert columns.bucket_column(np.array([-5])).tolist() == [bucket_of(-5)]

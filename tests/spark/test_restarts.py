@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fenceline.decode.checkpoint import is_sparse
-from fenceline.spark.restart_prediction import Restart, RestartVerdict, restart
+from fenceline.spark.restart_prediction import Restart, RestartVerdict, predict_restart
 from tests.spark.queries import (
     DEADLINE_S,
     PARTITIONS,
@@ -86,7 +86,7 @@ def damaged(made: Path, folder: Path, damage: Damage) -> Path:
 
 
 def foretold(folder: Path) -> Restart:
-    return restart(look_at(folder).checkpoint, alive=None)
+    return predict_restart(look_at(folder).checkpoint, alive=None)
 
 
 def restarted(spark: SparkSession, folder: Path) -> Restarted:
@@ -305,7 +305,7 @@ def test_what_spark_leaves_lying_about_harms_nothing(spark: SparkSession, base: 
     (folder / "_SUCCESS").write_text("")
     look = look_at(folder)
     assert look.checkpoint.foreign == ("_SUCCESS", "offsets/README.txt")
-    assert restart(look.checkpoint, alive=None).verdict == RestartVerdict.CLEAN
+    assert predict_restart(look.checkpoint, alive=None).verdict == RestartVerdict.CLEAN
     assert restarted(spark, folder).ran[0] == 6
 
 
@@ -392,8 +392,8 @@ def test_asynchronous_progress_goes_on_over_holes_and_synchronous_does_not(
     checkpoint = look_at(folder).checkpoint
     newest = checkpoint.offsets[-1]
     assert is_sparse(checkpoint.offsets, checkpoint.commits)
-    assert restart(checkpoint, alive=None).verdict == RestartVerdict.PREVIOUS_MISSING
-    said = restart(checkpoint, alive=None, asynchronous=True)
+    assert predict_restart(checkpoint, alive=None).verdict == RestartVerdict.PREVIOUS_MISSING
+    said = predict_restart(checkpoint, alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest + 1)
     assert f"without it, it fails: batch {newest - 1} doesn't exist" in said.sentence
 
@@ -411,7 +411,7 @@ def test_asynchronous_progress_runs_several_batches_again_as_one(
     checkpoint = look_at(sparse).checkpoint
     newest, before = checkpoint.offsets[-1], checkpoint.offsets[-2]
     folder = damaged(sparse, tmp_path / "checkpoint", gone(f"commits/{newest}"))
-    said = restart(look_at(folder).checkpoint, alive=None, asynchronous=True)
+    said = predict_restart(look_at(folder).checkpoint, alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest)
     assert f"runs batch {newest} from offsets/{before} on" in said.sentence
 

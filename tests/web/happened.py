@@ -61,7 +61,7 @@ def save(of: Cluster, *lives_of_ids: Sequence[TransactionRecord | Tombstone]) ->
     ends = {partition: row.next_offset for partition, row in positions.items()}
     records: dict[int, dict[bytes, list[RawRecord]]] = {}
     for life in lives_of_ids:
-        raw = text.unescape(life[0].transactional_id)
+        raw = text.unescape_text(life[0].transactional_id)
         partition = abs(java_hash(raw)) % len(positions)
         into = records.setdefault(partition, {}).setdefault(encode_key(life[0].transactional_id), [])
         for record in life:
@@ -73,7 +73,7 @@ def save(of: Cluster, *lives_of_ids: Sequence[TransactionRecord | Tombstone]) ->
     ]
     look = TailBatch(records, tuple(moves), sum(map(len, lives_of_ids)))
     lease = Lease(of.name, of.pk, tail.name, tail.token)
-    store.save_look(lease, look, topic_id=positions[0].topic_id, rate=0.0, now_ms=seed.now_ms())
+    store.save_batch(lease, look, topic_id=positions[0].topic_id, rate=0.0, now_ms=seed.now_ms())
 
 
 def _raw(record: TransactionRecord | Tombstone, offset: int) -> RawRecord:
@@ -97,7 +97,7 @@ def lives(of: Cluster, ids: int = 40, *, hours: float = 24, trouble: float = 0.0
 
 def takeover(of: Cluster, raw: bytes) -> None:
     """Let another producer take over an id with an open transaction, a minute ago."""
-    walk = Life(text.escape(raw), random.Random(3))
+    walk = Life(text.escape_bytes(raw), random.Random(3))
     walk.old, walk.client, walk.broker = False, 0, 0
     walk.now_ms = seed.now_ms() - 60_000
     walk.init()

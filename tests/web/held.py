@@ -107,7 +107,7 @@ def group(of: Cluster, raw: bytes | str = b"billing", status: str = "OK", **fiel
     name = raw.encode() if isinstance(raw, str) else raw
     now = seed.now_ms()
     defaults: dict[str, object] = {
-        "family": family_of(text.escape(name)).name,
+        "family": family_of(text.escape_bytes(name)).name,
         "state": "Stable",
         "kind": "Classic",
         "coordinator": 2,
@@ -122,7 +122,7 @@ def group(of: Cluster, raw: bytes | str = b"billing", status: str = "OK", **fiel
         "rev": 1,
     }
     return Group.objects.create(
-        cluster=of, key=key_of(name), group_id=text.escape(name), status=status, **(defaults | fields)
+        cluster=of, key=key_of(name), group_id=text.escape_bytes(name), status=status, **(defaults | fields)
     )
 
 
@@ -175,7 +175,7 @@ def episode(of: Cluster, raw: bytes | str = b"payments-7", **fields: object) -> 
     opened = seed.now_ms() - 600_000
     number = Recovery.objects.count()
     defaults: dict[str, object] = {
-        "application": application_of(text.escape(name)).application,
+        "application": application_of(text.escape_bytes(name)).application,
         "cause": "timeout",
         "confidence": "probable",
         "producer_id": 4017,
@@ -188,7 +188,7 @@ def episode(of: Cluster, raw: bytes | str = b"payments-7", **fields: object) -> 
         "completed_ms": opened + 30,
         "released_ms": opened + 120,
         "resumed_ms": opened + 4_120,
-        "resumed_by": text.escape(name),
+        "resumed_by": text.escape_bytes(name),
         "closed_ms": opened + 4_120,
         "outcome": "resumed",
         "records_released": 1_770,
@@ -203,7 +203,7 @@ def episode(of: Cluster, raw: bytes | str = b"payments-7", **fields: object) -> 
         "rev": 1,
     }
     return Recovery.objects.create(
-        cluster=of, key=key_of(name), transactional_id=text.escape(name), **(defaults | fields)
+        cluster=of, key=key_of(name), transactional_id=text.escape_bytes(name), **(defaults | fields)
     )
 
 

@@ -43,7 +43,7 @@ def report(
     half = len(records) // 2
     for batch, some in enumerate((records[:half], records[half:])):
         offsets = range(batch * half, batch * half + len(some))
-        found = list(task.run(start, [_input(some, offsets)]))
+        found = list(task.fold_rows(start, [_input(some, offsets)]))
         manifest = _write(folder / folder_of(cluster), manifest, batch, pa.Table.from_batches(found))
         start = task.Start(manifest.positions, manifest.holes)
     return manifest

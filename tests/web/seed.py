@@ -87,8 +87,8 @@ def transaction(
     begun = now_ms() - age_ms
     defaults: dict[str, object] = {
         "key": key_of(name),
-        "transactional_id": text.escape(name),
-        "application": application_of(text.escape(name)).application,
+        "transactional_id": text.escape_bytes(name),
+        "application": application_of(text.escape_bytes(name)).application,
         "state": state.value,
         "producer_id": 2051,
         "producer_epoch": 17,

@@ -171,7 +171,7 @@ def test_what_is_not_confirmed_rightly_is_told_and_keeps_what_was_typed(
     assert said in shown
     assert 'role="alert"' in shown
     assert 'value="ticket 4411"' in shown or "reason" in fields
-    assert action_store.action(action.pk).state == "planned"  # type: ignore[union-attr]
+    assert action_store.find_action(action.pk).state == "planned"  # type: ignore[union-attr]
     assert not sent
 
 

@@ -20,7 +20,7 @@ from django.test import AsyncClient, Client, RequestFactory
 import manage
 from dashboard.models import AuditEntry, Channel, Token
 from dashboard.system import access, origin
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from fenceline.alerts.limits import Alerting
 from tests.web import roles, seed, voiced
 from tests.web.audited import ADMIN, AUDITED, EXCEPTED
@@ -65,7 +65,7 @@ def by_admin(path: str) -> tuple[Client, str, str]:
         client = roles.signed_in("admin")
         client.defaults["REMOTE_ADDR"] = HERE
         return client, "the admin", "page"
-    Token.objects.create(name="ci", role="admin", digest=digest("secret token"))
+    Token.objects.create(name="ci", role="admin", digest=token_digest("secret token"))
     return Client(REMOTE_ADDR=HERE, headers={"Authorization": "Bearer secret token"}), "token ci", "api"
 
 
@@ -209,7 +209,7 @@ def test_roles_given_from_the_other_side_leave_a_row_of_each_user(db: None) -> N
 @pytest.mark.parametrize("field", ["last_login", "last_used_at"])
 def test_what_is_noted_at_each_use_is_no_change(field: str) -> None:
     user = User.objects.create_user("grace")
-    token = Token.objects.create(name="ci", role="viewer", digest=digest("secret token"))
+    token = Token.objects.create(name="ci", role="viewer", digest=token_digest("secret token"))
     forget()
     if field == "last_login":
         user.save(update_fields=["last_login"])
@@ -321,7 +321,7 @@ def test_changepassword_leaves_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prepare_records_what_it_makes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FENCELINE_ADMIN_PASSWORD", PASSWORD)
     monkeypatch.setenv("FENCELINE_INGEST_TOKEN", "an ingest token")
-    with origin.command("prepare"):
+    with origin.command_origin("prepare"):
         call_command("prepare", stdout=io.StringIO())
         found = AuditEntry.objects.order_by("event", "pk").values_list("event", "subject_name", "actor")
         assert list(found) == [

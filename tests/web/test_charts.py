@@ -46,13 +46,13 @@ BATCHES = [
 FIGURES = {
     "over time": figures.over_time(minutes(EVERYTHING, {}, {TransitionKind.TIMEOUT: 3}), NOTABLE),
     "one kind": figures.over_time(minutes({}, EVERYTHING), [TransitionKind.TAKEOVER]),
-    "strip": figures.strip(minutes(EVERYTHING, {}, {TransitionKind.COMMIT: 12_000})),
-    "timeline": figures.timeline(BARS, MARKS, now_ms=NOW_MS + 60_000),
-    "one instant": figures.timeline([], MARKS[:1], now_ms=NOW_MS),
-    "open only": figures.timeline([Bar(NOW_MS, NOW_MS, None, "open")], [], now_ms=NOW_MS),
-    "durations": query_figures.durations(BATCHES),
-    "rows": query_figures.rows(BATCHES, {40: 0, 41: None, 42: 2}),
-    "no batches": query_figures.rows([], {}),
+    "strip": figures.activity_strip(minutes(EVERYTHING, {}, {TransitionKind.COMMIT: 12_000})),
+    "timeline": figures.timeline_figure(BARS, MARKS, now_ms=NOW_MS + 60_000),
+    "one instant": figures.timeline_figure([], MARKS[:1], now_ms=NOW_MS),
+    "open only": figures.timeline_figure([Bar(NOW_MS, NOW_MS, None, "open")], [], now_ms=NOW_MS),
+    "durations": query_figures.duration_figure(BATCHES),
+    "rows": query_figures.row_figure(BATCHES, {40: 0, 41: None, 42: 2}),
+    "no batches": query_figures.row_figure([], {}),
 }
 
 

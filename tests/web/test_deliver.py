@@ -65,7 +65,7 @@ def send(row: Delivery) -> Delivery:
     Delivery.objects.filter(pk=row.pk).update(next_at=Now())
     claimed = delivery_queue.claim(row.pk, LIMITS.timeout_s)
     assert claimed is not None
-    deliver.send(claimed)
+    deliver.send_delivery(claimed)
     row.refresh_from_db()
     return row
 
@@ -88,7 +88,7 @@ def test_a_changed_body_and_an_old_timestamp_are_refused_by_it(receiver: Receive
     with pytest.raises(WebhookVerificationError, match="No matching signature"):
         replace(request, body=request.body.replace(b"firing", b"quenched")).verified(channel.secret)
     old = int(time.time()) - 600
-    signature = signing.signatures([channel.secret], "msg_1", old, request.body)
+    signature = signing.signature_header([channel.secret], "msg_1", old, request.body)
     replayed = {"webhook-id": "msg_1", "webhook-timestamp": str(old), "webhook-signature": signature}
     with pytest.raises(WebhookVerificationError, match="too old"):
         Webhook(channel.secret).verify(request.body, replayed)
@@ -193,7 +193,7 @@ def test_pauses_grow_with_jitter_and_retry_after_is_honoured_within_bounds(
     row = send(make_delivery(channel))
     assert row.next_at is not None
     assert row.next_at > row.created_at + timedelta(seconds=29)
-    assert not delivery_queue.due().exists()
+    assert not delivery_queue.due_deliveries().exists()
     row = send(row)
     assert row.next_at is not None
     assert row.next_at <= row.created_at + timedelta(seconds=LIMITS.retry_for_s + 1), "bounded by retry_for_s"
@@ -232,7 +232,7 @@ def test_a_channel_that_never_takes_anything_is_disabled_and_says_why(
     unsent = send(make_delivery(channel))
     assert (unsent.state, len(receiver.received)) == (PERMANENT, 6)
     assert "the channel is disabled. Enable it, then send the message again" in unsent.error
-    deliver.enable(channel)
+    deliver.enable_channel(channel)
     assert (channel.enabled, channel.failures, channel.disabled_why) == (True, 0, "")
     assert send(make_delivery(channel)).state == "delivered"
 
@@ -242,15 +242,15 @@ def test_a_claim_is_one_workers_and_only_the_newest_writes(receiver: Receiver, c
     first = delivery_queue.claim(row.pk, LIMITS.timeout_s)
     assert first is not None
     assert delivery_queue.claim(row.pk, LIMITS.timeout_s) is None
-    assert not delivery_queue.due().exists()
+    assert not delivery_queue.due_deliveries().exists()
     Delivery.objects.update(claimed_until=Now() - timedelta(seconds=1))
     second = delivery_queue.claim(row.pk, LIMITS.timeout_s)
     assert second is not None
     receiver.manners.append(answer(400))
-    deliver.send(first)
+    deliver.send_delivery(first)
     row.refresh_from_db()
     assert (row.state, row.tries) == ("pending", []), "an outdated claim writes nothing"
-    deliver.send(second)
+    deliver.send_delivery(second)
     row.refresh_from_db()
     assert (row.state, row.attempts) == ("delivered", 2)
     assert delivery_queue.claim(row.pk, LIMITS.timeout_s) is None
@@ -259,46 +259,48 @@ def test_a_claim_is_one_workers_and_only_the_newest_writes(receiver: Receiver, c
 def test_a_groups_messages_go_in_order_and_hold_up_no_other(channel: Channel) -> None:
     firing, resolved = make_delivery(channel), make_delivery(channel)
     other = make_delivery(channel, group_key="h")
-    assert list(delivery_queue.due()) == [firing, other]
+    assert list(delivery_queue.due_deliveries()) == [firing, other]
     Delivery.objects.filter(pk=firing.pk).update(next_at=Now() + timedelta(minutes=5))
-    assert list(delivery_queue.due()) == [other], "resolved waits for firing, which waits for its next try"
+    assert list(delivery_queue.due_deliveries()) == [other], (
+        "resolved waits for firing, which waits for its next try"
+    )
     again = make_delivery(channel, origin="again")
-    assert list(delivery_queue.due()) == [other, again]
-    assert list(delivery_queue.due([channel.pk])) == []
+    assert list(delivery_queue.due_deliveries()) == [other, again]
+    assert list(delivery_queue.due_deliveries([channel.pk])) == []
     Delivery.objects.filter(pk=firing.pk).update(state="failed", ended_at=Now())
-    assert list(delivery_queue.due()) == [resolved, other, again]
+    assert list(delivery_queue.due_deliveries()) == [resolved, other, again]
 
 
 def test_a_test_is_sent_at_once_and_only_once(receiver: Receiver, channel: Channel) -> None:
     Channel.objects.update(enabled=False)
     channel.refresh_from_db()
-    row = deliver.test(channel)
+    row = deliver.send_test(channel)
     assert (row.state, row.origin, row.attempts) == ("delivered", "test", 1)
     (request,) = receiver.received
     body = request.verified(channel.secret)
     assert (body["notification_reason"], body["alerts"][0]["status"]) == ("test", "firing")
     receiver.manners.append(answer(500))
-    row = deliver.test(channel)
+    row = deliver.send_test(channel)
     assert (row.state, row.attempts) == (PERMANENT, 1)
     channel.refresh_from_db()
     assert channel.failures == 0
-    assert not delivery_queue.due().exists()
+    assert not delivery_queue.due_deliveries().exists()
 
 
 def test_a_message_can_be_sent_again_by_hand(receiver: Receiver, channel: Channel) -> None:
     receiver.manners.append(answer(400))
     failed = make_delivery(channel)
     with pytest.raises(deliver.CannotSend, match="still being sent: wait"):
-        deliver.again(failed)
+        deliver.send_again(failed)
     send(failed)
-    again = deliver.again(failed)
+    again = deliver.send_again(failed)
     assert (again.origin, again.message_id, again.state) == ("again", failed.message_id, "pending")
-    assert list(delivery_queue.due()) == [again]
+    assert list(delivery_queue.due_deliveries()) == [again]
     assert send(again).state == "delivered"
     assert receiver.received[0].body == receiver.received[1].body
     Channel.objects.update(enabled=False)
     with pytest.raises(deliver.CannotSend, match="is disabled: enable it"):
-        deliver.again(Delivery.objects.get(pk=failed.pk))
+        deliver.send_again(Delivery.objects.get(pk=failed.pk))
 
 
 @pytest.mark.parametrize(
@@ -313,7 +315,7 @@ def test_a_message_can_be_sent_again_by_hand(receiver: Receiver, channel: Channe
 )
 def test_an_alertmanager_is_posted_a_list(receiver: Receiver, suffix: str, path: str) -> None:
     url = f"http://ada:s3cr%40t@127.0.0.1:{receiver.port}{suffix}"
-    row = deliver.test(make_channel(url, "alertmanager"))
+    row = deliver.send_test(make_channel(url, "alertmanager"))
     assert row.state == "delivered"
     (request,) = receiver.received
     assert request.path == path
@@ -330,7 +332,7 @@ def test_no_secret_comes_back_in_what_is_kept(receiver: Receiver, caplog: pytest
     receiver.manners.append(answer(403, echo.encode(), x_echo=f"{token} {password}", set_cookie="a=b"))
     row = send(make_delivery(channel))
     assert row.state == PERMANENT
-    kept = str(row.tries) + row.error + caplog.text + redact.url(url)
+    kept = str(row.tries) + row.error + caplog.text + redact.redact_url(url)
     for secret in (token, password, "s3cr@t-word", key, channel.secret[6:], "YWRhOnMzY3JAdC13b3Jk", "a=b"):
         assert secret not in kept
     assert f"http://***@127.0.0.1:{receiver.port}/services/***?key=***" in row.error

@@ -13,7 +13,7 @@ import pytest
 from dashboard.alerts import http as alert_http
 from dashboard.alerts import ssrf
 from dashboard.alerts.ssrf import TargetGuard, TargetRefused
-from dashboard.config import ConfigError, load
+from dashboard.config import ConfigError, load_config
 from tests.receivers import Receiver, answer
 
 
@@ -24,7 +24,7 @@ def answers(*lists: Sequence[str]) -> ssrf.Resolver:
 
 
 def send(url: str, judge: TargetGuard) -> alert_http.HttpAnswer:
-    return alert_http.send(ssrf.parse(url), b"{}", {}, timeout_s=5, guard=judge)
+    return alert_http.send_request(ssrf.parse_target(url), b"{}", {}, timeout_s=5, guard=judge)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def send(url: str, judge: TargetGuard) -> alert_http.HttpAnswer:
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
-    target = ssrf.parse("https://hooks.example/x")
+    target = ssrf.parse_target("https://hooks.example/x")
     with pytest.raises(TargetRefused) as caught:
-        TargetGuard(resolver=answers([address])).addresses(target)
+        TargetGuard(resolver=answers([address])).allowed_addresses(target)
     assert f"hooks.example resolves to {address}, which is" in str(caught.value)
     assert "adds hooks.example to [alerts] allow_private in fenceline.toml" in str(caught.value)
 
@@ -53,9 +53,9 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"],
 )
 def test_a_public_address_is_permitted(address: str) -> None:
-    assert TargetGuard(resolver=answers([address])).addresses(ssrf.parse("https://hooks.example/x")) == [
-        address
-    ]
+    assert TargetGuard(resolver=answers([address])).allowed_addresses(
+        ssrf.parse_target("https://hooks.example/x")
+    ) == [address]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_redirect_into_the_network_is_not_followed() -> None:
     ],
 )
 def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str) -> None:
-    target = ssrf.parse(url)
+    target = ssrf.parse_target(url)
     assert (target.host, target.port, target.path) == (host, port, path)
 
 
@@ -157,12 +157,12 @@ def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str) ->
 )  # fmt: skip
 def test_what_is_no_web_address_is_refused_in_words(url: str) -> None:
     with pytest.raises(TargetRefused) as caught:
-        ssrf.parse(url)
+        ssrf.parse_target(url)
     assert str(caught.value).endswith(".")
 
 
 def test_the_address_of_a_name_is_unwrapped_before_it_is_judged() -> None:
-    assert ssrf.unwrapped(ipaddress.ip_address("::ffff:8.8.8.8")) == ipaddress.ip_address("8.8.8.8")
+    assert ssrf.unwrap_address(ipaddress.ip_address("::ffff:8.8.8.8")) == ipaddress.ip_address("8.8.8.8")
     with pytest.raises(
         alert_http.NotSent, match=r"cannot be resolved: .*Check its spelling and DNS"
     ) as caught:
@@ -175,4 +175,4 @@ def test_a_slip_in_allow_private_stops_the_start(tmp_path: Path, entry: str) -> 
     path = tmp_path / "fenceline.toml"
     path.write_text(f'[alerts]\nallow_private = ["10.20.0.0/16", "hooks.example", "{entry}"]\n')
     with pytest.raises(ConfigError, match=r"fenceline\.toml: alerts\.allow_private"):
-        load(path, {})
+        load_config(path, {})

@@ -16,7 +16,7 @@ import pytest
 
 from dashboard.alerts import apprise_channels
 from dashboard.alerts import http as alert_http
-from dashboard.alerts.senders import OutgoingMessage, SendOutcome, attempt
+from dashboard.alerts.senders import OutgoingMessage, SendOutcome, send_once
 from dashboard.alerts.ssrf import TargetGuard
 from tests.receivers import Authority, Manner, Receiver, answer
 
@@ -77,12 +77,12 @@ def send(vendor: Receiver, url: str, resolver: Any = None, **words: str) -> Send
 
     judge = TargetGuard(("127.0.0.0/8",), resolver or (lambda host, port: ["127.0.0.1"]), connect)
     words = {"title": "[FIRING:1] lso_pinned", "body": BODY, "type": "failure", **words}
-    return attempt(OutgoingMessage("apprise", url, (), "msg_1", "group", words, 5), judge)
+    return send_once(OutgoingMessage("apprise", url, (), "msg_1", "group", words, 5), judge)
 
 
 @pytest.mark.parametrize(("url", "host"), ADDRESSES, ids=[url.partition("://")[0] for url, _ in ADDRESSES])
 def test_words_reach_the_vendor_and_nobody_else(vendor: Receiver, url: str, host: str) -> None:
-    apprise_channels.check(url)
+    apprise_channels.check_address(url)
     outcome = send(vendor, url)
     assert (outcome.delivered, outcome.error) == (True, "")
     (request,) = vendor.received
@@ -174,7 +174,7 @@ def test_a_certificate_that_is_not_the_vendors_is_refused(vendor: Receiver, monk
 )
 def test_what_is_not_for_apprise_is_said_and_never_asked(vendor: Receiver, url: str, says: str) -> None:
     with pytest.raises(apprise_channels.Unsupported) as caught:
-        apprise_channels.check(url)
+        apprise_channels.check_address(url)
     assert says in str(caught.value)
     assert "TIiajkdnlazkcOXrIdevi7FQ" not in str(caught.value)
     outcome = send(vendor, url)

@@ -54,7 +54,7 @@ def fenced(of: Cluster, *, back: bool = False) -> tuple[Action, int]:
         WrittenRecord(NAME, PRODUCER, EPOCH + 2, TransactionState.EMPTY.value, fence=True),
     ]
     with cluster_transaction(of.name, of.pk) as write:
-        attributions.save(action, written, rev=write.next_rev(), now_ms=seed.now_ms())
+        attributions.save_attributions(action, written, rev=write.next_rev(), now_ms=seed.now_ms())
     return action, done_ms + 100
 
 

@@ -202,10 +202,10 @@ def test_what_is_counted_for_all_is_the_sum_of_the_applications(prod: Cluster) -
         each: Counter[TransitionKind] = Counter()
         now = seed.now_ms()
         spans = {"since_ms": now - 7 * 86_400_000, "until_ms": now, "step_s": span_s}
-        for bucket in history_queries.buckets("prod", **spans):
+        for bucket in history_queries.transition_buckets("prod", **spans):
             every.update(bucket.counts)
         for name in set(rows.exclude(application=Tally.EVERY).values_list("application", flat=True)):
-            for bucket in history_queries.buckets("prod", application=name, **spans):
+            for bucket in history_queries.transition_buckets("prod", application=name, **spans):
                 each.update(bucket.counts)
         assert every == each
         assert every[TransitionKind.COMMIT] > 100

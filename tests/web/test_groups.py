@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.labels.status import STATUS_LOOKS, trend
+from dashboard.labels.status import STATUS_LOOKS, trend_word
 from dashboard.models import Cluster, Group
 from dashboard.web import addresses
 from fenceline.kafka.groups import GroupStatus
@@ -213,7 +213,7 @@ def test_a_group_without_commits_and_one_that_is_unknown_read_differently(
 def test_any_id_has_a_page_that_shows_it_escaped(page: Client, prod: Cluster, raw: bytes) -> None:
     row = held.group(prod, raw)
     held.offset(row)
-    url = addresses.group("prod", row.group_id)
+    url = addresses.group_url("prod", row.group_id)
     assert len(url) < 2_000
     text = page.get(url).content.decode()
     assert f"<bdi>{html.escape(row.group_id)}</bdi>" in text
@@ -236,7 +236,7 @@ def test_any_id_has_a_page_that_shows_it_escaped(page: Client, prod: Cluster, ra
     ],
 )
 def test_a_trend_is_a_word_and_a_line(values: list[int], way: str) -> None:
-    assert trend(values) == way
+    assert trend_word(values) == way
 
 
 def test_a_trend_with_unknown_looks_is_drawn(page: Client, prod: Cluster) -> None:

@@ -14,7 +14,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.history import arrow_rows, parquet
 from dashboard.history.report_types import ReportTrouble
 from fenceline.facts import ABORTS, TransitionKind
-from fenceline.reports import Manifest, folder_of, total
+from fenceline.reports import Manifest, folder_of, sum_figures
 from tests.web import reported, seed
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +24,7 @@ BOOTSTRAP = "broker-1.example:9092,broker-2.example:9092"
 
 @pytest.fixture(autouse=True)
 def looked_at_anew() -> None:
-    parquet.forget()
+    parquet.clear_cache()
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def read(page: Client, query: str = "") -> str:
 
 
 def whole(place: Path, manifest: Manifest, first: str = "2026-01-01", last: str = "2026-12-31") -> Any:
-    days = parquet.applications(place.as_uri(), manifest, first, last)
+    days = parquet.application_days(place.as_uri(), manifest, first, last)
     assert not isinstance(days, ReportTrouble), days
-    return total(each.figures for each in days)
+    return sum_figures(each.figures for each in days)
 
 
 def test_each_figure_is_the_sum_of_the_reports(page: Client, place: Path, manifest: Manifest) -> None:
@@ -83,14 +83,14 @@ def test_an_application_and_a_range_narrow_everything(page: Client, place: Path,
 
 def test_the_busiest_ids_are_those_with_the_most(place: Path, manifest: Manifest) -> None:
     for by in "commits", "aborts", "epochs":
-        found = parquet.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
+        found = parquet.busiest_ids(place.as_uri(), manifest, "2026-01-01", "2026-12-31", by=by, most=500)
         assert not isinstance(found, ReportTrouble)
         numbers = [getattr(each.figures, by) for each in found.items]
         assert numbers == sorted(numbers, reverse=True)
         assert found.whole
         assert found.number == 24
-        assert total(each.figures for each in found.items).commits == whole(place, manifest).commits
-    one = parquet.busiest(
+        assert sum_figures(each.figures for each in found.items).commits == whole(place, manifest).commits
+    one = parquet.busiest_ids(
         place.as_uri(), manifest, "2026-01-01", "2026-12-31", application="orders", by="commits", most=3
     )
     assert not isinstance(one, ReportTrouble)
@@ -101,7 +101,7 @@ def test_no_more_ids_are_ranked_than_memory_has_room_for(
     place: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrow_rows, "MOST_IDS", 5)
-    found = parquet.busiest(place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500)
+    found = parquet.busiest_ids(place.as_uri(), manifest, "2026-01-01", "2026-12-30", by="commits", most=500)
     assert not isinstance(found, ReportTrouble)
     assert (found.number, found.whole) == (5, False)
 
@@ -110,7 +110,7 @@ def test_only_parts_that_the_manifest_names_count(place: Path, manifest: Manifes
     before = whole(place, manifest)
     parts = place / folder_of("prod") / "parts"
     shutil.copytree(parts / f"part={manifest.parts[0].name}", parts / "part=000000000002-died")
-    parquet.forget()
+    parquet.clear_cache()
     assert whole(place, manifest, last="2026-12-29").commits == before.commits
 
 
@@ -125,7 +125,7 @@ def test_before_the_first_run_the_page_says_how_to_run_the_job(page: Client, pla
     assert command() in shown
     assert f"--cluster prod \\ --output {place.as_uri()} \\ --checkpoint {place.as_uri()}-checkpoint" in shown
     place.mkdir()
-    parquet.forget()
+    parquet.clear_cache()
     assert "is empty" in read(page)
 
 
@@ -154,12 +154,12 @@ def test_whatever_lies_there_is_told_with_path_and_remedy(page: Client, place: P
     (place / "somebody").mkdir(parents=True)
     assert "holds 1 other files and folders, and nothing of the history job" in read(page)
     reported.report(place, "staging")
-    parquet.forget()
+    parquet.clear_cache()
     assert "has reports of staging, and none of prod" in read(page)
     log = place / folder_of("prod") / "log"
     log.mkdir(parents=True)
     (log / "notes.txt").write_text("hello")
-    parquet.forget()
+    parquet.clear_cache()
     assert "holds no manifest" in read(page)
 
 
@@ -169,7 +169,7 @@ def test_a_torn_manifest_leaves_the_one_before(page: Client, place: Path, manife
     assert f"{manifest.records:,} records of" in read(page)
     for path in log.glob("00000000000[01].json"):
         path.unlink()
-    parquet.forget()
+    parquet.clear_cache()
     shown = read(page)
     assert "The manifest cannot be read" in shown
     assert "000000000002.json: it is torn" in shown

@@ -82,7 +82,7 @@ class TestHost:
         for number in range(5):
             client.get("/", HTTP_HOST=f"evil-{number}.example", REMOTE_ADDR=f"203.0.113.{number}")
         repeats = Repeats(lambda: 0.0)
-        assert [len(list(repeats.due(record))) for record in caplog.records] == [1, 0, 0, 0, 0]
+        assert [len(list(repeats.due_records(record))) for record in caplog.records] == [1, 0, 0, 0, 0]
         assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 

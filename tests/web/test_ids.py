@@ -64,10 +64,10 @@ def fits(row: Transaction, wanted: SortedTransactions, now_ms: int) -> bool:
 
 def check(wanted: SortedTransactions, now_ms: int) -> None:
     expected = plainly(wanted, now_ms)
-    page = transaction_queries.transactions(wanted, now_ms=now_ms, size=50)
+    page = transaction_queries.transaction_page(wanted, now_ms=now_ms, size=50)
     assert [row.pk for row in page.items] == [row.pk for row in expected[:50]], wanted
     assert (page.total, page.whole, page.sorted) == (len(expected), True, True), wanted
-    second = transaction_queries.transactions(wanted, now_ms=now_ms, size=50, page=2)
+    second = transaction_queries.transaction_page(wanted, now_ms=now_ms, size=50, page=2)
     assert [row.pk for row in second.items] == [row.pk for row in expected[50:] or expected], wanted
 
 
@@ -105,7 +105,7 @@ def test_counting_and_paging_end_and_say_so(now_ms: int, monkeypatch: pytest.Mon
         SortedTransactions(q="-", sort="epoch"),
         SortedTransactions(q="-", state="CompleteCommit"),
     ):
-        page = transaction_queries.transactions(wanted, now_ms=now_ms, size=5, page=99)
+        page = transaction_queries.transaction_page(wanted, now_ms=now_ms, size=5, page=99)
         assert (page.total, page.whole, page.number, page.pages) == (10, False, 2, 2)
         assert [row.pk for row in page.items] == [row.pk for row in plainly(wanted, now_ms)[5:10]]
 
@@ -114,7 +114,7 @@ def test_an_order_without_an_index_is_refused_where_too_many_would_be_read(
     now_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_queries, "MOST_SCANNED", 20)
-    page = transaction_queries.transactions(SortedTransactions(sort="epoch"), now_ms=now_ms)
+    page = transaction_queries.transaction_page(SortedTransactions(sort="epoch"), now_ms=now_ms)
     assert not page.sorted
     assert [row.pk for row in page.items] == [row.pk for row in plainly(SortedTransactions(), now_ms)[:50]]
     check(
@@ -134,7 +134,7 @@ def test_an_order_without_an_index_is_refused_where_too_many_would_be_read(
 )
 def test_a_list_goes_along_its_index(now_ms: int, wanted: SortedTransactions, index: str) -> None:
     with CaptureQueriesContext(connection) as asked:
-        transaction_queries.transactions(wanted, now_ms=now_ms)
+        transaction_queries.transaction_page(wanted, now_ms=now_ms)
     assert any(index in plan for plan in plans(asked, index))
 
 
@@ -179,5 +179,5 @@ def test_letters_of_any_script_are_searched_for(now_ms: int) -> None:
     for asked in ("größe", "GRößE", "Ω-1"):
         assert [
             each.pk
-            for each in transaction_queries.transactions(SortedTransactions(q=asked), now_ms=now_ms).items
+            for each in transaction_queries.transaction_page(SortedTransactions(q=asked), now_ms=now_ms).items
         ] == [row.pk]

@@ -14,7 +14,7 @@ from django.test import Client
 from dashboard.api import ingest
 from dashboard.models import Batch, Query, Token
 from dashboard.runtime import collector_store
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from tests.db.telling import OTHER_QUERY, document, done, event
 
 pytestmark = pytest.mark.sql
@@ -27,7 +27,7 @@ BOMB = gzip.compress(b"[" + b" " * (65 * 2**20))
 def tokens(db: None) -> None:
     collector_store.sync_clusters(["prod"])
     for role in Token.Role.values:
-        Token.objects.create(name=role, role=role, digest=digest(f"token of {role}"))
+        Token.objects.create(name=role, role=role, digest=token_digest(f"token of {role}"))
 
 
 def post(client: Client, body: Any, *, role: str = "ingest", **headers: str) -> Any:
@@ -206,7 +206,7 @@ def test_while_the_database_is_away_nothing_is_taken(client: Client, monkeypatch
     def gone(*_: object, **__: object) -> None:
         raise DatabaseError("locked")
 
-    monkeypatch.setattr("dashboard.streaming.progress_store.save", gone)
+    monkeypatch.setattr("dashboard.streaming.progress_store.save_progress", gone)
     status, problem = post(client, sent(done(0, SENT_MS)))
     assert status == 503
     assert "Try again" in problem["detail"]

@@ -50,7 +50,7 @@ def newest_first(*facts: Transition) -> list[Transition]:
 
 
 def test_the_newest_transaction_is_told_from_its_beginning() -> None:
-    now = transaction_timeline.newest(
+    now = transaction_timeline.newest_transaction(
         newest_first(
             told(TransitionKind.INIT, 0),
             told(TransitionKind.BEGIN, 1),
@@ -68,14 +68,14 @@ def test_the_newest_transaction_is_told_from_its_beginning() -> None:
 
 
 def test_an_open_one_has_no_end() -> None:
-    now = transaction_timeline.newest(
+    now = transaction_timeline.newest_transaction(
         newest_first(told(TransitionKind.COMMIT, 2), told(TransitionKind.BEGIN, 3))
     )
     assert (now.begun, now.end, now.initialised) == (told(TransitionKind.BEGIN, 3), None, None)
 
 
 def test_an_end_whose_beginning_is_not_kept_is_an_end() -> None:
-    now = transaction_timeline.newest(
+    now = transaction_timeline.newest_transaction(
         newest_first(told(TransitionKind.COMMIT, 1), told(TransitionKind.COMMIT, 2))
     )
     assert (now.begun, now.end) == (None, told(TransitionKind.COMMIT, 2))
@@ -83,7 +83,7 @@ def test_an_end_whose_beginning_is_not_kept_is_an_end() -> None:
 
 def test_an_abort_of_nothing_takes_nothing_of_the_transaction_before_it() -> None:
     empty = told(TransitionKind.EMPTY_ABORT, 3, open_ms=0)
-    now = transaction_timeline.newest(
+    now = transaction_timeline.newest_transaction(
         newest_first(told(TransitionKind.BEGIN, 1), told(TransitionKind.COMMIT, 2), empty)
     )
     assert (now.end, now.begun, list(now.extended)) == (empty, None, [])
@@ -91,14 +91,14 @@ def test_an_abort_of_nothing_takes_nothing_of_the_transaction_before_it() -> Non
 
 def test_who_took_over_was_initialised_after_the_abort() -> None:
     taken = told(TransitionKind.TAKEOVER, 9, gap_ms=100)
-    now = transaction_timeline.newest(newest_first(told(TransitionKind.BEGIN, 8), taken))
+    now = transaction_timeline.newest_transaction(newest_first(told(TransitionKind.BEGIN, 8), taken))
     assert (now.initialised, now.initialised_ms) == (taken, AT_MS + 9_105)
     assert (now.begun, now.end) == (None, None)  # What it will begin is still to come.
 
 
 def test_an_older_initialisation_is_found_among_the_notable_ones() -> None:
     before = told(TransitionKind.REINIT, -500)
-    now = transaction_timeline.newest(
+    now = transaction_timeline.newest_transaction(
         newest_first(told(TransitionKind.BEGIN, 1), told(TransitionKind.COMMIT, 2)), [before]
     )
     assert now.initialised == before
@@ -108,7 +108,7 @@ def test_bars_run_from_begin_to_completion_and_to_now_while_open() -> None:
     row = seed.transaction(seed.cluster(), age_ms=3_000)
     assert row.started_ms is not None
     recent = newest_first(told(TransitionKind.COMMIT, 2), told(TransitionKind.TIMEOUT, 70, open_ms=61_000))
-    bars = transaction_timeline.bars(recent, row, row.started_ms + 3_000)
+    bars = transaction_timeline.timeline_bars(recent, row, row.started_ms + 3_000)
     assert [(bar.begun_ms - AT_MS, bar.until_ms - AT_MS, bar.end) for bar in bars[:2]] == [
         (1_000, 2_005, TransitionKind.COMMIT),
         (9_000, 70_005, TransitionKind.TIMEOUT),
@@ -117,21 +117,23 @@ def test_bars_run_from_begin_to_completion_and_to_now_while_open() -> None:
 
 
 def test_a_clock_that_went_back_makes_no_bar_of_negative_length() -> None:
-    (bar,) = transaction_timeline.bars([told(TransitionKind.COMMIT, 2, open_ms=-3_600_000)], None, AT_MS)
+    (bar,) = transaction_timeline.timeline_bars(
+        [told(TransitionKind.COMMIT, 2, open_ms=-3_600_000)], None, AT_MS
+    )
     assert bar.begun_ms <= bar.until_ms
 
 
 def test_what_is_no_transaction_is_a_mark() -> None:
     everything = [told(kind, n) for n, kind in enumerate(TransitionKind)]
-    marks = {mark.kind for mark in transaction_timeline.marks(everything)}
-    bars = {bar.end for bar in transaction_timeline.bars(everything, None, AT_MS)}
+    marks = {mark.kind for mark in transaction_timeline.timeline_marks(everything)}
+    bars = {bar.end for bar in transaction_timeline.timeline_bars(everything, None, AT_MS)}
     assert marks | bars == set(TransitionKind) - {TransitionKind.BEGIN, TransitionKind.EXTEND}
     assert not marks & bars
 
 
 def test_usual_durations_are_this_id_s_and_its_application_s() -> None:
     recent = [told(TransitionKind.COMMIT, n, open_ms=ms) for n, ms in enumerate((10, 20, 30, 40, 1_000))]
-    mine, markers, theirs = transaction_timeline.usual(recent, "orders", {5: 10}, {})
+    mine, markers, theirs = transaction_timeline.usual_durations(recent, "orders", {5: 10}, {})
     assert (mine.whose, mine.number, mine.p50, mine.p99) == (transaction_timeline.THIS, 5, 30, 1_000)
     assert (markers.p50, markers.p99) == (5, 5)
     assert (theirs.whose, theirs.number, theirs.p50) == ("orders", 10, 5)
@@ -139,7 +141,7 @@ def test_usual_durations_are_this_id_s_and_its_application_s() -> None:
 
 def test_a_commit_that_another_broker_completed_with_another_clock_has_no_usual_duration() -> None:
     recent = [told(TransitionKind.COMMIT, 1), told(TransitionKind.COMMIT, 2, completed_ms=AT_MS + 1_200)]
-    markers = transaction_timeline.usual(recent, "orders", {}, {})[1]
+    markers = transaction_timeline.usual_durations(recent, "orders", {}, {})[1]
     assert (markers.what, markers.number, markers.p50) == ("decision to first marker", 1, 5)
 
 
@@ -156,7 +158,7 @@ def test_instants_of_the_lifecycle_never_go_back(
 ) -> None:
     """Each record has the clock of the broker that coordinated the id then: another one may lie behind."""
     end = told(kind, 0, completed_ms=completed_ms)
-    now = transaction_timeline.newest(
+    now = transaction_timeline.newest_transaction(
         newest_first(told(TransitionKind.INIT, -20), told(TransitionKind.BEGIN, begun_s), end)
     )
     committed = kind is TransitionKind.COMMIT
@@ -165,7 +167,7 @@ def test_instants_of_the_lifecycle_never_go_back(
         producer_epoch=3, timeout_ms=60_000, started_ms=AT_MS + begun_s * 1_000, updated_ms=completed_ms,
         log_partition=4, log_offset=7,
     )  # fmt: skip
-    steps = transaction_steps.steps(row, [], 50, now)
+    steps = transaction_steps.lifecycle_steps(row, [], 50, now)
     instants = [step.at_ms for step in steps if step.at_ms is not None]
     assert instants == sorted(instants)
     assert [step.words.split(":")[0] for step in steps][-3:] == ["Ended", "Markers sent", "Complete"]

@@ -24,7 +24,7 @@ from dashboard.models import (
     Query,
     Token,
 )
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TransactionState, TransitionKind
 from fenceline.kafka import transactional_ids
@@ -243,7 +243,7 @@ def test_a_cluster_that_is_not_configured_any_more_is_not_told_of(client: Client
 
 
 def token(role: str) -> dict[str, str]:
-    Token.objects.create(name=role, role=role, digest=digest(f"secret-{role}"))
+    Token.objects.create(name=role, role=role, digest=token_digest(f"secret-{role}"))
     return {"HTTP_AUTHORIZATION": f"Bearer secret-{role}"}
 
 

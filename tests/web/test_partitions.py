@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 from dashboard.labels.status import NEXT_STEPS
 from dashboard.models import Cluster, PartitionRecord, PinRecord
 from dashboard.web.pages import partitions as views
-from fenceline.explanations import because
+from fenceline.explanations import verdict_reason
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from tests.web import held, seed
 from tests.web.roles import give
@@ -127,7 +127,7 @@ def test_every_ground_is_put_into_words_with_a_next_step(
 ) -> None:
     held.pinned(prod, "payments", ground=ground.value)
     text = html.unescape(read(page, ONE))
-    assert because(ground)[1:] in text
+    assert verdict_reason(ground)[1:] in text
     assert NEXT_STEPS[ground] in text
 
 

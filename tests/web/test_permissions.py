@@ -19,7 +19,7 @@ from dashboard.api import api
 from dashboard.celery import app
 from dashboard.models import Token
 from dashboard.system import access
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from tests.web import held, planned, seed, streams, voiced
 from tests.web.doors import CALLERS, DOORS, FORBIDDEN, IN, OPEN, SIGN_IN, UNKNOWN, Door
 
@@ -96,7 +96,7 @@ def clients(rows: Mapping[str, object]) -> Mapping[str, Client]:
         found[role] = Client(REMOTE_ADDR=_ELSEWHERE)
         found[role].force_login(user)
     for role in Token.Role.values:
-        Token.objects.create(name=f"ci-{role}", role=role, digest=digest(role))
+        Token.objects.create(name=f"ci-{role}", role=role, digest=token_digest(role))
         found[f"token {role}"] = Client(REMOTE_ADDR=_ELSEWHERE, headers={"Authorization": f"Bearer {role}"})
     assert tuple(found) == CALLERS
     return found

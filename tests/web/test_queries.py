@@ -205,7 +205,8 @@ def test_any_name_is_shown_escaped(page: Client, prod: Cluster, raw: bytes) -> N
     row = streams.query(prod, name, "id-1")
     streams.batch(row, 1_203)
     text = (
-        page.get(addresses.query("prod", row.ident)).content.decode() + page.get("/queries").content.decode()
+        page.get(addresses.query_url("prod", row.ident)).content.decode()
+        + page.get("/queries").content.decode()
     )
     assert flat(html.escape(name)) in text
     assert "<script>alert" not in text
@@ -231,9 +232,9 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
     }
     looks = [look(3, 2, ledger=ledger([decision(2), stuck], [done(2)]), **facts)]
     for at_ms in (NOW_MS, NOW_MS + 11_000):
-        checkpoint_store.save(lease, looks, (), gaps={}, now_ms=at_ms)
+        checkpoint_store.save_checkpoints(lease, looks, (), gaps={}, now_ms=at_ms)
     row = Query.objects.get()
-    text = html.unescape(read(page, addresses.query("prod", row.ident)))
+    text = html.unescape(read(page, addresses.query_url("prod", row.ident)))
     for said in (
         "format v1, batches 0 to 3 kept", "commits/1", "_SUCCESS", "dedupe, default in 8 partitions",
         '{"orders":{"0":7}}', '{"orders":{"0":30}}', f"On restart: {row.restart_words}.", LEDGER_ID,

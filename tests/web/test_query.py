@@ -213,7 +213,7 @@ def test_a_position_past_the_end_is_shown_once_the_end_is_newer(page: Client, pr
     "raw", [None, "-", "{}", '{"path":"/in"}', '{"logOffset":3}', "7", "[1", '{"t":{"0":-2}}']
 )
 def test_any_source_is_told_as_it_is(page: Client, prod: Cluster, raw: str | None) -> None:
-    assert not lag.positions(raw)
+    assert not lag.source_positions(raw)
     streams.batch(streams.query(prod), 1_203, offsets=[["0", raw]])
     text = read(page, ONE)
     said = "nothing read yet" if raw is None else "not Kafka's; read up to"
@@ -234,7 +234,7 @@ def test_batches_are_paged_and_keep_our_own_history(page: Client, prod: Cluster)
 def test_charts_stack_the_phases_and_say_in_words_what_they_show(page: Client, prod: Cluster) -> None:
     row = streams.query(prod)
     streams.batches(row, range(1_200, 1_204))
-    drawn = query_figures.durations(list(Batch.objects.order_by("batch_id")))
+    drawn = query_figures.duration_figure(list(Batch.objects.order_by("batch_id")))
     by_name = {trace["name"]: trace["y"] for trace in drawn["data"]}
     assert by_name["walCommit"] == [48] * 4
     whole = [batch.duration_ms for batch in Batch.objects.order_by("batch_id")]
@@ -256,7 +256,7 @@ def test_rows_written_are_shown_from_the_ledger_in_table_and_chart(page: Client,
     assert len(cells) == 8, "four batches in the table and in the chart's own"
     assert [f"{counted:,}" in cell for cell in cells] == [True, False, False, False] * 2
     assert all("unknown: Spark does not count" in cell for cell in cells if f"{counted:,}" not in cell)
-    drawn = query_figures.rows(list(Batch.objects.order_by("batch_id")), {1_203: counted})
+    drawn = query_figures.row_figure(list(Batch.objects.order_by("batch_id")), {1_203: counted})
     by_name = {trace["name"]: trace["y"] for trace in drawn["data"]}
     assert by_name["rows written"] == [None, None, None, counted]
 

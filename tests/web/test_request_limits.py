@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 
 from dashboard import asgi
 from dashboard.models import Token
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 from dashboard.web.server import body_limits, http_protocol
 from dashboard.web.server.body_limits import BodyLimits, Lane
 from sandbox.options import ROOT
@@ -323,7 +323,7 @@ def test_connections_have_a_bound(app: Application, monkeypatch: pytest.MonkeyPa
 )
 def test_fenceline_has_these_bounds(path: str, token: str, size: int, status: int) -> None:
     for name, role in (("known", "ingest"), ("viewer", "viewer")):
-        Token.objects.create(name=name, role=role, digest=digest(name))
+        Token.objects.create(name=name, role=role, digest=token_digest(name))
     with serving(asgi.application) as (port, _), connected(port) as link:
         headers = [f"Authorization: Bearer {token}"] if token else []
         link.sendall(head(path, *headers, f"Content-Length: {size}"))

@@ -200,7 +200,7 @@ def text_of(html: str) -> str:
 
 @pytest.mark.parametrize("name", RULES)
 def test_no_markdown_is_left_unrendered(name: str) -> None:
-    html = markdown.rule(name, Limits())
+    html = markdown.render_rule(name, Limits())
     assert html is not None
     assert not UNRENDERED.findall(text_of(html))
     for table in re.findall(r"<table>.*?</table>", html, re.DOTALL):
@@ -211,7 +211,7 @@ def test_no_markdown_is_left_unrendered(name: str) -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_every_link_of_a_rule_page_leads_to_a_page(page: Client, name: str) -> None:
     seed.seen(seed.cluster())
-    html = markdown.rule(name, Limits())
+    html = markdown.render_rule(name, Limits())
     for href in re.findall(r'href="([^"]+)"', html or ""):
         assert href.startswith("https://") or href in (*RULES, "../rules"), href
         if not href.startswith("https://"):

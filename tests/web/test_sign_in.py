@@ -125,7 +125,7 @@ def test_passwords_are_checked_one_at_a_time_and_few_wait(
 ) -> None:
     monkeypatch.setattr(sign_in_limits, "LONGEST_WAIT_S", 0.05)
     monkeypatch.setattr(sign_in_limits, "MOST_WAITING", 1)
-    with sign_in_limits.turn(HERE):
+    with sign_in_limits.password_turn(HERE):
         refused = [sign_in(password=RIGHT, address=address) for address in (HERE, ELSEWHERE)]
     for answer in refused:
         assert (answer.status_code, answer["Retry-After"]) == (429, "5")

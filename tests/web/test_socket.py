@@ -276,7 +276,7 @@ def test_a_bell_names_few_ids_and_no_many(layer: Any, ids: int, sent: bool) -> N
         await layer.group_add(notify.GROUP, "listener")
 
     asyncio.run(joined())
-    notify.ring("prod", "transactions", 7, [f"id-{n}" for n in range(ids)])
+    notify.notify_change("prod", "transactions", 7, [f"id-{n}" for n in range(ids)])
     heard = asyncio.run(layer.receive("listener"))
     assert ("ids" in heard) is sent
     assert heard["rev"] == 7
@@ -294,11 +294,11 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
     viewer = roles.signed_in("viewer")
     with caplog.at_level(logging.WARNING, "dashboard.runtime.notify"):
         for rev in range(3):
-            notify.ring("prod", "transactions", rev)
+            notify.notify_change("prod", "transactions", rev)
         assert viewer.post("/logout/").status_code == 302
         settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
         channel_layers.backends.clear()
-        notify.ring("prod", "transactions", 9)
+        notify.notify_change("prod", "transactions", 9)
     channel_layers.backends.clear()
     said = [record.message for record in caplog.records if record.name == "dashboard.runtime.notify"]
     assert len(said) == 2, said

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from dashboard.actions import inspect
 from dashboard.actions.connections import Hands
-from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
-from fenceline.explanations import because
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
+from fenceline.explanations import verdict_reason
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.markers import Marked
 from fenceline.plans.plan import SubjectPlan
-from transaction_admin.api import CannotAdminister, Ended, Marker, Unseen, grant
+from transaction_admin.api import CannotAdminister, Ended, Marker, Unseen, grant_command
 
 REQUEST = "WriteTxnMarkers"
 _PATIENCE_S, _PAUSE_S = 30.0, 0.5
@@ -45,7 +45,7 @@ class MarkerPlanFacts(NamedTuple):
     coordinator_epoch: int | None
 
     @property
-    def where(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """The partition."""
         return TopicPartition(self.topic, self.partition)
 
@@ -54,27 +54,27 @@ class MarkerPlanStale(Exception):
     """It is not as it was seen; the text says what differs."""
 
 
-def seen_of(subject: SubjectPlan) -> MarkerPlanFacts:
+def plan_facts(subject: SubjectPlan) -> MarkerPlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of this act."""
     said: Mapping[str, Any] = subject.seen
     return MarkerPlanFacts(*(said[name] for name in MarkerPlanFacts._fields))
 
 
-def do(subject: SubjectPlan, hands: Hands) -> Result:
+def write_marker(subject: SubjectPlan, hands: Hands) -> Result:
     """Write the marker where all still is as it was seen. Raises `CannotAdminister`."""
-    seen = seen_of(subject)
+    seen = plan_facts(subject)
     until = time.monotonic() + _PATIENCE_S
     asked: tuple[RequestResult, ...] = ()
     while True:
         try:
-            verify(seen, hands)
+            verify_unchanged(seen, hands)
         except MarkerPlanStale as what:
             return _stale(str(what), asked)
         hands.before_write(REQUEST)
         if _find(seen, hands) is None:
             return _stale("it has ended a moment ago", asked)
         ended = _ask(seen, hands)
-        part = RequestResult(str(seen.where), ended.code, ended.word or "abort marker written")
+        part = RequestResult(str(seen.topic_partition), ended.code, ended.word or "abort marker written")
         if ended.code == 0:
             return Result(
                 SubjectOutcome.DONE, "the abort marker is written: its records are aborted there", (part,)
@@ -84,28 +84,28 @@ def do(subject: SubjectPlan, hands: Hands) -> Result:
         if ended.code not in _FOR_NOW:
             return _refused(ended, part, hands)
         if time.monotonic() > until:
-            return failed(f"after {_PATIENCE_S:g} s its leader still says {ended.word}", part)
+            return failed_result(f"after {_PATIENCE_S:g} s its leader still says {ended.word}", part)
         asked = (part,)
         time.sleep(_PAUSE_S)
 
 
-def look(subject: SubjectPlan, hands: Hands) -> Result:
+def read_outcome(subject: SubjectPlan, hands: Hands) -> Result:
     """Return what came of a marker whose worker died, by looking alone. Raises `CannotAdminister`."""
-    seen = seen_of(subject)
+    seen = plan_facts(subject)
     if _find(seen, hands) is None:
         return Result(
             SubjectOutcome.DONE,
             "it has ended there; whether by this action's marker or another one cannot be told",
         )
-    return failed("it is still open as it was seen: no marker was written")
+    return failed_result("it is still open as it was seen: no marker was written")
 
 
-def verify(seen: MarkerPlanFacts, hands: Hands) -> None:
+def verify_unchanged(seen: MarkerPlanFacts, hands: Hands) -> None:
     """Raise `MarkerPlanStale` unless all is as it was seen and it still hangs; `CannotAdminister`."""
-    found = inspect.inspect_partitions(hands.eyes, [seen.where])[seen.where]
+    found = inspect.inspect_partitions(hands.inspector, [seen.topic_partition])[seen.topic_partition]
     _verify_leader(seen, found)
     if found.log.unseen:
-        raise CannotAdminister(f"{seen.where}: {found.log.unseen}")
+        raise CannotAdminister(f"{seen.topic_partition}: {found.log.unseen}")
     pins = [pin for pin in found.pins if pin.producer_id == seen.producer_id]
     if not pins:
         raise MarkerPlanStale(f"it has ended: nothing of producer id {seen.producer_id} is open there")
@@ -119,12 +119,12 @@ def verify(seen: MarkerPlanFacts, hands: Hands) -> None:
             f"it has ended, and another one has begun: offset {seen.start_offset:,} → {pin.start_offset:,}"
         )
     if pin.verdict is not PartitionVerdict.HANGING:
-        raise MarkerPlanStale(f"it is not hanging but {pin.verdict.value} now: {because(pin.ground)}")
+        raise MarkerPlanStale(f"it is not hanging but {pin.verdict.value} now: {verdict_reason(pin.ground)}")
 
 
 def _verify_leader(seen: MarkerPlanFacts, found: Marked) -> None:
     if found.leader is None:
-        raise CannotAdminister(f"{seen.where} has no leader, or cannot be seen: {found.log.unseen}")
+        raise CannotAdminister(f"{seen.topic_partition} has no leader, or cannot be seen: {found.log.unseen}")
     if found.leader != seen.leader:
         raise MarkerPlanStale(f"its leader has moved: broker {seen.leader} → {found.leader}")
     if found.leader_epoch != seen.leader_epoch:
@@ -135,7 +135,7 @@ def _verify_leader(seen: MarkerPlanFacts, found: Marked) -> None:
 
 def _find(seen: MarkerPlanFacts, hands: Hands) -> ProducerState | None:
     """Return the transaction as it was seen, None where it is open no more."""
-    found = hands.reads.producers([seen.where])[seen.where]
+    found = hands.reads.describe_producers([seen.topic_partition])[seen.topic_partition]
     if isinstance(found, Unseen):
         raise CannotAdminister(str(found))
     same = seen.producer_id, seen.producer_epoch, seen.start_offset
@@ -144,14 +144,14 @@ def _find(seen: MarkerPlanFacts, hands: Hands) -> ProducerState | None:
 
 def _ask(seen: MarkerPlanFacts, hands: Hands) -> Ended:
     hands.asked = REQUEST
-    marker = Marker(seen.where, seen.producer_id, seen.producer_epoch, seen.coordinator_epoch or 0)
+    marker = Marker(seen.topic_partition, seen.producer_id, seen.producer_epoch, seen.coordinator_epoch or 0)
     return hands.admin.write_abort_marker(marker, leader=seen.leader)
 
 
 def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
     """Return that it is not as it was seen; every request before was refused."""
     if not asked:
-        return stale(words)
+        return stale_result(words)
     return Result(SubjectOutcome.STALE, f"plan is stale: {words}; its leader has taken no marker", asked)
 
 
@@ -169,8 +169,8 @@ def _uncertain(seen: MarkerPlanFacts, part: RequestResult, hands: Hands) -> Resu
 
 def _refused(ended: Ended, part: RequestResult, hands: Hands) -> Result:
     if ended.code == _FORBIDDEN:
-        remedy = grant(hands.admin.principal, "ALTER", "--cluster")
-        return failed(
+        remedy = grant_command(hands.admin.principal, "ALTER", "--cluster")
+        return failed_result(
             f"neither ALTER nor CLUSTER_ACTION on the cluster ({ended.word}); grant one: {remedy}", part
         )
-    return failed(f"its leader refuses: {ended.word}", part)
+    return failed_result(f"its leader refuses: {ended.word}", part)

@@ -16,16 +16,16 @@ from dashboard.actions.handlers.sink_transactions import (
     Found,
     Opened,
     SinkTransactionState,
+    as_planned,
     confirmed_decisions,
-    end,
+    current_states,
+    end_transactions,
     not_ended,
-    standings,
-    those,
 )
-from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
 from dashboard.runtime import loop
 from fenceline.decode.ledger import Round
-from fenceline.formatting import count, some
+from fenceline.formatting import count_noun, list_names
 from fenceline.plans.plan import SubjectPlan
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Ledger, SinkTransaction
 from spark_pipeline.sink.ledger import LedgerFolder
@@ -51,12 +51,12 @@ class BatchPlanFacts(NamedTuple):
     transactions: Sequence[Sequence[Any]]
 
     @property
-    def which(self) -> Round:
+    def decision_round(self) -> Round:
         """The decision."""
         return Round(self.batch_id, self.round)
 
     @property
-    def opened(self) -> tuple[Opened, ...]:
+    def open_transactions(self) -> tuple[Opened, ...]:
         """Its transactions."""
         return tuple(Opened(*each) for each in self.transactions)
 
@@ -65,20 +65,20 @@ class BatchPlanStale(Exception):
     """It is not as it was seen; the text says what differs."""
 
 
-def seen_of(subject: SubjectPlan) -> BatchPlanFacts:
+def plan_facts(subject: SubjectPlan) -> BatchPlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of these acts."""
     said: Mapping[str, Any] = subject.seen
     return BatchPlanFacts(*(said[name] for name in BatchPlanFacts._fields))
 
 
-def finish(subject: SubjectPlan, hands: Hands) -> Result:
+def finish_batch(subject: SubjectPlan, hands: Hands) -> Result:
     """Commit what is left of a prepared batch. Raises `CannotAdminister`, `SinkError`, `OSError`."""
-    seen = seen_of(subject)
-    ledger = hands.ledger(seen.root, seen.checkpoint)
+    seen = plan_facts(subject)
+    ledger = hands.open_ledger(seen.root, seen.checkpoint)
     try:
         decision = _still_prepared(seen, ledger)
     except BatchPlanStale as what:
-        return stale(str(what))
+        return stale_result(str(what))
     every = [_opened(each) for each in decision.transactions]
     parts = _end_open(every, hands, commit=True)
     result = _committed(subject, decision, ledger, hands, parts)
@@ -86,19 +86,19 @@ def finish(subject: SubjectPlan, hands: Hands) -> Result:
 
 
 def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
-    """Decide against a batch, then abort its transactions. Raises as `finish` does."""
-    seen = seen_of(subject)
-    ledger = hands.ledger(seen.root, seen.checkpoint)
+    """Decide against a batch, then abort its transactions. Raises as `finish_batch` does."""
+    seen = plan_facts(subject)
+    ledger = hands.open_ledger(seen.root, seen.checkpoint)
     try:
         identity = _still_undecided(seen, ledger)
     except BatchPlanStale as what:
-        return stale(str(what))
-    found = standings(seen.opened, hands)
-    for each in those(found, SinkTransactionState.UNSEEN):
-        return failed(f"{each.transactional_id}: {found[each].words}")
-    is_open = those(found, SinkTransactionState.OPEN)
+        return stale_result(str(what))
+    found = current_states(seen.open_transactions, hands)
+    for each in as_planned(found, SinkTransactionState.UNSEEN):
+        return failed_result(f"{each.transactional_id}: {found[each].words}")
+    is_open = as_planned(found, SinkTransactionState.OPEN)
     if not is_open:
-        return stale("nothing of it is open any more as it was seen")
+        return stale_result("nothing of it is open any more as it was seen")
     ledger.refuse_weak()
     hands.before_write(LEDGER)
     hands.asked = LEDGER
@@ -106,7 +106,7 @@ def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
     held = ledger.decide(decision)
     if held != decision:
         words = f"{held.by} has decided in the meantime: the batch is {held.decided.value}"
-        return stale(words)
+        return stale_result(words)
     parts: tuple[RequestResult, ...] = (
         RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.decision", 0, "decided: aborted"),
     )
@@ -115,30 +115,32 @@ def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
     return replace(result, records=confirmed_decisions(is_open, parts, commit=False))
 
 
-def look_finished(subject: SubjectPlan, hands: Hands) -> Result:
+def read_finish_outcome(subject: SubjectPlan, hands: Hands) -> Result:
     """Return what came of finishing a batch whose worker died, by looking alone."""
-    seen = seen_of(subject)
-    ledger = hands.ledger(seen.root, seen.checkpoint)
-    done = ledger.outcome(seen.which)
+    seen = plan_facts(subject)
+    ledger = hands.open_ledger(seen.root, seen.checkpoint)
+    done = ledger.read_outcome(seen.decision_round)
     if done is not None:
         return Result(SubjectOutcome.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}")
-    left = _counted(standings(seen.opened, hands), SinkTransactionState.COMMITTED)
-    return failed(f"it stays prepared, {left}: start the query, which finishes it first, or make a new plan")
+    left = _counted(current_states(seen.open_transactions, hands), SinkTransactionState.COMMITTED)
+    return failed_result(
+        f"it stays prepared, {left}: start the query, which finishes it first, or make a new plan"
+    )
 
 
-def look_rolled_back(subject: SubjectPlan, hands: Hands) -> Result:
+def read_roll_back_outcome(subject: SubjectPlan, hands: Hands) -> Result:
     """Return what came of rolling a batch back whose worker died, by looking alone."""
-    seen = seen_of(subject)
-    ledger = hands.ledger(seen.root, seen.checkpoint)
-    if seen.which not in ledger.names().decisions:
-        return failed("nothing was decided about it, and so nothing was ended")
-    held = ledger.decision(seen.which)
+    seen = plan_facts(subject)
+    ledger = hands.open_ledger(seen.root, seen.checkpoint)
+    if seen.decision_round not in ledger.read_names().decisions:
+        return failed_result("nothing was decided about it, and so nothing was ended")
+    held = ledger.read_decision(seen.decision_round)
     if held.by != OPERATOR:
-        return stale(f"{held.by} has decided in the meantime: the batch is {held.decided.value}")
-    if ledger.outcome(seen.which) is not None:
+        return stale_result(f"{held.by} has decided in the meantime: the batch is {held.decided.value}")
+    if ledger.read_outcome(seen.decision_round) is not None:
         return Result(SubjectOutcome.DONE, "the ledger says that it is rolled back")
-    found = standings(seen.opened, hands)
-    if len(those(found, SinkTransactionState.GONE)) == len(found):
+    found = current_states(seen.open_transactions, hands)
+    if len(as_planned(found, SinkTransactionState.GONE)) == len(found):
         return Result(SubjectOutcome.DONE, "it is decided against, and nothing of it is open any more")
     return Result(
         SubjectOutcome.UNKNOWN,
@@ -149,38 +151,38 @@ def look_rolled_back(subject: SubjectPlan, hands: Hands) -> Result:
 
 def _still_prepared(seen: BatchPlanFacts, ledger: LedgerFolder) -> Decision:
     """Return the decision to carry out; raise `BatchPlanStale` where it is carried out, or is another one."""
-    names = ledger.names()
-    _same_ledger(seen, ledger.identity())
-    if seen.which not in names.decisions:
+    names = ledger.read_names()
+    _same_ledger(seen, ledger.read_identity())
+    if seen.decision_round not in names.decisions:
         raise BatchPlanStale(f"the ledger has no decision {seen.batch_id}.{seen.round} any more")
-    done = ledger.outcome(seen.which)
+    done = ledger.read_outcome(seen.decision_round)
     if done is not None:
         raise BatchPlanStale(f"batch {seen.batch_id} is {done.outcome.value} already, by {done.by}")
-    decision = ledger.decision(seen.which)
+    decision = ledger.read_decision(seen.decision_round)
     if decision.decided is not Decided.PREPARED:
         raise BatchPlanStale(f"batch {seen.batch_id} is {decision.decided.value}, not prepared")
     _same_generation(seen, names.generation)
-    others = set(seen.opened) - {_opened(each) for each in decision.transactions}
+    others = set(seen.open_transactions) - {_opened(each) for each in decision.transactions}
     if others:
         raise BatchPlanStale(
-            f"the decision does not name {some(sorted(each.transactional_id for each in others))}"
+            f"the decision does not name {list_names(sorted(each.transactional_id for each in others))}"
         )
     return decision
 
 
 def _still_undecided(seen: BatchPlanFacts, ledger: LedgerFolder) -> Ledger:
     """Return whose ledger it is; raise `BatchPlanStale` where a decision is there, or another driver."""
-    identity = _same_ledger(seen, ledger.identity())
-    names = ledger.names()
-    if seen.which in names.decisions:
-        held = ledger.decision(seen.which)
+    identity = _same_ledger(seen, ledger.read_identity())
+    names = ledger.read_names()
+    if seen.decision_round in names.decisions:
+        held = ledger.read_decision(seen.decision_round)
         raise BatchPlanStale(f"the decision is there already: {held.by} has it {held.decided.value}")
-    last = ledger.last(names, seen.batch_id)
+    last = ledger.last_decision(names, seen.batch_id)
     if last is not None and last.decided is Decided.PREPARED:
         raise BatchPlanStale(
             f"batch {seen.batch_id} is prepared in round {last.round}: it can only be finished"
         )
-    rounds = names.rounds(seen.batch_id)
+    rounds = names.rounds_of(seen.batch_id)
     if seen.round != (rounds[-1].round + 1 if rounds else 0):
         raise BatchPlanStale(
             f"batch {seen.batch_id} is in another round now: {len(rounds)}, not {seen.round}"
@@ -204,13 +206,13 @@ def _same_generation(seen: BatchPlanFacts, now: int) -> None:
 
 def _end_open(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[RequestResult, ...]:
     """End those that are open as they were seen; nothing else is asked for."""
-    found = standings(wanted, hands)
-    is_open = those(found, SinkTransactionState.OPEN)
+    found = current_states(wanted, hands)
+    is_open = as_planned(found, SinkTransactionState.OPEN)
     if not is_open:
         return ()
     hands.before_write(END_TXN)
     hands.asked = END_TXN
-    return end(is_open, hands, commit=commit)
+    return end_transactions(is_open, hands, commit=commit)
 
 
 def _committed(
@@ -221,15 +223,15 @@ def _committed(
     parts: tuple[RequestResult, ...],
 ) -> Result:
     """Note in the ledger that all is committed; where something is open or cannot be told, say so instead."""
-    seen = seen_of(subject)
-    found = standings([_opened(each) for each in decision.transactions], hands)
-    done = ledger.outcome(seen.which)
+    seen = plan_facts(subject)
+    found = current_states([_opened(each) for each in decision.transactions], hands)
+    done = ledger.read_outcome(seen.decision_round)
     if done is not None:
         # A driver was faster; it may have the ids in use again.
         return Result(
             SubjectOutcome.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}", parts
         )
-    waiting = those(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
+    waiting = as_planned(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
         return not_ended(waiting, found, parts, hands, f"batch {seen.batch_id} stays prepared")
     lost = [
@@ -241,9 +243,9 @@ def _committed(
     ids = tuple(each.transactional_id for each in lost)
     hands.before_write(LEDGER)
     hands.asked = LEDGER
-    ledger.finish(Done(seen.batch_id, seen.round, outcome, loop.now_ms(), OPERATOR, ids))
+    ledger.mark_done(Done(seen.batch_id, seen.round, outcome, loop.now_ms(), OPERATOR, ids))
     parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, outcome.value),)
-    words = f"batch {seen.batch_id} is committed: {count(len(decision.transactions), 'transaction')}"
+    words = f"batch {seen.batch_id} is committed: {count_noun(len(decision.transactions), 'transaction')}"
     return Result(
         SubjectOutcome.DONE, f"{words}, but for the loss that was accepted" if lost else words, parts
     )
@@ -252,7 +254,7 @@ def _committed(
 def _is_accepted(subject: SubjectPlan, lost: Sequence[SinkTransaction]) -> bool:
     """Whether the preview told just this loss, so that whoever typed the confirmation has accepted it."""
     told = next((each.amount for each in subject.effects if each.name == "records_lost"), None)
-    was_open = any(_opened(each) in seen_of(subject).opened for each in lost)
+    was_open = any(_opened(each) in plan_facts(subject).open_transactions for each in lost)
     return told == sum(each.records for each in lost) and not was_open
 
 
@@ -263,15 +265,15 @@ def _aborted(
     hands: Hands,
     parts: tuple[RequestResult, ...],
 ) -> Result:
-    found = standings(aborted, hands)
-    waiting = those(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
+    found = current_states(aborted, hands)
+    waiting = as_planned(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
         return not_ended(waiting, found, parts, hands, f"batch {seen.batch_id} is decided against")
     hands.before_write(LEDGER)
     hands.asked = LEDGER
-    ledger.finish(Done(seen.batch_id, seen.round, DecisionOutcome.ABORTED, loop.now_ms(), OPERATOR))
+    ledger.mark_done(Done(seen.batch_id, seen.round, DecisionOutcome.ABORTED, loop.now_ms(), OPERATOR))
     parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, "aborted"),)
-    number = count(len(aborted), "transaction")
+    number = count_noun(len(aborted), "transaction")
     return Result(
         SubjectOutcome.DONE,
         f"batch {seen.batch_id} is rolled back: {number} aborted; it runs again when its query starts",
@@ -288,11 +290,11 @@ def _lost(
 ) -> Result:
     """Say what is lost; nothing in the ledger says so before somebody has accepted it."""
     records = sum(each.records for each in lost)
-    of = count(len(decision.transactions), "transaction")
+    of = count_noun(len(decision.transactions), "transaction")
     told = tuple(RequestResult(each.transactional_id, None, found[_opened(each)].words) for each in lost)
     return Result(
         SubjectOutcome.FAILED,
-        f"batch {seen.batch_id} has lost {count(records, 'record')}: {len(lost)} of its {of} had ended "
+        f"batch {seen.batch_id} has lost {count_noun(records, 'record')}: {len(lost)} of its {of} had ended "
         "before they could be committed; the others are committed. It stays prepared until the loss is "
         "accepted: make a new plan, which tells it, or start the query with "
         f"accept_loss=[{seen.batch_id}]; then write its input again where it matters",
@@ -304,7 +306,7 @@ def _decision(seen: BatchPlanFacts, ledger: Ledger, found: Found) -> Decision:
     """Return the decision against a batch; what of a transaction only its task knew is left at nothing."""
     transactions = tuple(
         SinkTransaction(0, 0, *each[:3], (), 0, each.started_ms, found[each].timeout_ms)
-        for each in those(found, SinkTransactionState.OPEN)
+        for each in as_planned(found, SinkTransactionState.OPEN)
     )
     return Decision(
         seen.batch_id, seen.round, Decided.ABORTED, OPERATOR, loop.now_ms(), ledger.ledger_id,
@@ -322,4 +324,4 @@ def _opened(transaction: SinkTransaction) -> Opened:
 
 
 def _counted(found: Found, wanted: SinkTransactionState) -> str:
-    return f"{len(those(found, wanted))} of {count(len(found), 'transaction')} {wanted.value}"
+    return f"{len(as_planned(found, wanted))} of {count_noun(len(found), 'transaction')} {wanted.value}"

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dashboard.actions.connections import Hands
-from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed, stale
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.plans.plan import SubjectPlan
-from fenceline.plans.producers import asked_timeout_ms
-from transaction_admin.api import Ended, Fencing, grant
+from fenceline.plans.producers import fencing_timeout_ms
+from transaction_admin.api import Ended, Fencing, grant_command
 
 REQUEST = "InitProducerId"
 #: For how long it is asked again (docs/acting.md), and how long until then, in seconds.
@@ -52,7 +52,7 @@ class _Asked:
         self.unanswered = False
         self.parts: tuple[RequestResult, ...] = ()
 
-    def note(self, seen: FencePlanFacts, before: Described, ended: Ended) -> RequestResult:
+    def record_answer(self, seen: FencePlanFacts, before: Described, ended: Ended) -> RequestResult:
         """Take an answer in; return it as a part of the result, which has the last one alone.
 
         `before` is what its coordinator said of the id right before it was asked.
@@ -65,31 +65,31 @@ class _Asked:
         return part
 
 
-def seen_of(subject: SubjectPlan) -> FencePlanFacts:
+def plan_facts(subject: SubjectPlan) -> FencePlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of this act."""
     said: Mapping[str, Any] = subject.seen
     return FencePlanFacts(*(said[name] for name in FencePlanFacts._fields))
 
 
-def do(subject: SubjectPlan, hands: Hands) -> Result:
+def fence_producer(subject: SubjectPlan, hands: Hands) -> Result:
     """Fence what still is as it was seen. Raises `CannotAdminister`."""
-    seen = seen_of(subject)
-    said = hands.describe(seen.transactional_id)
+    seen = plan_facts(subject)
+    said = hands.describe_id(seen.transactional_id)
     if isinstance(said, NotDescribed):
         return _not_described(said)
     if not _same(seen, said):
-        return stale(difference(seen, said))
+        return stale_result(describe_difference(seen, said))
     return _ask_until(seen, hands)
 
 
-def look(subject: SubjectPlan, hands: Hands) -> Result:
+def read_outcome(subject: SubjectPlan, hands: Hands) -> Result:
     """Return what came of a fencing whose worker died, by looking alone. Raises `CannotAdminister`."""
-    seen = seen_of(subject)
-    said = hands.describe(seen.transactional_id)
+    seen = plan_facts(subject)
+    said = hands.describe_id(seen.transactional_id)
     if isinstance(said, NotDescribed):
         return Result(SubjectOutcome.UNKNOWN, said.text)
     if _same(seen, said):
-        return failed("it is still open as it was seen: nothing was done")
+        return failed_result("it is still open as it was seen: nothing was done")
     raised = said.producer_epoch - seen.producer_epoch
     ours = said.state is TransactionState.EMPTY and raised == 2 and said.producer_id == seen.producer_id
     if ours or _is_our_abort(seen, said):
@@ -99,13 +99,14 @@ def look(subject: SubjectPlan, hands: Hands) -> Result:
             "timeout or by another producer cannot be told",
         )
     if said.state in _COMMITTED or (said.producer_id == seen.producer_id and raised < 2):
-        return Result(SubjectOutcome.STALE, f"plan is stale: {difference(seen, said)}")
+        return Result(SubjectOutcome.STALE, f"plan is stale: {describe_difference(seen, said)}")
     return Result(
-        SubjectOutcome.UNKNOWN, f"whether this action has ended it cannot be told: {difference(seen, said)}"
+        SubjectOutcome.UNKNOWN,
+        f"whether this action has ended it cannot be told: {describe_difference(seen, said)}",
     )
 
 
-def difference(seen: FencePlanFacts, said: Described) -> str:
+def describe_difference(seen: FencePlanFacts, said: Described) -> str:
     """Return in words what is otherwise than it was seen."""
     if said.producer_id != seen.producer_id:
         return f"another producer took it over: {_epochs(seen, said)}"
@@ -134,20 +135,20 @@ def _ask_until(seen: FencePlanFacts, hands: Hands) -> Result:
     asked = _Asked()
     while True:
         hands.before_write(REQUEST)
-        now = hands.describe(seen.transactional_id)
+        now = hands.describe_id(seen.transactional_id)
         if isinstance(now, NotDescribed):
             part = RequestResult(seen.transactional_id, None, now.text)
         elif not (_same(seen, now) or (asked.began and _is_our_abort(seen, now))):
             return _settled(seen, now, asked)
         else:
             ended = _ask(seen, now, hands)
-            part = asked.note(seen, now, ended)
+            part = asked.record_answer(seen, now, ended)
             if ended.code == 0:
                 return _fenced(seen, now, ended, asked, hands)
             if ended.code is not None and ended.code not in _FOR_NOW:
                 return _refused(seen, ended, part, hands)
         if time.monotonic() > until:
-            return _given_up(seen, hands.describe(seen.transactional_id), part)
+            return _given_up(seen, hands.describe_id(seen.transactional_id), part)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -156,12 +157,12 @@ def _ask(seen: FencePlanFacts, said: Described, hands: Hands) -> Ended:
     """Ask once, as the producer that has it right now: the coordinator compares."""
     name = seen.transactional_id
     hands.asked = REQUEST
-    fencing = Fencing(name, asked_timeout_ms(seen.timeout_ms), said.producer_id, said.producer_epoch)
+    fencing = Fencing(name, fencing_timeout_ms(seen.timeout_ms), said.producer_id, said.producer_epoch)
     return hands.admin.fence_producers([fencing], timeout_s=0)[name]
 
 
 def _fenced(seen: FencePlanFacts, before: Described, ended: Ended, asked: _Asked, hands: Hands) -> Result:
-    said = hands.describe(seen.transactional_id)
+    said = hands.describe_id(seen.transactional_id)
     now = f": {_epochs(seen, said)}, {said.state.value}" if isinstance(said, Described) else ""
     records = _written(seen, ended, asked)
     if before.state is TransactionState.ONGOING and not asked.began:
@@ -189,17 +190,18 @@ def _written(seen: FencePlanFacts, ended: Ended, asked: _Asked) -> tuple[Written
 def _settled(seen: FencePlanFacts, said: Described, asked: _Asked) -> Result:
     """Return what came of requests behind which it is neither as it was nor as our abort makes it."""
     if not asked.began:
-        return stale(difference(seen, said))
+        return stale_result(describe_difference(seen, said))
     raised = said.producer_epoch - seen.producer_epoch
     if said.producer_id == seen.producer_id and (said.state in _COMMITTED or raised < 2):
-        words = f"plan is stale: {difference(seen, said)}; it was not fenced"
+        words = f"plan is stale: {describe_difference(seen, said)}; it was not fenced"
         return Result(SubjectOutcome.STALE, words, asked.parts)
     if said.state is TransactionState.EMPTY and asked.unanswered:
         words = f"what was open is aborted and its producer fenced: {_epochs(seen, said)}"
         return Result(SubjectOutcome.DONE, words, asked.parts)
     return Result(
         SubjectOutcome.DONE,
-        f"what was open has ended and its producer is fenced; {difference(seen, said)}, which is left alone",
+        f"what was open has ended and its producer is fenced; {describe_difference(seen, said)}, which is "
+        "left alone",
         asked.parts,
     )
 
@@ -207,16 +209,16 @@ def _settled(seen: FencePlanFacts, said: Described, asked: _Asked) -> Result:
 def _refused(seen: FencePlanFacts, ended: Ended, part: RequestResult, hands: Hands) -> Result:
     name = seen.transactional_id
     if ended.code == _FORBIDDEN:
-        remedy = grant(hands.admin.principal, "WRITE", f"--transactional-id '{name}'")
-        return failed(f"no WRITE on this transactional id; grant it: {remedy}", part)
+        remedy = grant_command(hands.admin.principal, "WRITE", f"--transactional-id '{name}'")
+        return failed_result(f"no WRITE on this transactional id; grant it: {remedy}", part)
     if ended.code == _TIMEOUT_TOO_LONG:
-        return failed(
+        return failed_result(
             f"its own timeout of {seen.timeout_ms:,} ms is above the broker's transaction.max.timeout.ms, "
             "and is not to be changed here; Kafka's own tool sets another one: kafka-transactions.sh "
             f"forceTerminateTransaction --transactionalId '{name}'",
             part,
         )
-    return failed(f"its coordinator refuses: {ended.word}", part)
+    return failed_result(f"its coordinator refuses: {ended.word}", part)
 
 
 def _given_up(seen: FencePlanFacts, said: Described | NotDescribed, part: RequestResult) -> Result:
@@ -224,7 +226,7 @@ def _given_up(seen: FencePlanFacts, said: Described | NotDescribed, part: Reques
     if isinstance(said, NotDescribed):
         return Result(SubjectOutcome.UNKNOWN, f"{after} its coordinator does not tell: {said.text}", (part,))
     if _same(seen, said):
-        return failed(f"{after} it is still open as it was seen: {part.words}", part)
+        return failed_result(f"{after} it is still open as it was seen: {part.words}", part)
     return Result(
         SubjectOutcome.UNKNOWN,
         f"{after} it is {said.state.value} with {_epochs(seen, said)}: its markers are being written, and "
@@ -234,7 +236,7 @@ def _given_up(seen: FencePlanFacts, said: Described | NotDescribed, part: Reques
 
 
 def _not_described(said: NotDescribed) -> Result:
-    return stale(said.text) if said.obstacle is Obstacle.UNKNOWN else failed(said.text)
+    return stale_result(said.text) if said.obstacle is Obstacle.UNKNOWN else failed_result(said.text)
 
 
 def _same(seen: FencePlanFacts, said: Described) -> bool:

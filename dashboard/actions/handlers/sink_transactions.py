@@ -7,12 +7,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dashboard.actions.connections import Hands
-from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed
+from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TransactionState
-from fenceline.formatting import some
+from fenceline.formatting import list_names
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from transaction_admin.api import Ending, grant
+from transaction_admin.api import Ending, grant_command
 
 #: For how long coordinators are asked to end what they refuse for now. Shorter than a worker's lease.
 _PATIENCE_S = 8.0
@@ -51,14 +51,14 @@ class CurrentTransaction(NamedTuple):
 Found = Mapping[Opened, CurrentTransaction]
 
 
-def standings(wanted: Sequence[Opened], hands: Hands) -> Found:
+def current_states(wanted: Sequence[Opened], hands: Hands) -> Found:
     """Return how each is now. Raises `CannotAdminister`."""
     ids = [each.transactional_id for each in wanted]
     said = hands.admin.describe_transactions(ids, listed=True) if ids else {}
     return {each: _now(each, said[each.transactional_id]) for each in wanted}
 
 
-def those(found: Found, *standing: SinkTransactionState) -> list[Opened]:
+def as_planned(found: Found, *standing: SinkTransactionState) -> list[Opened]:
     """Return those that are as asked for."""
     return [each for each, now in found.items() if now.standing in standing]
 
@@ -80,7 +80,7 @@ def _now(wanted: Opened, said: Described | NotDescribed) -> CurrentTransaction:
     return CurrentTransaction(SinkTransactionState.GONE, words, said.timeout_ms)
 
 
-def end(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[RequestResult, ...]:
+def end_transactions(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[RequestResult, ...]:
     """End them all as decided; return what their coordinators say."""
     endings = [Ending(*each[:3], commit=commit) for each in wanted]
     answers = hands.admin.end_transactions(endings, timeout_s=_PATIENCE_S)
@@ -110,10 +110,14 @@ def not_ended(
     told = {part.where: part for part in parts}
     forbidden = next((name for name in names if name in told and told[name].code == _FORBIDDEN), None)
     if forbidden is not None:
-        remedy = grant(hands.admin.principal, "WRITE", f"--transactional-id '{forbidden}'")
-        return failed(f"no WRITE on {some(names)}; grant it: {remedy}. {so.capitalize()}", *parts)
+        remedy = grant_command(hands.admin.principal, "WRITE", f"--transactional-id '{forbidden}'")
+        return failed_result(
+            f"no WRITE on {list_names(names)}; grant it: {remedy}. {so.capitalize()}", *parts
+        )
     unseen = [each for each in waiting if found[each].standing is SinkTransactionState.UNSEEN]
     if unseen:
         words = f"{unseen[0].transactional_id}: {found[unseen[0]].words}. {so.capitalize()}"
         return Result(SubjectOutcome.UNKNOWN, words, parts)
-    return failed(f"still open: {some(names)}. {so.capitalize()}; look again, and make a new plan", *parts)
+    return failed_result(
+        f"still open: {list_names(names)}. {so.capitalize()}; look again, and make a new plan", *parts
+    )

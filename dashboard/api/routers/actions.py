@@ -186,11 +186,11 @@ class ExecuteIn(Schema):
 def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
     """Plans and what came of them, the newest first; kept for ever."""
     before = cursors.read_number(wanted.cursor, "actions")
-    found, after = action_store.newest(wanted, before=before, limit=wanted.limit)
+    found, after = action_store.newest_actions(wanted, before=before, limit=wanted.limit)
     return {
         "items": [ActionOut(**_told(row)) for row in found],
-        "next": None if after is None else cursors.write("actions", after),
-        **schemas.visibility_fields(visibility.sight(wanted.cluster, ACTIONS)),
+        "next": None if after is None else cursors.encode_cursor("actions", after),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, ACTIONS)),
     }
 
 
@@ -223,7 +223,7 @@ def execute_plan(request: HttpRequest, number: int, said: ExecuteIn) -> tuple[in
     The same caller may say so again and is answered the same. The action's `state` tells how it goes on.
     """
     try:
-        row = execute.confirm(
+        row = execute.confirm_plan(
             _known(number),
             digest=said.digest,
             typed=said.confirm,
@@ -237,7 +237,7 @@ def execute_plan(request: HttpRequest, number: int, said: ExecuteIn) -> tuple[in
 
 
 def _known(number: int) -> Action:
-    row = action_store.action(number) if number < 2**63 else None
+    row = action_store.find_action(number) if number < 2**63 else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No action {number} is known.")
     return row
@@ -245,7 +245,8 @@ def _known(number: int) -> Action:
 
 def _one(row: Action) -> OneActionOut:
     refs = [
-        RecoveryRef(id=each.pk, transactional_id=each.transactional_id) for each in action_audit.episodes(row)
+        RecoveryRef(id=each.pk, transactional_id=each.transactional_id)
+        for each in action_audit.action_recoveries(row)
     ]
     return OneActionOut(**_told(row), recoveries=refs)
 
@@ -267,16 +268,16 @@ def _told(row: Action) -> dict[str, Any]:
         "overridden": [_refusal(each) for each in plan.overridden],
         "warnings": list(plan.warnings),
         "subjects": [_subject(each, results[n]) for n, each in enumerate(plan.subjects)],
-        "planned_at": schemas.iso(plan.made_ms),
+        "planned_at": schemas.format_iso(plan.made_ms),
         "planned_by": row.planned_by,
         "planned_via": row.planned_via,
-        "expires_at": schemas.iso(row.expires_ms),
-        "confirmed_at": schemas.iso(action_audit.confirmed_ms(row)),
+        "expires_at": schemas.format_iso(row.expires_ms),
+        "confirmed_at": schemas.format_iso(action_audit.confirmed_ms(row)),
         "executed_by": row.executed_by,
         "reason": row.reason,
-        "ended_at": schemas.iso(row.ended_ms),
+        "ended_at": schemas.format_iso(row.ended_ms),
         "follow_up": [
-            FollowUpOut(kind=each.get("kind", ""), words=each["words"], at=schemas.iso(each["at_ms"]))
+            FollowUpOut(kind=each.get("kind", ""), words=each["words"], at=schemas.format_iso(each["at_ms"]))
             for each in row.follow_up
         ],
         "rev": row.rev,
@@ -312,6 +313,6 @@ def _result(of: dict[str, Any]) -> ResultOut:
         outcome=of["outcome"],
         words=of["words"],
         parts=[PartOut(**each) for each in of["parts"]],
-        started_at=schemas.iso(of["started_ms"]),
-        ended_at=schemas.iso(of["ended_ms"]),
+        started_at=schemas.format_iso(of["started_ms"]),
+        ended_at=schemas.format_iso(of["ended_ms"]),
     )

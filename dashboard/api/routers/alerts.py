@@ -37,7 +37,7 @@ class FateOut(Schema):
     why: str
 
     @classmethod
-    def told(cls, fate: alert_queries.NotificationOutcome) -> FateOut:
+    def from_fate(cls, fate: alert_queries.NotificationOutcome) -> FateOut:
         """Return a fate as the API tells it."""
         channel, delivery = fate.channel, fate.delivery
         return cls(
@@ -109,23 +109,23 @@ class AlertFilters(schemas.ShortListFilters, alert_queries.AlertCriteria):
 def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, object]:
     """Alerts, the newest first; those that fire or are pending unless `state` says otherwise."""
     before = cursors.read_number(wanted.cursor, "alerts")
-    found = alert_queries.before(before, wanted, limit=wanted.limit + 1, now_ms=loop.now_ms())
+    found = alert_queries.alerts_before(before, wanted, limit=wanted.limit + 1, now_ms=loop.now_ms())
     page, following = cursors.cut("alerts", found, wanted.limit, cursors.by_key)
     told = alert_queries.last_notifications(page)
     return {
         "items": [AlertOut(**_out(row, told[row.pk])) for row in page],
         "next": following,
-        **schemas.visibility_fields(visibility.sight(wanted.cluster, ALERTS)),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, ALERTS)),
     }
 
 
 @router.get("/{int:number}", response=AlertDetail, summary="One alert")
 def get_alert(request: HttpRequest, number: int) -> AlertDetail:
     """One alert by its id, with its changes and who was told of each."""
-    row = alert_queries.alert(number)
+    row = alert_queries.find_alert(number)
     if row is None:
         raise Http404(f"No alert {number} is known.")
-    changes = [_change(each) for each in alert_queries.changes(row, limit=_CHANGES)]
+    changes = [_change(each) for each in alert_queries.alert_changes(row, limit=_CHANGES)]
     return AlertDetail(**_out(row, alert_queries.last_notifications([row])[row.pk]), changes=changes)
 
 
@@ -134,9 +134,9 @@ def _change(change: alert_queries.DecidedChange) -> ChangeOut:
         id=change.of.pk,
         old=change.of.old,
         new=Alert.State(change.of.new),
-        at=schemas.iso(change.of.at_ms),
-        settled=change.settled,
-        fates=[FateOut.told(each) for each in change.fates],
+        at=schemas.format_iso(change.of.at_ms),
+        settled=change.is_settled,
+        fates=[FateOut.from_fate(each) for each in change.fates],
     )
 
 
@@ -149,14 +149,14 @@ def _out(row: Alert, told: Sequence[alert_queries.NotificationOutcome]) -> dict[
         "subject": row.subject,
         "severity": Severity(row.severity),
         "state": Alert.State(row.state),
-        "since": schemas.iso(row.since_ms),
-        "fired_at": schemas.iso(row.fired_ms),
-        "resolved_at": schemas.iso(row.resolved_ms),
-        "flapping_since": schemas.iso(row.flapping_ms),
+        "since": schemas.format_iso(row.since_ms),
+        "fired_at": schemas.format_iso(row.fired_ms),
+        "resolved_at": schemas.format_iso(row.resolved_ms),
+        "flapping_since": schemas.format_iso(row.flapping_ms),
         "labels": row.labels,
         "annotations": row.annotations,
         "affected": row.affected,
         "quiet": [QuietOut(kind=kind, by=by.removeprefix("#"), words=words) for kind, by, words in row.quiet],
-        "told": [FateOut.told(each) for each in told],
+        "told": [FateOut.from_fate(each) for each in told],
         "rev": row.rev,
     }

@@ -71,19 +71,19 @@ def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -
     return {
         "items": list(_out(page, wanted.window_s)),
         "next": following,
-        **schemas.visibility_fields(visibility.sight(wanted.cluster)),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster)),
     }
 
 
 def _names(wanted: ApplicationFilters, most: int) -> Sequence[tuple[str, str]]:
     """Return cluster and name of the next applications."""
-    at = cursors.read(wanted.cursor, "applications", (str, str)) or ("", "")
+    at = cursors.decode_cursor(wanted.cursor, "applications", (str, str)) or ("", "")
     found: list[tuple[str, str]] = []
-    for cluster in sorted(visibility.clusters(), key=lambda row: row.name):
+    for cluster in sorted(visibility.configured_clusters(), key=lambda row: row.name):
         if cluster.name < str(at[0]) or (wanted.cluster and cluster.name != wanted.cluster):
             continue
         after = str(at[1]) if cluster.name == at[0] else ""
-        names = history_queries.applications(cluster.name, after=after, limit=most - len(found))
+        names = history_queries.application_names(cluster.name, after=after, limit=most - len(found))
         found += [(cluster.name, name) for name in names]
     return found
 
@@ -98,10 +98,10 @@ def _out(page: Sequence[tuple[str, str]], window_s: int) -> Iterator[Application
     now_ms = time.time_ns() // 1_000_000
     for cluster in dict.fromkeys(cluster for cluster, _ in page):
         names = [name for of, name in page if of == cluster]
-        figures = history_queries.figures(
+        figures = history_queries.application_figures(
             cluster, since_ms=now_ms - window_s * 1_000, until_ms=now_ms, applications=names
         )
-        known, opened = ids.sizes(cluster, names)
+        known, opened = ids.application_sizes(cluster, names)
         for name in names:
             figure = figures.get(name, history_queries.ApplicationHistory())
             yield ApplicationOut(

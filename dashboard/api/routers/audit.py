@@ -57,15 +57,15 @@ class AuditFilters(schemas.ShortListFilters, audit_queries.AuditCriteria):
 @router.get("", response=AuditList, summary="List changes and sign-ins")
 def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, object]:
     """Changes and sign-ins, the newest first; needs the role admin."""
-    if refused := access.lack(access.actor_of(request, "api"), access.AUDIT):
+    if refused := access.missing_role(access.actor_of(request, "api"), access.AUDIT):
         raise HttpError(403, refused)
     before = cursors.read_number(wanted.cursor, "audit")
-    found, after = audit_queries.newest(wanted, before=before, limit=wanted.limit)
+    found, after = audit_queries.newest_entries(wanted, before=before, limit=wanted.limit)
     return {
         "items": [_out(row) for row in found],
-        "next": None if after is None else cursors.write("audit", after),
+        "next": None if after is None else cursors.encode_cursor("audit", after),
         # Written by Fenceline itself: nothing of it can be hidden from it.
-        "as_of": schemas.iso(loop.now_ms()),
+        "as_of": schemas.format_iso(loop.now_ms()),
         "gaps": [],
     }
 
@@ -73,7 +73,7 @@ def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, o
 def _out(row: AuditEntry) -> AuditOut:
     return AuditOut(
         id=row.pk,
-        at=schemas.iso(schemas.instant_ms(row.at)),
+        at=schemas.format_iso(schemas.instant_ms(row.at)),
         event=AuditEntry.Event(row.event),
         actor=row.actor,
         via=AuditEntry.Via(row.via),

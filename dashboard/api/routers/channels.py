@@ -13,8 +13,16 @@ from pydantic import Field
 from dashboard.alerts import channels, deliver, validation
 from dashboard.alerts import queries as alert_queries
 from dashboard.api import cursors, schemas
-from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, matchers_to_schema, read, unfit
-from dashboard.api.routers.deliveries import DeliveryDetail, detail
+from dashboard.api.permissions import (
+    MatcherIO,
+    Matchers,
+    Text,
+    invalid_fields,
+    matchers_to_schema,
+    read_matchers,
+    require_permission,
+)
+from dashboard.api.routers.deliveries import DeliveryDetail, delivery_detail
 from dashboard.models import Channel
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ALERTS
@@ -99,26 +107,26 @@ class ChannelList(schemas.Listing):
 @router.get("", response=ChannelList, summary="List channels")
 def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters]) -> dict[str, object]:
     """Every channel, by name."""
-    (place,) = cursors.read(wanted.cursor, "channels", (str,)) or ("",)
+    (place,) = cursors.decode_cursor(wanted.cursor, "channels", (str,)) or ("",)
     # By code point: a cursor must not depend on how a database sorts.
-    every = sorted(alert_queries.channels(), key=lambda row: row.name)
+    every = sorted(alert_queries.list_channels(), key=lambda row: row.name)
     rows = [row for row in every if row.name > str(place)]
     page, following = cursors.cut("channels", rows, wanted.limit, lambda row: (row.name,))
     return {
         "items": [ChannelOut(**_out(row)) for row in page],
         "next": following,
-        **schemas.visibility_fields(visibility.sight("", ALERTS)),
+        **schemas.visibility_fields(visibility.noun_visibility("", ALERTS)),
     }
 
 
 @router.post("", response={201: ChannelMade}, summary="Add a channel")
 def add_channel(request: HttpRequest, asked: ChannelIn) -> Status[ChannelMade]:
     """Add a channel; the answer has its secret, which nothing tells again. Needs the role admin."""
-    actor = allowed(request, access.CHANNELS)
+    actor = require_permission(request, access.CHANNELS)
     try:
         row = channels.add(_draft(asked, kind=asked.kind), by=actor.name)
     except validation.Unfit as error:
-        raise unfit(error) from error
+        raise invalid_fields(error) from error
     return Status(201, ChannelMade(**_out(row), secret=row.secret))
 
 
@@ -131,12 +139,12 @@ def get_channel(request: HttpRequest, number: int) -> ChannelOut:
 @router.patch("/{int:number}", response=ChannelOut, summary="Change a channel")
 def change_channel(request: HttpRequest, number: int, asked: ChannelPatch) -> ChannelOut:
     """Change what is sent, and nothing else; needs the role admin."""
-    actor, row = allowed(request, access.CHANNELS), _found(number)
+    actor, row = require_permission(request, access.CHANNELS), _found(number)
     if asked.model_fields_set - {"enabled"}:
         try:
             channels.change(row, _draft(asked, row=row, kind=row.kind))
         except validation.Unfit as error:
-            raise unfit(error) from error
+            raise invalid_fields(error) from error
     if asked.enabled is not None and asked.enabled != row.enabled:
         channels.enable(row) if asked.enabled else channels.disable(row, by=actor.name)
     return ChannelOut(**_out(_found(number)))
@@ -145,7 +153,7 @@ def change_channel(request: HttpRequest, number: int, asked: ChannelPatch) -> Ch
 @router.delete("/{int:number}", response={204: None}, summary="Delete a channel")
 def delete_channel(request: HttpRequest, number: int) -> Status[None]:
     """Delete a channel and its deliveries; needs the role admin."""
-    allowed(request, access.CHANNELS)
+    require_permission(request, access.CHANNELS)
     channels.delete(_found(number))
     return Status(204, None)
 
@@ -153,9 +161,9 @@ def delete_channel(request: HttpRequest, number: int) -> Status[None]:
 @router.post("/{int:number}/secret", response={201: SecretOut}, summary="Make a new secret")
 def rotate_secret(request: HttpRequest, number: int) -> Status[SecretOut]:
     """Sign with a new secret, and with the old one until it is ended; needs the role admin."""
-    allowed(request, access.CHANNELS)
+    require_permission(request, access.CHANNELS)
     try:
-        return Status(201, SecretOut(secret=channels.rotate(_found(number))))
+        return Status(201, SecretOut(secret=channels.rotate_secret(_found(number))))
     except validation.Unfit as error:
         raise HttpError(409, str(error)) from error
 
@@ -163,7 +171,7 @@ def rotate_secret(request: HttpRequest, number: int) -> Status[SecretOut]:
 @router.delete("/{int:number}/secret/old", response=ChannelOut, summary="End the old secret")
 def end_old_secret(request: HttpRequest, number: int) -> ChannelOut:
     """Sign with the newest secret alone; needs the role admin."""
-    allowed(request, access.CHANNELS)
+    require_permission(request, access.CHANNELS)
     channels.end_old(_found(number))
     return ChannelOut(**_out(_found(number)))
 
@@ -174,16 +182,16 @@ def send_test(request: HttpRequest, number: int) -> DeliveryDetail:
 
     Also to a disabled channel. Takes up to `[alerts] timeout_s`; needs the role operator.
     """
-    allowed(request, access.SEND)
+    require_permission(request, access.SEND)
     try:
-        row = deliver.test(_found(number))
+        row = deliver.send_test(_found(number))
     except deliver.CannotSend as error:
         raise HttpError(409, str(error)) from error
-    return detail(row)
+    return delivery_detail(row)
 
 
 def _found(number: int) -> Channel:
-    row = alert_queries.channel(number)
+    row = alert_queries.find_channel(number)
     if row is None:
         raise Http404(f"No channel {number} is known.")
     return row
@@ -198,7 +206,9 @@ def _draft(asked: Settings, *, kind: str, row: Channel | None = None) -> channel
         value = getattr(asked, name)
         return getattr(known, name) if name not in sent or (value is None and name not in _WAITS) else value
 
-    matchers = partial(read, asked.matchers) if asked.matchers is not None else lambda: known.matchers
+    matchers = (
+        partial(read_matchers, asked.matchers) if asked.matchers is not None else lambda: known.matchers
+    )
     return channels.ChannelDraft(
         name=said("name"),
         kind=kind,
@@ -219,7 +229,7 @@ def _out(row: Channel) -> dict[str, Any]:
         "id": row.pk,
         "name": row.name,
         "kind": row.kind,
-        "url": redact.url(row.url),
+        "url": redact.redact_url(row.url),
         "signs": bool(row.secret),
         "two_secrets": bool(row.old_secret),
         "min_severity": row.min_severity,
@@ -231,8 +241,8 @@ def _out(row: Channel) -> dict[str, Any]:
         "send_resolved": row.send_resolved,
         "enabled": row.enabled,
         "failures": row.failures,
-        "disabled_at": row.disabled_at and schemas.iso(schemas.instant_ms(row.disabled_at)),
+        "disabled_at": row.disabled_at and schemas.format_iso(schemas.instant_ms(row.disabled_at)),
         "disabled_why": row.disabled_why,
         "created_by": row.created_by,
-        "created_at": schemas.iso(schemas.instant_ms(row.created_at)),
+        "created_at": schemas.format_iso(schemas.instant_ms(row.created_at)),
     }

@@ -53,43 +53,49 @@ class ClusterList(schemas.Listing):
 @router.get("", response=ClusterList, summary="List clusters")
 def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Every configured cluster; they are few, so there is one page."""
-    items = [_out(row.name, row.rev) for row in visibility.clusters()]
-    return {"items": items, "next": None, **schemas.visibility_fields(visibility.sight("", EVERYTHING))}
+    items = [_out(row.name, row.rev) for row in visibility.configured_clusters()]
+    return {
+        "items": items,
+        "next": None,
+        **schemas.visibility_fields(visibility.noun_visibility("", EVERYTHING)),
+    }
 
 
 @router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="Are all queries safe to restart now?")
 def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> SafeAnswer:
     """Whether every streaming query of a cluster is safe to restart now; for deploy scripts."""
-    for row in visibility.clusters():
+    for row in visibility.configured_clusters():
         if row.name == cluster:
             at_ms = now_ms()
             prepared = streaming_batches.open_decisions(streaming_queries.of_cluster(row.name))
-            return safe_out(safe_cluster(row, at_ms), prepared, visibility.sight(cluster, QUERIES), at_ms)
+            return safe_out(
+                safe_cluster(row, at_ms), prepared, visibility.noun_visibility(cluster, QUERIES), at_ms
+            )
     raise Http404(f"No cluster '{cluster}' is configured.")
 
 
 @router.get("/{cluster}", response=ClusterOut, summary="One cluster")
 def get_cluster(request: HttpRequest, cluster: schemas.Name) -> ClusterOut:
     """One configured cluster."""
-    for row in visibility.clusters():
+    for row in visibility.configured_clusters():
         if row.name == cluster:
             return _out(row.name, row.rev)
     raise Http404(f"No cluster '{cluster}' is configured.")
 
 
 def _out(name: str, rev: int) -> ClusterOut:
-    held = partitions.counts(name)
+    held = partitions.verdict_counts(name)
     return ClusterOut(
         cluster=name,
         rev=rev,
         as_of=_as_of(name),
         transactions=transaction_queries.state_counts(name),
-        partitions={verdict: held.of(verdict, internal=True) for verdict in held.users},
-        groups=dict(groups.statuses(name)),
-        queries=dict(streaming_queries.states(name)),
-        findings=len(finding_queries.findings(name)),
+        partitions={verdict: held.count_of(verdict, internal=True) for verdict in held.users},
+        groups=dict(groups.status_counts(name)),
+        queries=dict(streaming_queries.state_counts(name)),
+        findings=len(finding_queries.open_findings(name)),
     )
 
 
 def _as_of(name: str) -> dict[str, str | None]:
-    return {noun: schemas.iso(visibility.sight(name, noun).as_of_ms) for noun in _NOUNS}
+    return {noun: schemas.format_iso(visibility.noun_visibility(name, noun).as_of_ms) for noun in _NOUNS}

@@ -43,8 +43,8 @@ class CollectorList(schemas.Listing):
 @router.get("", response=CollectorList, summary="List collectors")
 def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
     """Every collector of the configured clusters; they are few, so there is one page."""
-    items = [_out(row) for row in visibility.collectors(cluster)]
-    return {"items": items, "next": None, **schemas.visibility_fields(visibility.sight(cluster))}
+    items = [_out(row) for row in visibility.list_collectors(cluster)]
+    return {"items": items, "next": None, **schemas.visibility_fields(visibility.noun_visibility(cluster))}
 
 
 def _out(row: visibility.LiveCollector) -> CollectorOut:
@@ -53,7 +53,7 @@ def _out(row: visibility.LiveCollector) -> CollectorOut:
         name=row.name,
         alive=row.alive,
         token=row.token,
-        seen_through=schemas.iso(row.seen_through_ms),
+        seen_through=schemas.format_iso(row.seen_through_ms),
         behind=row.behind,
         records=row.records,
         rate_per_s=round(row.rate, 1),
@@ -62,5 +62,5 @@ def _out(row: visibility.LiveCollector) -> CollectorOut:
         broker_ms=row.broker_ms,
         detail=row.detail,
         error=row.error,
-        since=schemas.iso(row.since_ms),
+        since=schemas.format_iso(row.since_ms),
     )

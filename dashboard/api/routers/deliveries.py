@@ -11,9 +11,9 @@ from ninja.errors import HttpError
 
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
-from dashboard.alerts.notify import ring
+from dashboard.alerts.notify import notify_pages
 from dashboard.api import cursors, schemas
-from dashboard.api.permissions import allowed
+from dashboard.api.permissions import require_permission
 from dashboard.models import Delivery
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import ALERTS
@@ -86,34 +86,34 @@ class DeliveryFilters(schemas.ShortListFilters, alert_queries.DeliveryCriteria):
 def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dict[str, object]:
     """Deliveries, the newest first."""
     before = cursors.read_number(wanted.cursor, "deliveries")
-    found = alert_queries.deliveries(wanted, before=before, limit=wanted.limit + 1)
+    found = alert_queries.list_deliveries(wanted, before=before, limit=wanted.limit + 1)
     page, following = cursors.cut("deliveries", found, wanted.limit, cursors.by_key)
     return {
-        "items": [DeliveryOut(**summary(row)) for row in page],
+        "items": [DeliveryOut(**delivery_summary(row)) for row in page],
         "next": following,
-        **schemas.visibility_fields(visibility.sight("", ALERTS)),
+        **schemas.visibility_fields(visibility.noun_visibility("", ALERTS)),
     }
 
 
 @router.get("/{int:number}", response=DeliveryDetail, summary="One delivery")
 def get_delivery(request: HttpRequest, number: int) -> DeliveryDetail:
     """One delivery by its id, with its tries and its body."""
-    return detail(_found(number))
+    return delivery_detail(_found(number))
 
 
 @router.post("/{int:number}/again", response={201: DeliveryOut}, summary="Send a delivery again")
 def send_again(request: HttpRequest, number: int) -> Status[DeliveryOut]:
     """Have a message sent once more, with the same message id; needs the role operator."""
-    allowed(request, access.SEND)
+    require_permission(request, access.SEND)
     try:
-        row = deliver.again(_found(number))
+        row = deliver.send_again(_found(number))
     except deliver.CannotSend as error:
         raise HttpError(409, str(error)) from error
-    ring()
-    return Status(201, DeliveryOut(**summary(row)))
+    notify_pages()
+    return Status(201, DeliveryOut(**delivery_summary(row)))
 
 
-def summary(row: Delivery) -> dict[str, Any]:
+def delivery_summary(row: Delivery) -> dict[str, Any]:
     """Return what a list tells of a delivery."""
     return {
         "id": row.pk,
@@ -134,10 +134,10 @@ def summary(row: Delivery) -> dict[str, Any]:
     }
 
 
-def detail(row: Delivery) -> DeliveryDetail:
+def delivery_detail(row: Delivery) -> DeliveryDetail:
     """Return all that is told of a delivery."""
     return DeliveryDetail(
-        **summary(row),
+        **delivery_summary(row),
         firing_alerts=row.held.get("firing", []),
         resolved_alerts=row.held.get("resolved", []),
         tries=[_try(each) for each in row.tries],
@@ -148,7 +148,7 @@ def detail(row: Delivery) -> DeliveryDetail:
 def _try(each: dict[str, Any]) -> TryOut:
     request = each.get("request") or {}
     return TryOut(
-        at=schemas.iso(each.get("at_ms")),
+        at=schemas.format_iso(each.get("at_ms")),
         took_ms=each.get("ms"),
         url=request.get("url") or "",
         request_headers=request.get("headers") or {},
@@ -161,11 +161,11 @@ def _try(each: dict[str, Any]) -> TryOut:
 
 
 def _found(number: int) -> Delivery:
-    row = alert_queries.delivery(number)
+    row = alert_queries.find_delivery(number)
     if row is None:
         raise Http404(f"No delivery {number} is known.")
     return row
 
 
 def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else schemas.iso(schemas.instant_ms(moment))
+    return None if moment is None else schemas.format_iso(schemas.instant_ms(moment))

@@ -84,14 +84,14 @@ def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[s
     return {
         "items": [_out(row, whose[row.pk], may[row.pk]) for row in page],
         "next": following,
-        **schemas.visibility_fields(visibility.sight(wanted.cluster, EVERYTHING)),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, EVERYTHING)),
     }
 
 
 @router.get("/{int:number}", response=FindingOut, summary="One finding")
 def get_finding(request: HttpRequest, number: int) -> FindingOut:
     """One finding by its id, open or closed."""
-    row = finding_queries.finding(number) if number < 2**63 else None
+    row = finding_queries.finding_by_number(number) if number < 2**63 else None
     if row is None:
         raise Http404(f"No finding {number} is known.")
     may = offers.of_findings([row], now_ms=loop.now_ms())
@@ -105,7 +105,7 @@ def _out(row: FindingRecord, owner: Owner | None, may: Sequence[Offer]) -> Findi
         cluster=row.cluster.name,
         subject=row.subject,
         severity=Severity(row.severity),
-        since=schemas.iso(row.since_ms),
+        since=schemas.format_iso(row.since_ms),
         seen_at=_iso(row.seen_at),
         closed_at=_iso(row.closed_at),
         complete=row.complete,
@@ -113,10 +113,10 @@ def _out(row: FindingRecord, owner: Owner | None, may: Sequence[Offer]) -> Findi
         evidence=row.evidence,
         next_step=row.next_step,
         affected=row.affected,
-        offers=OfferOut.each(may),
-        owner=OwnerOut.told(owner),
+        offers=OfferOut.from_offers(may),
+        owner=OwnerOut.from_owner(owner),
     )
 
 
 def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else schemas.iso(schemas.instant_ms(moment))
+    return None if moment is None else schemas.format_iso(schemas.instant_ms(moment))

@@ -103,28 +103,28 @@ class GroupFilters(schemas.ListFilters, group_queries.GroupCriteria):
 def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
     """Every consumer group that matches, as it was first seen; families are not folded."""
     place = cursors.read_number(wanted.cursor, "groups") or 0
-    found = group_queries.after(wanted, place=place, limit=wanted.limit + 1)
+    found = group_queries.groups_after(wanted, place=place, limit=wanted.limit + 1)
     page, following = cursors.cut("groups", found, wanted.limit, cursors.by_key)
     return {
         "items": [GroupOut(**_told(row)) for row in page],
         "next": following,
-        **schemas.visibility_fields(visibility.sight(wanted.cluster, GROUPS)),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, GROUPS)),
     }
 
 
 @router.get("/{cluster}/{text:group}", response=GroupDetail, summary="One consumer group")
 def get_group(request: HttpRequest, cluster: schemas.Name, group: str) -> GroupDetail:
     """One group in each of its partitions; percent-encode all but letters and digits."""
-    row = group_queries.group(cluster, group)
+    row = group_queries.find_group(cluster, group)
     if row is None or not row.cluster.configured:
         raise Http404(f"No group '{group}' is known on cluster '{cluster}'.")
     return GroupDetail(
         **_told(row),
-        owner=OwnerOut.told(owners.whose(row.group_id, row.family)),
-        offsets=[_offset(each) for each in group_queries.offsets(row, page=1, size=_MOST_OFFSETS).items],
+        owner=OwnerOut.from_owner(owners.find_owner(row.group_id, row.family)),
+        offsets=[_offset(each) for each in group_queries.offset_page(row, page=1, size=_MOST_OFFSETS).items],
         trend=[
-            LagAt(at=schemas.iso(point.at_ms) or "", lag_lso=point.lag_lso, lag_hw=point.lag_hw)
-            for point in group_queries.trend(row)
+            LagAt(at=schemas.format_iso(point.at_ms) or "", lag_lso=point.lag_lso, lag_hw=point.lag_hw)
+            for point in group_queries.lag_trend(row)
         ],
     )
 
@@ -146,7 +146,7 @@ def _told(row: Group) -> dict[str, Any]:
         "lag_ms": row.lag_ms,
         "blocked": row.blocked,
         "unstable": row.unstable,
-        "seen_at": schemas.iso(row.seen_ms),
+        "seen_at": schemas.format_iso(row.seen_ms),
         "error": row.error,
         "rev": row.rev,
     }
@@ -158,17 +158,17 @@ def _offset(row: GroupOffset) -> OffsetOut:
         partition=row.partition,
         status=GroupStatus(row.status),
         offset=row.offset,
-        committed_at=schemas.iso(row.commit_ms),
+        committed_at=schemas.format_iso(row.commit_ms),
         metadata=row.metadata,
         log_start=row.log_start,
         lso=row.lso,
         high_watermark=row.high_watermark,
-        lag_lso=group_queries.lag(row, row.lso),
-        lag_hw=group_queries.lag(row, row.high_watermark),
+        lag_lso=group_queries.offset_lag(row, row.lso),
+        lag_hw=group_queries.offset_lag(row, row.high_watermark),
         lag_ms=row.lag_ms,
         only_markers=row.only_markers,
         commit_pending=row.unstable,
         waiting=Waiting(row.waiting) if row.waiting else "",
-        waiting_since=schemas.iso(row.waiting_ms),
-        blockers=[BlockerOut.told(each) for each in group_queries.blockers(row)],
+        waiting_since=schemas.format_iso(row.waiting_ms),
+        blockers=[BlockerOut.from_blocker(each) for each in group_queries.blocking_transactions(row)],
     )

@@ -18,7 +18,7 @@ from dashboard.history.report_types import Day, ReportTrouble
 from dashboard.runtime import visibility
 from fenceline import histograms
 from fenceline.histograms import Histogram
-from fenceline.reports import Manifest, ReportFigures, total
+from fenceline.reports import Manifest, ReportFigures, sum_figures
 
 router = Router(tags=["history"])
 
@@ -119,7 +119,7 @@ def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> di
     by_name: dict[str, list[ReportFigures]] = {}
     for each in _days(manifest, first, last, wanted.application):
         by_name.setdefault(each.application, []).append(each.figures)
-    items = [{"application": name, **_out(total(parts))} for name, parts in sorted(by_name.items())]
+    items = [{"application": name, **_out(sum_figures(parts))} for name, parts in sorted(by_name.items())]
     return {"items": items, **_seen(manifest, first, last)}
 
 
@@ -127,7 +127,7 @@ def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> di
 def list_ids(request: HttpRequest, wanted: Query[IdFilters]) -> dict[str, object]:
     """The ids with the most commits, aborts or epochs used up in these days."""
     manifest, first, last = _span(wanted)
-    found = parquet.busiest(
+    found = parquet.busiest_ids(
         settings.FENCELINE.history_url, manifest, first, last,
         application=wanted.application, by=wanted.by, most=wanted.limit,
     )  # fmt: skip
@@ -147,13 +147,13 @@ def list_days(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, 
     by_day: dict[str, list[ReportFigures]] = {}
     for each in _days(manifest, first, last, wanted.application):
         by_day.setdefault(each.day, []).append(each.figures)
-    items = [{"day": day, **_out(total(parts))} for day, parts in sorted(by_day.items())]
+    items = [{"day": day, **_out(sum_figures(parts))} for day, parts in sorted(by_day.items())]
     return {"items": items, **_seen(manifest, first, last)}
 
 
 def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
     """Return the newest manifest and the days asked for. Whatever is in the way is a problem in words."""
-    clusters = [row.name for row in visibility.clusters()]
+    clusters = [row.name for row in visibility.configured_clusters()]
     if not wanted.cluster and len(clusters) != 1:
         raise HttpError(
             400, f"cluster: name one of {', '.join(clusters) or 'none'}; reports are of one each."
@@ -163,7 +163,7 @@ def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
         raise HttpError(404, f"cluster: no cluster {cluster!r} is configured.")
     if not settings.FENCELINE.history_url:
         raise HttpError(404, "No place for reports is configured: set [history] url.")
-    standing = parquet.standing(settings.FENCELINE.history_url, cluster)
+    standing = parquet.report_status(settings.FENCELINE.history_url, cluster)
     if standing.manifest is None:
         raise _cannot(standing.trouble or ReportTrouble(parquet.NONE_YET, "", "Run the history job."))
     newest = parquet.last_day(standing.manifest)
@@ -180,7 +180,7 @@ def _cannot(trouble: ReportTrouble) -> HttpError:
 
 
 def _days(manifest: Manifest, first: str, last: str, application: str) -> Sequence[Day]:
-    found = parquet.applications(settings.FENCELINE.history_url, manifest, first, last)
+    found = parquet.application_days(settings.FENCELINE.history_url, manifest, first, last)
     if isinstance(found, ReportTrouble):
         raise _cannot(found)
     return [each for each in found if not application or each.application == application]
@@ -194,7 +194,7 @@ def _seen(manifest: Manifest, first: str, last: str) -> dict[str, object]:
         "batch": manifest.batch,
         "records": manifest.records,
         "undecoded": dict(manifest.undecoded),
-        "as_of": schemas.iso(manifest.at_ms),
+        "as_of": schemas.format_iso(manifest.at_ms),
         "gaps": [],
     }
 

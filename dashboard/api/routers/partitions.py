@@ -17,7 +17,7 @@ from dashboard.partitions import queries as partition_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
-from fenceline.kafka.end_offset_history import unpack
+from fenceline.kafka.end_offset_history import unpack_ends
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 
@@ -136,14 +136,18 @@ class PartitionFilters(schemas.ListFilters, partition_queries.PartitionCriteria)
 @router.get("", response=PartitionList, summary="List partitions")
 def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
     """Every partition that a transaction, a group or a query touches, by cluster, topic and number."""
-    cluster, topic, number = cursors.read(wanted.cursor, "partitions", (str, str, int)) or ("", "", 0)
+    cluster, topic, number = cursors.decode_cursor(wanted.cursor, "partitions", (str, str, int)) or (
+        "",
+        "",
+        0,
+    )
     place = (str(cluster), str(topic), int(number))
-    found = partition_queries.after(wanted, place=place, limit=wanted.limit + 1)
+    found = partition_queries.partitions_after(wanted, place=place, limit=wanted.limit + 1)
     page, following = cursors.cut("partitions", found, wanted.limit, _place)
     return {
         "items": _out(page),
         "next": following,
-        **schemas.visibility_fields(visibility.sight(wanted.cluster, PARTITIONS)),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, PARTITIONS)),
     }
 
 
@@ -152,43 +156,43 @@ def get_partition(
     request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int
 ) -> PartitionDetail:
     """One partition, who reads it, how its end moved, and what its replicas said of their producers."""
-    row = partition_queries.partition(cluster, topic, partition) if partition < _LARGEST else None
+    row = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No partition '{topic}-{partition}' is watched on cluster '{cluster}'.")
-    readers = group_queries.readers(row.cluster_id, topic, partition, most=_MOST_READERS)
+    readers = group_queries.partition_readers(row.cluster_id, topic, partition, most=_MOST_READERS)
     (out,) = _out([row])
     return PartitionDetail(
         **out.dict(),
-        owner=OwnerOut.told(owners.whose(str(row), topic)),
+        owner=OwnerOut.from_owner(owners.find_owner(str(row), topic)),
         readers=[
             Reader(
                 group=each.group.group_id,
                 offset=each.offset,
                 waiting=Waiting(each.waiting) if each.waiting else "",
-                waiting_since=schemas.iso(each.waiting_ms),
+                waiting_since=schemas.format_iso(each.waiting_ms),
                 commit_pending=each.unstable,
             )
             for each in readers
         ],
         ends=[
-            End(at=schemas.iso(end.at_ms) or "", lso=end.lso, high_watermark=end.high_watermark)
-            for end in unpack(row.ends)
+            End(at=schemas.format_iso(end.at_ms) or "", lso=end.lso, high_watermark=end.high_watermark)
+            for end in unpack_ends(row.ends)
         ],
         looks=[
             ReplicaOut(
                 broker=look.broker,
                 leads=look.leads,
-                seen_at=schemas.iso(look.seen_ms),
+                seen_at=schemas.format_iso(look.seen_ms),
                 producers=[_producer(each) for each in look.producers],
                 error=look.error,
             )
-            for look in partition_queries.looks(row)
+            for look in partition_queries.replica_looks(row)
         ],
     )
 
 
 def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
-    open_in = partition_queries.pins((row.cluster_id, row.topic, row.partition) for row in rows)
+    open_in = partition_queries.partition_pins((row.cluster_id, row.topic, row.partition) for row in rows)
     return [
         PartitionOut(
             cluster=row.cluster.name,
@@ -199,8 +203,8 @@ def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
             lso=row.lso,
             high_watermark=row.high_watermark,
             held=partition_queries.unstable_offsets(row),
-            pinned_since=schemas.iso(row.pinned_ms),
-            changed_at=schemas.iso(row.seen_ms),
+            pinned_since=schemas.format_iso(row.pinned_ms),
+            changed_at=schemas.format_iso(row.seen_ms),
             leader=row.leader,
             leader_epoch=row.leader_epoch,
             replicas=row.replicas,
@@ -222,7 +226,7 @@ def _open(pin: PinRecord) -> OpenTransaction:
         coordinator_epoch=pin.coordinator_epoch,
         verdict=PartitionVerdict(pin.verdict),
         ground=VerdictReason(pin.ground),
-        first_seen_at=schemas.iso(pin.first_seen_ms),
+        first_seen_at=schemas.format_iso(pin.first_seen_ms),
         last_record_at=_producers_clock(pin.last_timestamp_ms),
     )
 
@@ -241,7 +245,7 @@ def _producer(told: dict[str, Any]) -> ProducerOut:
 
 def _producers_clock(ms: int) -> str | None:
     """Return an instant that a producer claims, None where none is: it may write any number."""
-    return schemas.iso(ms) if 0 <= ms < schemas.END_OF_TIME_MS else None
+    return schemas.format_iso(ms) if 0 <= ms < schemas.END_OF_TIME_MS else None
 
 
 def _place(row: PartitionRecord) -> tuple[str, str, int]:

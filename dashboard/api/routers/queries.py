@@ -31,7 +31,7 @@ from dashboard.runtime.loop import now_ms
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
-from dashboard.streaming.batch_state import chains_of, safe_each
+from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
 from dashboard.streaming.registry import state_now
 from dashboard.system import owners
 from fenceline.spark.batch_chain import ChainLink
@@ -140,12 +140,12 @@ class BatchFilters(Schema):
 def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
     """Every streaming query that matches, as it was first seen."""
     place = cursors.read_number(wanted.cursor, "queries") or 0
-    found = streaming_queries.after(wanted, place=place, limit=wanted.limit + 1)
+    found = streaming_queries.queries_after(wanted, place=place, limit=wanted.limit + 1)
     page, following = cursors.cut("queries", found, wanted.limit, cursors.by_key)
     return {
         "items": [QueryOut(**each) for each in _told(page)],
         "next": following,
-        **schemas.visibility_fields(visibility.sight(wanted.cluster, QUERIES)),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, QUERIES)),
     }
 
 
@@ -154,12 +154,14 @@ def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchF
     """Its micro-batches, the newest first, beyond the hundred that Spark keeps."""
     row = _one(query, wanted.cluster)
     of = f"batches of {row.pk}"
-    found = streaming_batches.before(row, cursors.read_number(wanted.cursor, of), limit=wanted.limit + 1)
+    found = streaming_batches.batches_before(
+        row, cursors.read_number(wanted.cursor, of), limit=wanted.limit + 1
+    )
     page, following = cursors.cut(of, found, wanted.limit, lambda each: (each.batch.batch_id,))
     return {
         "items": [batch_out(each) for each in page],
         "next": following,
-        **schemas.visibility_fields(visibility.sight(row.cluster.name, QUERIES)),
+        **schemas.visibility_fields(visibility.noun_visibility(row.cluster.name, QUERIES)),
     }
 
 
@@ -176,13 +178,13 @@ def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name =
     (told,) = _told([row])
     return QueryDetail(
         **told,
-        owner=OwnerOut.told(owners.of_query(row)),
+        owner=OwnerOut.from_owner(owners.of_query(row)),
         exception=row.exception,
         safe=_safe(row, at_ms),
-        sources=[source_out(each, row.cluster_id, at_ms) for each in reading.sources([row])[row.pk]],
+        sources=[source_out(each, row.cluster_id, at_ms) for each in reading.query_sources([row])[row.pk]],
         checkpoint_holds=_holds(row),
         ledger=_ledger(row),
-        runs=[run_out(each) for each in streaming_queries.runs(row)],
+        runs=[run_out(each) for each in streaming_queries.recent_runs(row)],
     )
 
 
@@ -205,16 +207,18 @@ def _one(asked: str, cluster: str) -> Row:
 
 
 def _safe(row: Row, at_ms: int) -> SafeAnswer:
-    safe, prepared = safe_each([row], at_ms)[row.pk], streaming_batches.open_decisions([row])
-    return safe_out(safe, prepared, visibility.sight(row.cluster.name, QUERIES), at_ms)
+    safe, prepared = restart_safety_by_query([row], at_ms)[row.pk], streaming_batches.open_decisions([row])
+    return safe_out(safe, prepared, visibility.noun_visibility(row.cluster.name, QUERIES), at_ms)
 
 
 def _told(rows: Sequence[Row]) -> list[dict[str, Any]]:
     at_ms = now_ms()
-    newest, read = streaming_queries.newest(rows), reading.sources(rows)
-    chains, safe = chains_of(rows, now_ms=at_ms), safe_each(rows, at_ms)
+    newest, read = streaming_queries.newest_batches(rows), reading.query_sources(rows)
+    chains, safe = chains_of(rows, now_ms=at_ms), restart_safety_by_query(rows, at_ms)
     return [
-        _columns(row, newest.get(row.pk), chains[row.pk], safe[row.pk], reading.lag(read[row.pk]), at_ms)
+        _columns(
+            row, newest.get(row.pk), chains[row.pk], safe[row.pk], reading.query_lag(read[row.pk]), at_ms
+        )
         for row in rows
     ]
 
@@ -235,24 +239,24 @@ def _columns(
         "checkpoint": row.checkpoint,
         "state": state_now(row, at_ms),
         "run_id": row.run_id,
-        "heard_at": schemas.iso(row.heard_ms),
-        "started_at": schemas.iso(row.started_ms),
-        "ended_at": schemas.iso(row.ended_ms),
+        "heard_at": schemas.format_iso(row.heard_ms),
+        "started_at": schemas.format_iso(row.started_ms),
+        "ended_at": schemas.format_iso(row.ended_ms),
         "planned": row.planned,
         "finished": row.finished,
         "newest": newest,
-        "planned_at": schemas.iso(row.planned_ms),
-        "finished_at": schemas.iso(row.finished_ms),
+        "planned_at": schemas.format_iso(row.planned_ms),
+        "finished_at": schemas.format_iso(row.finished_ms),
         "chain": links_out(chain),
         "sink": row.sink,
         "restart": row.restart,
         "restart_words": row.restart_words,
         "prepared": row.prepared,
-        "expires_at": schemas.iso(row.expires_ms),
+        "expires_at": schemas.format_iso(row.expires_ms),
         "safe_to_stop": safe.safe,
         "lag_lso": None if lag.partial else lag.lag_lso,
         "lag_hw": None if lag.partial else lag.lag_hw,
-        "seen_at": schemas.iso(row.seen_ms),
+        "seen_at": schemas.format_iso(row.seen_ms),
         "error": row.error,
         "rev": row.rev,
     }
@@ -275,6 +279,6 @@ def _ledger(row: Row) -> LedgerOut | None:
         prefix=row.prefix,
         generation=row.generation,
         path=told.get("path", ""),
-        decisions=dict(streaming_batches.decided(row)),
+        decisions=dict(streaming_batches.decision_counts(row)),
         broken=told.get("broken", []),
     )

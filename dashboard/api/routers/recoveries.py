@@ -99,20 +99,20 @@ class RecoveryFilters(schemas.ShortListFilters, recovery_queries.RecoveryCriteri
 @router.get("", response=RecoveryList, summary="List recoveries")
 def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dict[str, object]:
     """Episodes, the newest first."""
-    place = cursors.read(wanted.cursor, "recoveries", (int, int))
+    place = cursors.decode_cursor(wanted.cursor, "recoveries", (int, int))
     before = None if place is None else (int(place[0]), int(place[1]))
-    found, after = recovery_queries.newest(wanted, before=before, limit=wanted.limit)
+    found, after = recovery_queries.newest_recoveries(wanted, before=before, limit=wanted.limit)
     return {
         "items": [_out(row) for row in found],
-        "next": None if after is None else cursors.write("recoveries", *after),
-        **schemas.visibility_fields(visibility.sight(wanted.cluster, RECOVERIES)),
+        "next": None if after is None else cursors.encode_cursor("recoveries", *after),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, RECOVERIES)),
     }
 
 
 @router.get("/{cluster}/{int:number}", response=RecoveryOut, summary="One recovery")
 def get_recovery(request: HttpRequest, cluster: schemas.Name, number: int) -> RecoveryOut:
     """One episode by its id."""
-    row = recovery_queries.recovery(cluster, number) if number < 2**63 else None
+    row = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No recovery {number} is known on cluster '{cluster}'.")
     return _out(row)
@@ -129,14 +129,14 @@ def _out(row: Recovery) -> RecoveryOut:
         producer_id=row.producer_id,
         producer_epoch=row.producer_epoch,
         outcome=RecoveryOutcome(row.outcome),
-        begun_at=schemas.iso(row.begun_ms),
-        opened_at=schemas.iso(row.opened_ms),
-        completed_at=schemas.iso(row.completed_ms),
-        released_at=schemas.iso(row.released_ms),
+        begun_at=schemas.format_iso(row.begun_ms),
+        opened_at=schemas.format_iso(row.opened_ms),
+        completed_at=schemas.format_iso(row.completed_ms),
+        released_at=schemas.format_iso(row.released_ms),
         release_noticed=row.release_noticed,
-        resumed_at=schemas.iso(row.resumed_ms),
+        resumed_at=schemas.format_iso(row.resumed_ms),
         resumed_by=row.resumed_by,
-        closed_at=schemas.iso(row.closed_ms),
+        closed_at=schemas.format_iso(row.closed_ms),
         records_released=row.records_released,
         waited=[
             WaitOut(
@@ -144,10 +144,10 @@ def _out(row: Recovery) -> RecoveryOut:
                 topic=wait.topic,
                 partition=wait.partition,
                 offset=wait.offset,
-                since=schemas.iso(wait.since_ms),
-                resumed_at=schemas.iso(wait.resumed_ms),
+                since=schemas.format_iso(wait.since_ms),
+                resumed_at=schemas.format_iso(wait.resumed_ms),
             )
-            for wait in recovery_queries.waited(row)
+            for wait in recovery_queries.recovery_waits(row)
         ],
         lost=[
             LostOut(
@@ -160,9 +160,9 @@ def _out(row: Recovery) -> RecoveryOut:
                 note=each.note,
                 topic_deleted=each.deleted,
             )
-            for each in recovery_queries.lost(row)
+            for each in recovery_queries.written_records(row)
         ],
         lost_complete=row.lost_complete,
-        owner=OwnerOut.told(owners.of_transaction(row.transactional_id)),
+        owner=OwnerOut.from_owner(owners.of_transaction(row.transactional_id)),
         rev=row.rev,
     )

@@ -13,7 +13,15 @@ from pydantic import Field
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts import silences, validation
 from dashboard.api import cursors, schemas
-from dashboard.api.permissions import MatcherIO, Matchers, Text, allowed, matchers_to_schema, read, unfit
+from dashboard.api.permissions import (
+    MatcherIO,
+    Matchers,
+    Text,
+    invalid_fields,
+    matchers_to_schema,
+    read_matchers,
+    require_permission,
+)
 from dashboard.models import Silence
 from dashboard.runtime import loop, visibility
 from dashboard.runtime.collector_names import ALERTS
@@ -74,25 +82,25 @@ def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[s
     return {
         "items": [_out(row, now) for row in page],
         "next": following,
-        **schemas.visibility_fields(visibility.sight("", ALERTS)),
+        **schemas.visibility_fields(visibility.noun_visibility("", ALERTS)),
     }
 
 
 @router.post("", response={201: SilenceOut}, summary="Make a silence")
 def make_silence(request: HttpRequest, asked: SilenceIn) -> Status[SilenceOut]:
     """Keep quiet what matches; needs the role operator."""
-    actor = allowed(request, access.SILENCE)
+    actor = require_permission(request, access.SILENCE)
     draft = silences.SilenceDraft(
-        matchers=partial(read, asked.matchers),
+        matchers=partial(read_matchers, asked.matchers),
         reason=asked.reason,
         starts=lambda: _ms(asked.starts_at),
         ends=lambda: _ms(asked.ends_at),
         lasts_ms=None if asked.duration_s is None else int(asked.duration_s * 1_000),
     )
     try:
-        row = silences.make(draft, by=actor.name, now_ms=loop.now_ms())
+        row = silences.create_silence(draft, by=actor.name, now_ms=loop.now_ms())
     except validation.Unfit as error:
-        raise unfit(error) from error
+        raise invalid_fields(error) from error
     return Status(201, _out(row, loop.now_ms()))
 
 
@@ -105,8 +113,8 @@ def get_silence(request: HttpRequest, number: int) -> SilenceOut:
 @router.delete("/{int:number}", response=SilenceOut, summary="End a silence")
 def end_silence(request: HttpRequest, number: int) -> SilenceOut:
     """End a silence now; it stays in the list. Needs the role operator."""
-    actor, row = allowed(request, access.SILENCE), _found(number)
-    silences.end(row, by=actor.name, now_ms=loop.now_ms())
+    actor, row = require_permission(request, access.SILENCE), _found(number)
+    silences.end_silence(row, by=actor.name, now_ms=loop.now_ms())
     return _out(_found(number), loop.now_ms())
 
 
@@ -115,7 +123,7 @@ def _ms(moment: datetime | None) -> int | None:
 
 
 def _found(number: int) -> Silence:
-    row = alert_queries.silence(number)
+    row = alert_queries.find_silence(number)
     if row is None:
         raise Http404(f"No silence {number} is known.")
     return row
@@ -126,10 +134,10 @@ def _out(row: Silence, now: int) -> SilenceOut:
         id=row.pk,
         state=alert_queries.state_of(row, now_ms=now),
         matchers=matchers_to_schema(row.matchers),
-        starts_at=schemas.iso(row.starts_ms),
-        ends_at=schemas.iso(row.ends_ms),
+        starts_at=schemas.format_iso(row.starts_ms),
+        ends_at=schemas.format_iso(row.ends_ms),
         reason=row.reason,
         created_by=row.created_by,
-        created_at=schemas.iso(schemas.instant_ms(row.created_at)),
+        created_at=schemas.format_iso(schemas.instant_ms(row.created_at)),
         ended_by=row.ended_by,
     )

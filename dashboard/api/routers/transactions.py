@@ -103,13 +103,13 @@ class TransactionFilters(schemas.ListFilters, transaction_queries.TransactionCri
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
-    step = transaction_queries.after(
+    step = transaction_queries.transactions_after(
         wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )
     return {
         "items": [TransactionOut(**told) for told in _all_told(step.items)],
-        "next": None if step.next is None else cursors.write(_order(wanted), *step.next),
-        **schemas.visibility_fields(visibility.sight(wanted.cluster)),
+        "next": None if step.next is None else cursors.encode_cursor(_order(wanted), *step.next),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster)),
     }
 
 
@@ -119,7 +119,7 @@ def _order(wanted: TransactionFilters) -> str:
 
 def _place(wanted: TransactionFilters) -> transaction_queries.Place:
     cluster, name, row = (
-        cursors.read(wanted.cursor, _order(wanted), (str, str, int)) or transaction_queries.START
+        cursors.decode_cursor(wanted.cursor, _order(wanted), (str, str, int)) or transaction_queries.START
     )
     return str(cluster), str(name), int(row)
 
@@ -127,15 +127,15 @@ def _place(wanted: TransactionFilters) -> transaction_queries.Place:
 @router.get("/{cluster}/{text:transactional_id}", response=TransactionDetail, summary="One transactional id")
 def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_id: str) -> TransactionDetail:
     """The newest state of one id, and how it came there; percent-encode all but letters and digits."""
-    row = transaction_queries.transaction(cluster, transactional_id)
+    row = transaction_queries.find_transaction(cluster, transactional_id)
     if row is None:
         raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
-    life = history_queries.life(row.cluster.name, bytes(row.key), row.log_partition)
+    life = history_queries.recent_transitions(row.cluster.name, bytes(row.key), row.log_partition)
     (told,) = _all_told([row])
     actions = attributions.of_transitions(row.cluster.name, bytes(row.key), life.recent)
-    recent = [Fact.told(each, action) for each, action in zip(life.recent, actions, strict=True)]
+    recent = [Fact.from_transition(each, action) for each, action in zip(life.recent, actions, strict=True)]
     may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
-    return TransactionDetail(**told, recent=recent, offers=OfferOut.each(may))
+    return TransactionDetail(**told, recent=recent, offers=OfferOut.from_offers(may))
 
 
 def _if_told(number: int) -> int | None:
@@ -144,7 +144,7 @@ def _if_told(number: int) -> int | None:
 
 def _all_told(rows: Sequence[Transaction]) -> Sequence[dict[str, Any]]:
     """Return rows as the API tells them: who waits, and who coordinates, in a few queries for all."""
-    standing, brokers = blocking.of(rows), blocking.coordinators(rows)
+    standing, brokers = blocking.waits_of(rows), blocking.coordinator_brokers(rows)
     return [_told(row, standing[row.pk], brokers.get(row.pk)) for row in rows]
 
 
@@ -158,8 +158,8 @@ def _told(row: Transaction, standing: blocking.Waits, broker: int | None) -> dic
         "producer_id": row.producer_id,
         "producer_epoch": _if_told(row.producer_epoch),
         "timeout_ms": _if_told(row.timeout_ms),
-        "started_at": schemas.iso(row.started_ms),
-        "updated_at": schemas.iso(row.updated_ms),
+        "started_at": schemas.format_iso(row.started_ms),
+        "updated_at": schemas.format_iso(row.updated_ms),
         "partitions": [Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
         "coordinator": Coordinator(partition=_if_told(row.log_partition), broker=broker),
         "client_version": row.client_version,
@@ -172,7 +172,7 @@ def _told(row: Transaction, standing: blocking.Waits, broker: int | None) -> dic
                 partition=each.partition,
                 pending=each.pending,
                 certain=each.certain,
-                since=schemas.iso(each.since_ms),
+                since=schemas.format_iso(each.since_ms),
             )
             for each in standing.waiting
         ]
@@ -184,7 +184,7 @@ def _told(row: Transaction, standing: blocking.Waits, broker: int | None) -> dic
                 partition=each.partition,
                 pending=False,
                 certain=False,
-                since=schemas.iso(each.since_ms),
+                since=schemas.format_iso(each.since_ms),
             )
             for each in standing.queries
         ],

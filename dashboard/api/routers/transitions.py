@@ -15,7 +15,7 @@ from dashboard.history import queries as history_queries
 from dashboard.models import Action, TransitionRecord
 from dashboard.runtime import visibility
 from dashboard.transactions import attributions
-from fenceline.explanations import explain
+from fenceline.explanations import explain_transition
 from fenceline.facts import Confidence, Transition, TransitionKind
 from fenceline.plans.plan import Act
 
@@ -60,15 +60,15 @@ class Fact(Schema):
     action: ActionRef | None
 
     @classmethod
-    def told(cls, fact: Transition, action: Action | None = None, **more: object) -> Self:
+    def from_transition(cls, fact: Transition, action: Action | None = None, **more: object) -> Self:
         """Return a transition as the API tells it."""
         return cls(
             action=_reference(action),
             kind=fact.kind,
             confidence=fact.confidence,
-            evidence=explain(fact, attributions.name(action)),
-            at=schemas.iso(fact.at_ms),
-            completed_at=schemas.iso(fact.completed_ms),
+            evidence=explain_transition(fact, attributions.action_words(action)),
+            at=schemas.format_iso(fact.at_ms),
+            completed_at=schemas.format_iso(fact.completed_ms),
             producer_id=fact.producer_id,
             producer_epoch=fact.producer_epoch,
             previous_epoch=fact.previous_epoch,
@@ -124,10 +124,10 @@ def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> 
     """
     matching = _filter(wanted)
     order = _NEWEST if wanted.since_rev is None else _TOLD
-    place = cursors.read(wanted.cursor, order, (int, int))
+    place = cursors.decode_cursor(wanted.cursor, order, (int, int))
     if wanted.since_rev is None:
         before = None if place is None else (int(place[0]), int(place[1]))
-        told = history_queries.transitions(matching, limit=wanted.limit, before=before)
+        told = history_queries.newest_transitions(matching, limit=wanted.limit, before=before)
     else:
         rev, row = place or (wanted.since_rev, 0)
         told = history_queries.transitions_since(
@@ -135,15 +135,15 @@ def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> 
         )
     return {
         "items": [_out(row) for row in told.items],
-        "next": None if told.next is None else cursors.write(order, *told.next),
-        **schemas.visibility_fields(visibility.sight(wanted.cluster)),
+        "next": None if told.next is None else cursors.encode_cursor(order, *told.next),
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster)),
     }
 
 
 def _filter(wanted: TransitionFilters) -> history_queries.HistoryCriteria:
     cluster = wanted.cluster
     if wanted.since_rev is not None and not cluster:
-        names = [row.name for row in visibility.clusters()]
+        names = [row.name for row in visibility.configured_clusters()]
         if len(names) > 1:
             raise HttpError(400, f"since_rev: name the cluster whose revision it is: {', '.join(names)}.")
         cluster = names[0] if names else ""
@@ -158,13 +158,13 @@ def _filter(wanted: TransitionFilters) -> history_queries.HistoryCriteria:
 
 
 def _out(row: TransitionRecord) -> TransitionOut:
-    return TransitionOut.told(
+    return TransitionOut.from_transition(
         history_queries.transition_of(row),
         row.action,
         rev=row.rev,
         cluster=row.cluster.name,
         transactional_id=row.transactional_id,
         application=row.application,
-        revised_at=schemas.iso(row.revised_ms),
+        revised_at=schemas.format_iso(row.revised_ms),
         revised_from=TransitionKind(row.revised_from) if row.revised_from else None,
     )

@@ -12,7 +12,7 @@ from django.db import IntegrityError
 from django.utils import timezone
 
 from dashboard.models import Token
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 
 _LONGEST_NAME = 64
 _UNITS = {"min": "minutes", "h": "hours", "d": "days"}
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         expires_at = None if expires is None else _expiry(expires, timezone.now())
         token = secrets.token_urlsafe(32)
         try:
-            Token.objects.create(name=name, role=role, digest=digest(token), expires_at=expires_at)
+            Token.objects.create(name=name, role=role, digest=token_digest(token), expires_at=expires_at)
         except IntegrityError as error:
             raise CommandError(f"A token named '{name}' exists; choose another name.") from error
         self.stdout.write(token)

@@ -15,9 +15,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteConnection
 
-from collectors.doctor.examination import CheckStatus, DoctorCheck, examine
+from collectors.doctor.examination import CheckStatus, DoctorCheck, examine_cluster
 from dashboard.config import ClusterConfig
-from dashboard.web.pages.health import troubles
+from dashboard.web.pages.health import find_troubles
 
 #: What the checks of this machine's own parts are filed under.
 _HERE = "this Fenceline"
@@ -91,7 +91,7 @@ def _checks(clusters: Mapping[str, ClusterConfig], timeout_s: float) -> Iterator
     for check in _own_parts():
         yield _HERE, check
     for name, cluster in clusters.items():
-        checks = examine(
+        checks = examine_cluster(
             cluster.properties,
             sees_all_ids=cluster.sees_all_transactional_ids,
             timeout_s=timeout_s,
@@ -111,7 +111,7 @@ def _own_parts() -> Iterator[DoctorCheck]:
             CheckStatus.FAIL, "database", f"there is no {_database_name()} yet", (_REMEDIES["migrations"],)
         )
         return
-    for part, trouble in troubles().items():
+    for part, trouble in find_troubles().items():
         if trouble:
             yield DoctorCheck(CheckStatus.FAIL, part, trouble, (_REMEDIES[part],))
         else:

@@ -17,9 +17,9 @@ from django.db.migrations.loader import MigrationLoader
 
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
-from dashboard.runtime.secret_files import SecretError, secret
+from dashboard.runtime.secret_files import SecretError, read_secret
 from dashboard.system import access
-from dashboard.system.tokens import digest
+from dashboard.system.tokens import token_digest
 
 #: What the token that the environment brings is called.
 _BROUGHT = "environment"
@@ -41,8 +41,8 @@ class Command(BaseCommand):
             rooted = {each.cluster for each in config.checkpoints}
             collector_store.keep_collectors(settings.SHARDS, config.limits, rooted, loop.now_ms())
             access.ensure_roles()
-            self._ensure_admin(secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
-            _ensure_ingest_token(secret(os.environ, "FENCELINE_INGEST_TOKEN"))
+            self._ensure_admin(read_secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
+            _ensure_ingest_token(read_secret(os.environ, "FENCELINE_INGEST_TOKEN"))
         except SecretError as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
@@ -92,11 +92,13 @@ def _ensure_ingest_token(token: str) -> None:
     """Keep the token that the environment brings; one that was revoked stays so until another is brought."""
     if (
         token
-        and not Token.objects.filter(name=_BROUGHT, role=Token.Role.INGEST, digest=digest(token)).exists()
+        and not Token.objects.filter(
+            name=_BROUGHT, role=Token.Role.INGEST, digest=token_digest(token)
+        ).exists()
     ):
         values = {
             "role": Token.Role.INGEST,
-            "digest": digest(token),
+            "digest": token_digest(token),
             "revoked_at": None,
             "last_used_at": None,
         }

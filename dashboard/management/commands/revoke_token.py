@@ -40,5 +40,7 @@ def _revoke(name: str) -> bool:
         if row is None:
             return False
         Token.objects.filter(pk=row.pk).update(revoked_at=now)
-        audit.record(Event.TOKEN_REVOKED, AuditedSubject("token", row.pk, name), {"revoked_at": (None, now)})
+        audit.record_change(
+            Event.TOKEN_REVOKED, AuditedSubject("token", row.pk, name), {"revoked_at": (None, now)}
+        )
         return True

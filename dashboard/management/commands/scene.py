@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from sandbox.scenes.scenes import SCENES, SandboxError, of_stack, play
+from sandbox.scenes.scenes import SCENES, SandboxError, play, stack_kafka
 
 
 class Command(BaseCommand):
@@ -27,7 +27,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{name:<12} {scene.summary}")
             return
         try:
-            play(options["name"], of_stack(settings.DATA / "stack.json"), self.stdout.write)
+            play(options["name"], stack_kafka(settings.DATA / "stack.json"), self.stdout.write)
         except SandboxError as error:
             raise CommandError(str(error)) from None
         except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from django.db import transaction
 from dashboard.system import audit, sign_in_limits
 from dashboard.system.audit import AuditedSubject, Event
 from dashboard.system.client_address import plain_address
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 
 
 class Command(BaseCommand):
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         if address and not plain_address(str(address)):
             raise CommandError(f"{address!r} is no IP address.")
         found = _unlock(str(name or ""), plain_address(str(address or "")))
-        what = f"{count(found, 'count')} of wrong passwords"
+        what = f"{count_noun(found, 'count')} of wrong passwords"
         self.stdout.write(f"Sign-in is unlocked: forgot {what}." if found else "Nothing was locked.")
 
 
@@ -43,5 +43,5 @@ def _unlock(name: str, address: str) -> int:
         found = sign_in_limits.unlock(name or None, address or None)
         if found:
             of_name = {"address": (address, None)} if name and address else {}
-            audit.record(Event.SIGN_IN_UNLOCKED, subject, of_name)
+            audit.record_change(Event.SIGN_IN_UNLOCKED, subject, of_name)
     return found

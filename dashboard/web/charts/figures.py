@@ -3,8 +3,9 @@
 `static/js/charts.js` draws them. A trace's `meta` names its tone (a colour variable of base.css, so that
 light and dark need no second figure) and the fields that hold instants, which the browser shows in UTC or
 in local time. Instants are milliseconds since the epoch. No figure has text that a user wrote in it but in
-hover labels, where Plotly shows it as text once `plain` has been over it. The template is `charts.js`'s:
-`go.Figure` would add Plotly's own, 6 kB of colours, to each, so `figure` puts traces and layout together.
+hover labels, where Plotly shows it as text once `plain_label` has been over it. The template is
+`charts.js`'s: `go.Figure` would add Plotly's own, 6 kB of colours, to each, so `plotly_figure` puts traces
+and layout together.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import plotly.graph_objects as go
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS
 from fenceline.facts import TransitionKind
-from fenceline.formatting import duration
+from fenceline.formatting import format_duration
 
 Figure = dict[str, Any]
 
@@ -69,10 +70,10 @@ def over_time(buckets: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> Fig
     # The worst lies at the bottom, where its height can be read.
     bars = [_bars(LOOKS[kind].plural, [kind], kind, buckets) for kind in came]
     layout = _layout(buckets).update(margin_t=28, showlegend=True, legend=LEGEND, yaxis=count_axis())
-    return figure(bars, layout)
+    return plotly_figure(bars, layout)
 
 
-def strip(buckets: Sequence[Bucket]) -> Figure:
+def activity_strip(buckets: Sequence[Bucket]) -> Figure:
     """Return commits below, and above them, on a scale of their own, what was aborted, timed out or fenced.
 
     On one scale a single takeover beside ten thousand commits would not be seen.
@@ -87,10 +88,10 @@ def strip(buckets: Sequence[Bucket]) -> Figure:
         yaxis=count_axis(3).update(domain=[0, 0.56]),
         yaxis2=count_axis(3).update(domain=[0.66, 1], anchor="x"),
     )
-    return figure([commits, *rest], layout)
+    return plotly_figure([commits, *rest], layout)
 
 
-def timeline(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figure:
+def timeline_figure(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figure:
     """Return transactions as bars from begin to completion on one lane, and what else happened on another."""
     first = min([*(bar.begun_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
     last = max([*(bar.until_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
@@ -110,7 +111,7 @@ def timeline(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figu
         xaxis=_time_axis(first - margin_ms, last + margin_ms),
         yaxis=_lane_axis([_TRANSACTIONS, _EVENTS] if marks else [_TRANSACTIONS]),
     )
-    return figure([*lanes, *events], layout)
+    return plotly_figure([*lanes, *events], layout)
 
 
 _TRANSACTIONS, _EVENTS = "transactions", "events"
@@ -127,7 +128,7 @@ _SYMBOLS = {
 }
 
 
-def figure(traces: Sequence[go.Bar | go.Scatter], layout: go.Layout) -> Figure:
+def plotly_figure(traces: Sequence[go.Bar | go.Scatter], layout: go.Layout) -> Figure:
     """Return what `Plotly.react` takes, ready for JSON."""
     return {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
 
@@ -139,15 +140,15 @@ def _bars(
     return go.Bar(
         name=words,
         x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
-        y=[bucket.of(kinds) for bucket in buckets],
+        y=[bucket.count_of(kinds) for bucket in buckets],
         width=buckets[0].span_ms * 0.84 if buckets else None,
-        marker=marker(look.pattern),
+        marker=bar_marker(look.pattern),
         hovertemplate="%{y:,} " + words + "<extra></extra>",
         meta={"tone": look.tone, "times": ["x"]},
     )
 
 
-def marker(pattern: str) -> dict[str, Any]:
+def bar_marker(pattern: str) -> dict[str, Any]:
     """Return the marker of bars with a pattern, "" for a solid fill: only a pattern has an outline."""
     if not pattern:
         return {"line": {"width": 0}}
@@ -163,8 +164,8 @@ def _lane(bars: Sequence[Bar], end: TransitionKind | None, span_ms: int) -> go.B
         y=[_TRANSACTIONS] * len(bars),
         base=[bar.begun_ms for bar in bars],
         x=[max(bar.until_ms - bar.begun_ms, int(span_ms * _NARROWEST)) for bar in bars],
-        marker=marker(look.pattern) | {"line": {"width": 1}},
-        customdata=[plain(bar.words) for bar in bars],
+        marker=bar_marker(look.pattern) | {"line": {"width": 1}},
+        customdata=[plain_label(bar.words) for bar in bars],
         hovertemplate="%{customdata}<extra></extra>",
         meta={"tone": look.tone, "times": ["base"]},
     )
@@ -178,7 +179,7 @@ def _events(marks: Sequence[Mark], kind: TransitionKind) -> go.Scatter:
         x=[mark.at_ms for mark in marks],
         y=[_EVENTS] * len(marks),
         marker={"size": 10, "symbol": _SYMBOLS.get(kind, "diamond"), "line": {"width": 1.5}},
-        customdata=[plain(mark.words) for mark in marks],
+        customdata=[plain_label(mark.words) for mark in marks],
         hovertemplate="%{customdata}<extra></extra>",
         meta={"tone": look.tone, "times": ["x"]},
     )
@@ -243,11 +244,11 @@ def count_axis(ticks: int = 4) -> go.layout.YAxis:
     )
 
 
-def plain(words: str) -> str:
+def plain_label(words: str) -> str:
     """Return text that Plotly shows as it is: its labels know a little HTML."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def span_words(span_ms: int) -> str:
     """Return how long a step is: "a minute", "5 m"."""
-    return {60_000: "a minute", 3_600_000: "an hour"}.get(span_ms, duration(span_ms))
+    return {60_000: "a minute", 3_600_000: "an hour"}.get(span_ms, format_duration(span_ms))

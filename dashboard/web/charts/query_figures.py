@@ -8,7 +8,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from dashboard.models import Batch
-from dashboard.web.charts.figures import LEGEND, Figure, count_axis, figure, marker
+from dashboard.web.charts.figures import LEGEND, Figure, bar_marker, count_axis, plotly_figure
 
 
 class Phase(NamedTuple):
@@ -35,7 +35,7 @@ OTHER = Phase("other", "muted", "/", "the rest of its trigger")
 _WHOLE = "triggerExecution"
 
 
-def durations(batches: Sequence[Batch]) -> Figure:
+def duration_figure(batches: Sequence[Batch]) -> Figure:
     """Return stacked bars: milliseconds by phase of each batch. Phases that never came have no trace."""
     x = [batch.batch_id for batch in batches]
     bars = [
@@ -44,10 +44,10 @@ def durations(batches: Sequence[Batch]) -> Figure:
     ]
     # Milliseconds in full: "12,000 ms" and not "12k ms".
     axis = count_axis().update(tickformat=",d", ticksuffix=" ms", automargin=True)
-    return figure(bars, _layout(batches).update(yaxis=axis))
+    return plotly_figure(bars, _layout(batches).update(yaxis=axis))
 
 
-def rows(batches: Sequence[Batch], written: Mapping[int, int | None]) -> Figure:
+def row_figure(batches: Sequence[Batch], written: Mapping[int, int | None]) -> Figure:
     """Return bars of the rows that each batch read and wrote, and above them the rows per second.
 
     `written` is by batch id; a batch whose rows nothing has counted has no bar.
@@ -73,7 +73,7 @@ def rows(batches: Sequence[Batch], written: Mapping[int, int | None]) -> Figure:
         yaxis=count_axis(3).update(domain=[0, 0.5], automargin=True),
         yaxis2=_rate_axis(),
     )
-    return figure([*traces, rate], layout)
+    return plotly_figure([*traces, rate], layout)
 
 
 def phase_ms(batch: Batch, phase: Phase) -> int:
@@ -96,7 +96,7 @@ def _bars(
         name=name,
         x=x,
         y=y,
-        marker=marker(pattern),
+        marker=bar_marker(pattern),
         hovertemplate="%{y:,} " + unit + name + "<extra></extra>",
         meta={"tone": tone, "times": []},
     )

@@ -74,7 +74,7 @@ Asked = TypeVar("Asked", bound=ListQuery)
 
 def read(request: HttpRequest, form: type[Asked]) -> Asked:
     """What the query string of a page asks for."""
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     return parse(request.GET.dict(), form, frame.cluster, [row.name for row in frame.clusters])
 
 

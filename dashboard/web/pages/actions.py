@@ -21,9 +21,9 @@ from dashboard.models import Action
 from dashboard.system import access
 from dashboard.web import action_buttons, page_context
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.plan_context import Again, shown_plan
-from dashboard.web.rendering import acting as posting
-from dashboard.web.rendering import answer, refusal_of, signed_in
+from dashboard.web.plan_context import Again, plan_page
+from dashboard.web.rendering import action_view as posting
+from dashboard.web.rendering import refusal_of, render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
@@ -54,9 +54,9 @@ def action_list(request: HttpRequest) -> HttpResponse:
     wanted = list_forms.read(request, ActionListQuery)
     # Plans expire without any change.
     passing = now_ms(request) // 5_000
-    may_audit = not access.lack(action_buttons.actor(request), access.AUDIT)
+    may_audit = not access.missing_role(action_buttons.request_actor(request), access.AUDIT)
     shown = (passing, may_audit)
-    return answer(
+    return render_page(
         request, "actions/list", lambda: {**_list(request, wanted), "may_audit": may_audit}, depends_on=shown
     )
 
@@ -71,7 +71,7 @@ def make_plan(request: HttpRequest) -> HttpResponse:
         return _no_plan(request, 400, "The form named an unknown action.")
     try:
         row = action_service.plan_for(
-            action_buttons.actor(request),
+            action_buttons.request_actor(request),
             asked.get("cluster", ""),
             act,
             asked.getlist("subject"),
@@ -97,31 +97,33 @@ def _show(request: HttpRequest, number: int) -> HttpResponse:
     action = _known(request, number)
     expired = now_ms(request) >= action.expires_ms
     told = (action.rev, action.state, expired, len(action.follow_up))
-    return answer(request, "actions/detail", lambda: shown_plan(request, action), depends_on=told)
+    return render_page(request, "actions/detail", lambda: plan_page(request, action), depends_on=told)
 
 
 def _confirm(request: HttpRequest, number: int) -> HttpResponse:
     action, said = _known(request, number), request.POST
     typed, reason = said.get("confirm", ""), said.get("reason", "")
     try:
-        execute.confirm(
+        execute.confirm_plan(
             action,
             digest=said.get("digest", ""),
             typed=typed,
             reason=reason,
-            actor=action_buttons.actor(request),
+            actor=action_buttons.request_actor(request),
             now_ms=now_ms(request),
         )
     except execute.ExecutionRefused as refused:
         action.refresh_from_db()
         wrong = {"wrong": refused.text, "typed": typed, "reason": reason, "status": refused.status}
-        return answer(request, "actions/detail", lambda: {**shown_plan(request, action), **wrong})
+        return render_page(request, "actions/detail", lambda: {**plan_page(request, action), **wrong})
     return HttpResponseRedirect(reverse("action", args=[number]), status=303)
 
 
 def _known(request: HttpRequest, number: int) -> Action:
-    found = action_store.action(number) if number < 2**63 else None
-    if found is None or not any(row.pk == found.cluster_id for row in page_context.of(request).clusters):
+    found = action_store.find_action(number) if number < 2**63 else None
+    if found is None or not any(
+        row.pk == found.cluster_id for row in page_context.chrome_of(request).clusters
+    ):
         raise Http404("Unknown action.")
     return found
 
@@ -146,9 +148,9 @@ def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = No
 
 
 def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
-    frame, at_ms = page_context.of(request), now_ms(request)
-    found, more = action_store.newest(wanted, before=wanted.before, limit=_ROWS)
-    summary = action_audit.summary(frame.cluster, since_ms=at_ms - _DAY_MS, now_ms=at_ms)
+    frame, at_ms = page_context.chrome_of(request), now_ms(request)
+    found, more = action_store.newest_actions(wanted, before=wanted.before, limit=_ROWS)
+    summary = action_audit.action_summary(frame.cluster, since_ms=at_ms - _DAY_MS, now_ms=at_ms)
     empty = "past" if wanted.before else "unmatched" if wanted.narrowed else "none"
     return {
         "wanted": wanted,

@@ -18,7 +18,7 @@ from dashboard.system.access import actor_of
 from dashboard.web import notification_reasons, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 
 #: How many changes, and acts, the page of one alert shows.
@@ -54,33 +54,33 @@ def alert_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the alerts that the query string asks for."""
     wanted = list_forms.read(request, AlertListQuery)
     # Whether something is "recently" resolved moves with the clock, and deliveries have no revision.
-    return answer(request, "alerts/list", lambda: _list(request, wanted), depends_on=_moves(request))
+    return render_page(request, "alerts/list", lambda: _list(request, wanted), depends_on=_moves(request))
 
 
 @signed_in
 def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one alert: its labels, its changes, and what came of each for every channel."""
-    found = alert_queries.alert(number)
+    found = alert_queries.find_alert(number)
     if found is None:
         raise Http404("Unknown alert.")
-    return answer(request, "alerts/detail", lambda: _detail(request, found), depends_on=_moves(request))
+    return render_page(request, "alerts/detail", lambda: _detail(request, found), depends_on=_moves(request))
 
 
 def _moves(request: HttpRequest) -> object:
-    return (now_ms(request) // 60_000, alert_queries.voices())
+    return (now_ms(request) // 60_000, alert_queries.notification_revision())
 
 
 def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
-    frame, now = page_context.of(request), now_ms(request)
-    page = alert_queries.page(wanted, page=wanted.page, size=wanted.size, now_ms=now)
-    counts = alert_queries.counts(alert_queries.AlertCriteria(cluster=frame.cluster), now_ms=now)
-    shown = alert_queries.counts(wanted, now_ms=now)
+    frame, now = page_context.chrome_of(request), now_ms(request)
+    page = alert_queries.alert_page(wanted, page=wanted.page, size=wanted.size, now_ms=now)
+    counts = alert_queries.alert_counts(alert_queries.AlertCriteria(cluster=frame.cluster), now_ms=now)
+    shown = alert_queries.alert_counts(wanted, now_ms=now)
     last, told = alert_queries.last_changes(page.items), alert_queries.last_notifications(page.items)
     lines = [
-        AlertLine(row, notification_reasons.reasons(row, last.get(row.pk), told[row.pk]))
+        AlertLine(row, notification_reasons.alert_reasons(row, last.get(row.pk), told[row.pk]))
         for row in page.items
     ]
-    channels = alert_queries.channels()
+    channels = alert_queries.list_channels()
     return {
         "wanted": wanted,
         "page": page,
@@ -91,15 +91,15 @@ def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
         "counts": counts.items(),
         "severities": choices(AlertListQuery, "severity"),
         "voices": choices(AlertListQuery, "voice"),
-        "rules": alert_queries.rules(frame.cluster),
-        "teams": alert_queries.teams(frame.cluster),
+        "rules": alert_queries.alert_rules(frame.cluster),
+        "teams": alert_queries.alert_teams(frame.cluster),
         "headline": _headline(frame, counts),
-        "silences": alert_queries.silences("active", now_ms=now).count(),
+        "silences": alert_queries.list_silences("active", now_ms=now).count(),
         "channels": channels,
         "disabled": [row for row in channels if not row.enabled],
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "sizes": list_forms.SIZES,
-        "cannot_silence": access.refusal(actor_of(request, "page"), access.SILENCE),
+        "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE),
         "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
 
@@ -113,15 +113,14 @@ def _headline(frame: page_context.Chrome, counts: Mapping[str, int]) -> str:
     firing = counts[Alert.State.FIRING]
     if not firing:
         return "No firing alerts."
-    waiting, quiet = alert_queries.untold(frame.cluster)
+    waiting, quiet = alert_queries.unnotified_counts(frame.cluster)
     fires = f"{firing:,} firing {'alert' if firing == 1 else 'alerts'}"
     parts = [_some(quiet, firing, "not notified"), _some(waiting, firing, "notification pending")]
-    return (
-        f"{'; '.join([fires, *filter(None, parts), *_missed(alert_queries.missed(frame.cluster), firing)])}."
-    )
+    return f"{'; '.join([fires, *filter(None, parts), *_missed(frame.cluster, firing)])}."
 
 
-def _missed(number: int, of: int) -> Sequence[str]:
+def _missed(cluster: str, of: int) -> Sequence[str]:
+    number = alert_queries.undelivered_count(cluster)
     if not number:
         return ()
     return (f"{number:,} not delivered" if of > 1 else "not delivered",)
@@ -137,16 +136,16 @@ def _some(number: int, of: int, what: str) -> str:
 
 
 def _detail(request: HttpRequest, found: Alert) -> Mapping[str, Any]:
-    changes = alert_queries.changes(found, limit=_CHANGES)
+    changes = alert_queries.alert_changes(found, limit=_CHANGES)
     return {
         "row": found,
         "cluster": found.cluster.name,
-        "reasons": notification_reasons.reasons(
+        "reasons": notification_reasons.alert_reasons(
             found, changes[0] if changes else None, alert_queries.last_notifications([found])[found.pk]
         ),
-        "changes": [(change, notification_reasons.fates(change)) for change in changes],
+        "changes": [(change, notification_reasons.change_reasons(change)) for change in changes],
         "labels": sorted(found.labels.items()),
         "annotations": sorted(found.annotations.items()),
         "actions": alert_queries.actions_of(found, limit=_ACTIONS),
-        "cannot_silence": access.refusal(actor_of(request, "page"), access.SILENCE),
+        "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE),
     }

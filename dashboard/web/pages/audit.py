@@ -12,12 +12,12 @@ from django.http import HttpRequest, HttpResponse
 from dashboard.models import AuditEntry
 from dashboard.system import access, audit_queries
 from dashboard.web import action_buttons
-from dashboard.web.errors import forbidden
+from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.alerts.redact import HIDDEN
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 
 _ROWS = 50
 _DAY = timedelta(days=1)
@@ -49,19 +49,19 @@ class AuditListQuery(list_forms.ListByRow, audit_queries.AuditCriteria):
 @signed_in
 def entry_list(request: HttpRequest) -> HttpResponse:
     """Show the newest audit rows that the query string asks for."""
-    if refused := access.lack(action_buttons.actor(request), access.AUDIT):
-        return forbidden(request, refused)
+    if refused := access.missing_role(action_buttons.request_actor(request), access.AUDIT):
+        return forbidden_page(request, refused)
     wanted = list_forms.read(request, AuditListQuery)
-    found, more = audit_queries.newest(wanted, before=wanted.before, limit=_ROWS)
+    found, more = audit_queries.newest_entries(wanted, before=wanted.before, limit=_ROWS)
     moves = [(row.pk, row.count) for row in found]
-    return answer(request, "audit/list", lambda: _list(request, wanted, found, more), depends_on=moves)
+    return render_page(request, "audit/list", lambda: _list(request, wanted, found, more), depends_on=moves)
 
 
 def _list(
     request: HttpRequest, wanted: AuditListQuery, found: Sequence[AuditEntry], more: int | None
 ) -> Mapping[str, Any]:
     now = datetime.fromtimestamp(now_ms(request) / 1_000, UTC)
-    changes, failed = audit_queries.since(now - _DAY)
+    changes, failed = audit_queries.counts_since(now - _DAY)
     return {
         "wanted": wanted,
         "lines": [_line(row) for row in found],
@@ -69,7 +69,8 @@ def _list(
         "families": list(audit_queries.FAMILIES),
         "events": list(AuditEntry.Event),
         "event_words": dict(AuditEntry.Event.choices).get(wanted.event or "", ""),
-        "headline": f"{count(changes, 'change')} and {count(failed, 'failed sign-in')} in the last 24 h",
+        "headline": f"{count_noun(changes, 'change')} and {count_noun(failed, 'failed sign-in')} in the "
+        "last 24 h",
     }
 
 

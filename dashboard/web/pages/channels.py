@@ -16,8 +16,8 @@ from dashboard.alerts import queries as alert_queries
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
-from dashboard.web.errors import error_note, forbidden, note
-from dashboard.web.rendering import acting, answer, signed_in
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page
+from dashboard.web.rendering import action_view, render_page, signed_in
 from fenceline.alerts import matchers, redact
 
 _DELIVERIES = 10
@@ -28,10 +28,10 @@ _UNSEEN = "unseen_secrets"
 @signed_in
 def channel_list(request: HttpRequest) -> HttpResponse:
     """Show every channel with the last message to it."""
-    rows = alert_queries.channels()
+    rows = alert_queries.list_channels()
     last = alert_queries.last_deliveries(rows)
     moves = [(row.pk, row.failures, row.enabled, _moves(last.get(row.pk))) for row in rows]
-    return answer(request, "channels/list", lambda: _list(request, rows, last), depends_on=moves)
+    return render_page(request, "channels/list", lambda: _list(request, rows, last), depends_on=moves)
 
 
 @signed_in
@@ -39,32 +39,32 @@ def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one channel: how it does, its settings, its last test, its last deliveries."""
     found, problem = _found(number), error_note(request)
     test = alert_queries.last_deliveries([found], origin=Delivery.Origin.TEST).get(found.pk)
-    last = alert_queries.deliveries(
+    last = alert_queries.list_deliveries(
         alert_queries.DeliveryCriteria(channel=found.pk), before=None, limit=_DELIVERIES
     )
     moves = (found.failures, found.enabled, found.old_secret == "", problem, [_moves(row) for row in last])
-    return answer(
+    return render_page(
         request, "channels/detail", lambda: _detail(request, found, test, last, problem), depends_on=moves
     )
 
 
 @signed_in
-def new(request: HttpRequest) -> HttpResponse:
+def new_form(request: HttpRequest) -> HttpResponse:
     """Show an empty form."""
     if refused := _refusal(request):
-        return forbidden(request, refused)
+        return forbidden_page(request, refused)
     return _form(request, None, {"kind": Channel.Kind.WEBHOOK.value, "min_severity": "warning"} | _ON, {})
 
 
 _ON = {"send_resolved": "on"}
 
 
-@acting
+@action_view
 def add(request: HttpRequest) -> HttpResponse:
     """Keep a new channel and show its secret, or the form again with what is wrong."""
     actor = actor_of(request, "page")
-    if refused := access.refusal(actor, access.CHANNELS):
-        return forbidden(request, refused)
+    if refused := access.permission_refusal(actor, access.CHANNELS):
+        return forbidden_page(request, refused)
     try:
         row = channels.add(_draft(request.POST), by=actor.name)
     except validation.Unfit as error:
@@ -77,16 +77,16 @@ def edit(request: HttpRequest, number: int) -> HttpResponse:
     """Show a form with a channel's settings; its address stays hidden."""
     found = _found(number)
     if refused := _refusal(request):
-        return forbidden(request, refused)
+        return forbidden_page(request, refused)
     return _form(request, found, _written(found), {})
 
 
-@acting
+@action_view
 def change(request: HttpRequest, number: int) -> HttpResponse:
     """Change a channel, or show the form again with what is wrong."""
     found = _found(number)
     if refused := _refusal(request):
-        return forbidden(request, refused)
+        return forbidden_page(request, refused)
     try:
         channels.change(found, _draft(request.POST, kind=found.kind))
     except validation.Unfit as error:
@@ -95,7 +95,7 @@ def change(request: HttpRequest, number: int) -> HttpResponse:
 
 
 @signed_in
-def secret(request: HttpRequest, number: int) -> HttpResponse:
+def show_secret(request: HttpRequest, number: int) -> HttpResponse:
     """Show a channel's secret to who has just made it, once."""
     found = _found(number)
     unseen = request.session.get(_UNSEEN, [])
@@ -106,22 +106,22 @@ def secret(request: HttpRequest, number: int) -> HttpResponse:
 
 
 @signed_in
-def ask_delete(request: HttpRequest, number: int) -> HttpResponse:
+def confirm_delete(request: HttpRequest, number: int) -> HttpResponse:
     """Say what deleting a channel takes with it."""
     found = _found(number)
     if refused := _refusal(request):
-        return forbidden(request, refused)
+        return forbidden_page(request, refused)
     return render(
         request, "channels/delete.html", {"row": found, "number": alert_queries.deliveries_of(found)}
     )
 
 
-@acting
+@action_view
 def delete(request: HttpRequest, number: int) -> HttpResponse:
     """Delete a channel and its deliveries."""
     found = _found(number)
     if refused := _refusal(request):
-        return forbidden(request, refused)
+        return forbidden_page(request, refused)
     channels.delete(found)
     return HttpResponseRedirect(reverse("channels"), status=303)
 
@@ -131,24 +131,24 @@ def _act(permission: str, do: Callable[[HttpRequest, Channel, Actor], None]) -> 
 
     def view(request: HttpRequest, number: int) -> HttpResponse:
         actor, found = actor_of(request, "page"), _found(number)
-        if refused := access.refusal(actor, permission):
-            return forbidden(request, refused)
+        if refused := access.permission_refusal(actor, permission):
+            return forbidden_page(request, refused)
         try:
             do(request, found, actor)
         except (validation.Unfit, deliver.CannotSend) as error:
-            note(request, reverse("channel", args=[number]), str(error))
+            flash_refusal(request, reverse("channel", args=[number]), str(error))
             return _at(found)
         return _shown(request, found) if do is _rotate else _at(found)
 
-    return acting(view)
+    return action_view(view)
 
 
 def _rotate(request: HttpRequest, row: Channel, actor: Actor) -> None:
-    channels.rotate(row)
+    channels.rotate_secret(row)
 
 
 def _test(request: HttpRequest, row: Channel, actor: Actor) -> None:
-    deliver.test(row)
+    deliver.send_test(row)
 
 
 rotate = _act(access.CHANNELS, _rotate)
@@ -159,14 +159,14 @@ test = _act(access.SEND, _test)
 
 
 def _found(number: int) -> Channel:
-    found = alert_queries.channel(number)
+    found = alert_queries.find_channel(number)
     if found is None:
         raise Http404("Unknown channel.")
     return found
 
 
 def _refusal(request: HttpRequest) -> str:
-    return access.refusal(actor_of(request, "page"), access.CHANNELS)
+    return access.permission_refusal(actor_of(request, "page"), access.CHANNELS)
 
 
 def _at(row: Channel) -> HttpResponse:
@@ -214,7 +214,7 @@ def _detail(
         "disable_after": limits.disable_after,
         "problem": problem,
         "cannot_change": _refusal(request),
-        "cannot_send": access.refusal(actor_of(request, "page"), access.SEND),
+        "cannot_send": access.permission_refusal(actor_of(request, "page"), access.SEND),
     }
 
 
@@ -226,7 +226,7 @@ def _form(
         "row": row,
         "values": values,
         "wrong": wrong,
-        "known_url": redact.url(row.url) if row else "",
+        "known_url": redact.redact_url(row.url) if row else "",
         "kinds": channels.KINDS,
         "severities": channels.SEVERITIES,
         "labels": validation.LABELS,

@@ -12,14 +12,14 @@ from django.urls import reverse
 
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
-from dashboard.alerts.notify import ring
+from dashboard.alerts.notify import notify_pages
 from dashboard.models import Alert, Delivery
 from dashboard.runtime.criteria import choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import error_note, forbidden, note
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.rendering import acting, answer, signed_in
+from dashboard.web.rendering import action_view, render_page, signed_in
 
 _ROWS = 50
 #: Alerts of a message that its page names, and characters of its body that it shows.
@@ -51,9 +51,9 @@ class DeliveryListQuery(list_forms.ListByRow, alert_queries.DeliveryCriteria):
 def delivery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest deliveries that the query string asks for."""
     wanted = list_forms.read(request, DeliveryListQuery)
-    found = alert_queries.deliveries(wanted, before=wanted.before, limit=_ROWS + 1)
+    found = alert_queries.list_deliveries(wanted, before=wanted.before, limit=_ROWS + 1)
     moves = [(row.pk, row.state, row.attempts, row.next_at) for row in found]
-    return answer(request, "deliveries/list", lambda: _list(wanted, found), depends_on=moves)
+    return render_page(request, "deliveries/list", lambda: _list(wanted, found), depends_on=moves)
 
 
 @signed_in
@@ -62,33 +62,35 @@ def delivery_detail(request: HttpRequest, number: int) -> HttpResponse:
     found = _found(number)
     problem = error_note(request)
     moves = (found.state, found.attempts, found.next_at, problem)
-    return answer(request, "deliveries/detail", lambda: _detail(request, found, problem), depends_on=moves)
+    return render_page(
+        request, "deliveries/detail", lambda: _detail(request, found, problem), depends_on=moves
+    )
 
 
-@acting
+@action_view
 def send_again(request: HttpRequest, number: int) -> HttpResponse:
     """Have a message sent once more, and show the new delivery."""
-    if refused := access.refusal(actor_of(request, "page"), access.SEND):
-        return forbidden(request, refused)
+    if refused := access.permission_refusal(actor_of(request, "page"), access.SEND):
+        return forbidden_page(request, refused)
     found, here = _found(number), reverse("delivery", args=[number])
     try:
-        here = reverse("delivery", args=[deliver.again(found).pk])
+        here = reverse("delivery", args=[deliver.send_again(found).pk])
     except deliver.CannotSend as error:
-        note(request, here, str(error))
+        flash_refusal(request, here, str(error))
     else:
-        ring()
+        notify_pages()
     return HttpResponseRedirect(here, status=303)
 
 
 def _found(number: int) -> Delivery:
-    found = alert_queries.delivery(number)
+    found = alert_queries.find_delivery(number)
     if found is None:
         raise Http404("No such delivery is known: the list of deliveries has all that are kept.")
     return found
 
 
 def _list(wanted: DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, Any]:
-    channels = alert_queries.channels()
+    channels = alert_queries.list_channels()
     return {
         "wanted": wanted,
         "rows": found[:_ROWS],
@@ -103,7 +105,7 @@ def _list(wanted: DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, 
 def _detail(request: HttpRequest, found: Delivery, problem: str) -> Mapping[str, Any]:
     firing, resolved = (_held(found, state) for state in ("firing", "resolved"))
     held = sum(len(each) for each in found.held.values())
-    again_of, agains = alert_queries.relatives(found)
+    again_of, agains = alert_queries.related_deliveries(found)
     return {
         "row": found,
         "tries": list(_tries(found)),
@@ -114,7 +116,7 @@ def _detail(request: HttpRequest, found: Delivery, problem: str) -> Mapping[str,
         "again_of": again_of,
         "agains": agains,
         "problem": problem,
-        "cannot_send": access.refusal(actor_of(request, "page"), access.SEND),
+        "cannot_send": access.permission_refusal(actor_of(request, "page"), access.SEND),
     }
 
 

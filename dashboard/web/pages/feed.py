@@ -17,10 +17,10 @@ from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.facts import TransitionKind
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 
 _ROWS = 50
 _MINUTES = 10
@@ -60,16 +60,18 @@ class FeedQuery(list_forms.ListByInstant):
 
 
 @signed_in
-def feed(request: HttpRequest) -> HttpResponse:
+def feed_page(request: HttpRequest) -> HttpResponse:
     """Show the newest aborts and fences that the query string asks for."""
     wanted = list_forms.read(request, FeedQuery)
     # The headline's "last 10 m" moves with the clock.
-    return answer(request, "feed/list", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000)
+    return render_page(
+        request, "feed/list", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000
+    )
 
 
 def _read(request: HttpRequest, wanted: FeedQuery) -> Mapping[str, Any]:
-    frame, at_ms = page_context.of(request), now_ms(request)
-    found = history_queries.transitions(wanted.criteria, limit=_ROWS, before=wanted.before)
+    frame, at_ms = page_context.chrome_of(request), now_ms(request)
+    found = history_queries.newest_transitions(wanted.criteria, limit=_ROWS, before=wanted.before)
     events = _events(found.items, at_ms)
     if not wanted.narrowed:
         events = _with_markers(events, frame.cluster, wanted, whole=found.next is None, at_ms=at_ms)
@@ -93,7 +95,7 @@ def _events(found: Sequence[TransitionRecord], at_ms: int) -> Sequence[FeedEvent
 
 def _event(row: TransitionRecord, episode: Recovery | None, at_ms: int) -> FeedEvent:
     shown = None if row.action is None else action_audit.action_status(row.action, now_ms=at_ms)
-    return FeedEvent(row.at_ms, row, history_queries.evidence(row), row.action, shown, episode)
+    return FeedEvent(row.at_ms, row, history_queries.verdict_evidence(row), row.action, shown, episode)
 
 
 def _with_markers(
@@ -102,7 +104,7 @@ def _with_markers(
     """Return events with the abort markers that were written between the first and the last of them."""
     since = None if whole or not events else events[-1].at_ms
     until = None if wanted.before is None else wanted.before[0]
-    ours = action_audit.markers(cluster, since_ms=since, until_ms=until, limit=_ROWS)
+    ours = action_audit.recent_markers(cluster, since_ms=since, until_ms=until, limit=_ROWS)
     marked = [
         FeedEvent(
             action_audit.confirmed_ms(each) or 0,
@@ -123,10 +125,13 @@ def _headline(frame: page_context.Chrome, at_ms: int) -> str:
     if frame.freshness.unseen:
         return "Not everything has been seen yet."
     since_ms = at_ms - _MINUTES * 60_000
-    number, whole = history_queries.count(
+    number, whole = history_queries.count_transitions(
         history_queries.HistoryCriteria(cluster=frame.cluster, kinds=_KINDS, since_ms=since_ms)
     )
     if not number:
         return f"Nothing was aborted or fenced in the last {_MINUTES} m."
     more = "" if whole else "+"
-    return f"{count(number, 'transaction')}{more} ended otherwise than by a commit in the last {_MINUTES} m."
+    return (
+        f"{count_noun(number, 'transaction')}{more} ended otherwise than by a commit in the last "
+        f"{_MINUTES} m."
+    )

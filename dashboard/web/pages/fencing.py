@@ -17,7 +17,7 @@ from dashboard.web import page_context
 from dashboard.web.charts import figures
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.lists import clip
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.facts import ABORTS, Confidence, TransitionKind
 
@@ -107,24 +107,24 @@ class FencingQuery(list_forms.ListByInstant):
 
 
 @signed_in
-def fencing(request: HttpRequest) -> HttpResponse:
+def fencing_page(request: HttpRequest) -> HttpResponse:
     """Show what happened to producers, over time, by application, and one by one."""
     wanted = list_forms.read(request, FencingQuery)
     # The range moves with the clock.
     moved = now_ms(request) // (wanted.step_s * 1_000)
-    return answer(request, "fencing/list", lambda: _read(request, wanted), depends_on=moved)
+    return render_page(request, "fencing/list", lambda: _read(request, wanted), depends_on=moved)
 
 
-def rows(found: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:
+def transition_rows(found: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:
     """Return transitions with the evidence for each."""
-    return [TransitionRow(row, history_queries.evidence(row)) for row in found]
+    return [TransitionRow(row, history_queries.verdict_evidence(row)) for row in found]
 
 
 def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
-    frame, criteria = page_context.of(request), wanted.criteria(now_ms(request))
-    found = history_queries.transitions(criteria, limit=_ROWS, before=wanted.before)
-    number, whole = history_queries.count(criteria)
-    steps = history_queries.buckets(
+    frame, criteria = page_context.chrome_of(request), wanted.criteria(now_ms(request))
+    found = history_queries.newest_transitions(criteria, limit=_ROWS, before=wanted.before)
+    number, whole = history_queries.count_transitions(criteria)
+    steps = history_queries.transition_buckets(
         frame.cluster,
         since_ms=criteria.since_ms or 0,
         until_ms=now_ms(request),
@@ -136,7 +136,7 @@ def _read(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, Any]:
         "headline": _headline(steps, wanted, frame),
         "wanted": wanted,
         "kind_words": LOOKS[TransitionKind(wanted.kind)].words if wanted.kind in LOOKS else "transition",
-        "rows": rows(found.items),
+        "rows": transition_rows(found.items),
         "searched_to_ms": found.searched_to_ms,
         "next": list_forms.place(found.next),
         "number": number,
@@ -172,7 +172,7 @@ def _headline(steps: Sequence[Bucket], wanted: FencingQuery, frame: page_context
 
 
 def _any(steps: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> bool:
-    return any(step.of(kinds) > 0 for step in steps)
+    return any(step.count_of(kinds) > 0 for step in steps)
 
 
 def _said(steps: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> str:
@@ -196,7 +196,7 @@ def _applications(request: HttpRequest, wanted: FencingQuery) -> Mapping[str, An
     found = history_queries.by_application(criteria, until_ms=now, step_s=step_s, most=_APPLICATIONS)
     # Adding up a month of hours for each takes longer than the rest of the page.
     names = list(found.each) if step_s <= _LONGEST_ADDED_S else []
-    committed = history_queries.counts(
+    committed = history_queries.transition_counts(
         wanted.cluster, since_ms=criteria.since_ms or 0, until_ms=now, applications=names
     )
     return {
@@ -221,7 +221,7 @@ def _application(
         [(kind, n) for kind, n in sums if n > 0],
         commits,
         100 * aborts / ended if ended > 0 else None,
-        [step.of(NOTABLE) for step in steps],
+        [step.count_of(NOTABLE) for step in steps],
     )
 
 

@@ -10,17 +10,17 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
-from dashboard.labels.status import trend
+from dashboard.labels.status import trend_word
 from dashboard.models import Group, GroupOffset
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from fenceline.decode import text
 from fenceline.facts import Severity
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import note_of
 
@@ -76,22 +76,22 @@ class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
 def group_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the groups that the query string asks for."""
     wanted = list_forms.read(request, GroupListQuery)
-    return answer(request, "groups/list", lambda: _list(request, wanted))
+    return render_page(request, "groups/list", lambda: _list(request, wanted))
 
 
 @signed_in
 def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpResponse:
     """Show how one group does in each of its partitions, or say plainly that it is not known."""
-    if not any(row.name == cluster for row in page_context.of(request).clusters):
+    if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
-    return answer(request, "groups/detail", lambda: _detail(request, cluster, group_id))
+    return render_page(request, "groups/detail", lambda: _detail(request, cluster, group_id))
 
 
 def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = group_queries.page(wanted, page=wanted.page, size=wanted.size)
-    statuses = group_queries.statuses(frame.cluster)
+    page = group_queries.group_page(wanted, page=wanted.page, size=wanted.size)
+    statuses = group_queries.status_counts(frame.cluster)
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
     return {
         "wanted": wanted,
@@ -109,12 +109,12 @@ def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
 
 
 def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
-    row = group_queries.group(cluster, group_id)
+    row = group_queries.find_group(cluster, group_id)
     if row is None:
         shown = group_id if len(group_id) <= _LONGEST_ASKED else f"{group_id[:_LONGEST_ASKED]}…"
-        return {"row": None, "cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
-    page = group_queries.offsets(row, page=request.GET.get("page"), size=_PARTITIONS)
-    found = finding_queries.findings(cluster, f"group:{row.group_id}")
+        return {"row": None, "cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
+    page = group_queries.offset_page(row, page=request.GET.get("page"), size=_PARTITIONS)
+    found = finding_queries.open_findings(cluster, f"group:{row.group_id}")
     return {
         "row": row,
         "cluster": cluster,
@@ -122,7 +122,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "parts": [_part(each) for each in page.items],
         "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
-        "owner": owners.whose(row.group_id, row.family),
+        "owner": owners.find_owner(row.group_id, row.family),
         "trend": _trend(row.trend, 2),
         "unread": _trend(row.trend, 1),
         "waits_for": _waits_for(page.items),
@@ -139,19 +139,26 @@ def _explanation(found: Sequence[group_queries.GroupFamily]) -> str:
 
 
 def _part(row: GroupOffset) -> CommittedPartition:
-    lag_lso, lag_hw = group_queries.lag(row, row.lso), group_queries.lag(row, row.high_watermark)
-    return CommittedPartition(row, lag_lso, lag_hw, _trend(row.points, 2), group_queries.blockers(row))
+    lag_lso, lag_hw = (
+        group_queries.offset_lag(row, row.lso),
+        group_queries.offset_lag(row, row.high_watermark),
+    )
+    return CommittedPartition(
+        row, lag_lso, lag_hw, _trend(row.points, 2), group_queries.blocking_transactions(row)
+    )
 
 
 def _trend(kept: str, which: int) -> LagTrendLine:
-    points = group_queries.points(kept, which)
-    return LagTrendLine(points, trend([value for _, value in points]))
+    points = group_queries.history_points(kept, which)
+    return LagTrendLine(points, trend_word([value for _, value in points]))
 
 
 def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[group_queries.BlockingTransaction]:
     """Return the transactions that the group waits for in any of some partitions, each once."""
     waiting = [row for row in rows if row.unstable or row.waiting == "probably"]
-    return group_queries.each_once(each for row in waiting for each in group_queries.blockers(row))
+    return group_queries.distinct_blockers(
+        each for row in waiting for each in group_queries.blocking_transactions(row)
+    )
 
 
 def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:
@@ -165,9 +172,11 @@ def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:
 
 def _blocked_words(row: Group) -> str:
     """Return `Likely blocked on 2 partitions; a transactional commit is pending for 1 partition`."""
-    blocked = f"Likely blocked on {count(row.blocked, 'partition')}" if row.blocked else ""
+    blocked = f"Likely blocked on {count_noun(row.blocked, 'partition')}" if row.blocked else ""
     pending = (
-        f"a transactional commit is pending for {count(row.unstable, 'partition')}" if row.unstable else ""
+        f"a transactional commit is pending for {count_noun(row.unstable, 'partition')}"
+        if row.unstable
+        else ""
     )
     words = "; ".join(filter(None, (blocked, pending)))
     return words[:1].upper() + words[1:]

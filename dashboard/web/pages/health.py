@@ -26,12 +26,12 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Answer 200 when pages can be served, else 503; names each part as true or as why it is not."""
-    parts = troubles()
+    parts = find_troubles()
     states = {name: trouble or True for name, trouble in parts.items()}
     return JsonResponse(states, status=503 if any(parts.values()) else 200)
 
 
-def troubles() -> dict[str, str]:
+def find_troubles() -> dict[str, str]:
     """Return what is wrong with each part that pages stand on, "" where nothing is."""
     return {"database": _database(), "redis": _redis(), "migrations": _migrations()}
 

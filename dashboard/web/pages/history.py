@@ -19,12 +19,12 @@ from dashboard.web import page_context
 from dashboard.web.charts import figures as charts
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.lists import clip
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline import histograms
 from fenceline.facts import ABORTS, TransitionKind
-from fenceline.formatting import count
-from fenceline.reports import Manifest, ReportFigures, total
+from fenceline.formatting import count_noun
+from fenceline.reports import Manifest, ReportFigures, sum_figures
 
 #: How far back the page looks, in days.
 RANGES = {"7d": 7, "30d": 30, "90d": 90, "1y": 365}
@@ -56,12 +56,12 @@ class HistoryRow:
     steps: Sequence[int] = ()
 
     @property
-    def causes(self) -> Sequence[tuple[TransitionKind, int]]:
+    def abort_causes(self) -> Sequence[tuple[TransitionKind, int]]:
         """Return how often each cause of an abort, the worst first."""
         return [(kind, n) for kind in _CAUSES if (n := self.figures.counts.get(kind, 0)) > 0]
 
     @property
-    def aborted(self) -> float | None:
+    def aborted_percent(self) -> float | None:
         """Return how many of its transactions ended without their records, in percent."""
         ended = self.figures.commits + self.figures.aborts
         return 100 * self.figures.aborts / ended if ended > 0 else None
@@ -87,12 +87,14 @@ class Found:
 
 
 @signed_in
-def history(request: HttpRequest) -> HttpResponse:
+def history_page(request: HttpRequest) -> HttpResponse:
     """Show what the job has found of one cluster, or exactly how to run it."""
-    cluster = shown_cluster(request)
-    standing = parquet.standing(settings.FENCELINE.history_url, cluster) if configured() else ReportStatus()
+    cluster = page_cluster(request)
+    standing = (
+        parquet.report_status(settings.FENCELINE.history_url, cluster) if is_configured() else ReportStatus()
+    )
     known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
-    return answer(
+    return render_page(
         request,
         "history/page",
         lambda: _shown(request, cluster, standing),
@@ -100,18 +102,18 @@ def history(request: HttpRequest) -> HttpResponse:
     )
 
 
-def configured() -> bool:
+def is_configured() -> bool:
     """Return whether a place for reports is configured."""
     return bool(settings.FENCELINE.history_url)
 
 
-def shown_cluster(request: HttpRequest) -> str:
+def page_cluster(request: HttpRequest) -> str:
     """Return the cluster of the page: reports are of one each. "" where none is configured."""
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     return frame.cluster or (frame.clusters[0].name if frame.clusters else "")
 
 
-def span(manifest: Manifest, days: int, at_ms: int) -> tuple[str, str]:
+def day_range(manifest: Manifest, days: int, at_ms: int) -> tuple[str, str]:
     """Return first and last day of a range that ends with the newest figures, and never after today."""
     today = datetime.fromtimestamp(at_ms / 1_000, UTC).date()
     newest = parquet.last_day(manifest)
@@ -123,10 +125,10 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
     wanted, manifest = list_forms.read(request, HistoryQuery), standing.manifest
     found, first, last = Found(trouble=standing.trouble), "", ""
     if manifest is not None:
-        first, last = span(manifest, RANGES[wanted.since], now_ms(request))
+        first, last = day_range(manifest, RANGES[wanted.since], now_ms(request))
         found = _find(manifest, first, last, wanted)
     rows = _rows(found.days, first, last)
-    whole = total(each.figures for each in found.days)
+    whole = sum_figures(each.figures for each in found.days)
     shown: dict[str, Any] = {
         "wanted": wanted,
         "ranges": RANGES,
@@ -134,7 +136,7 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
         "rank_words": RANKS[wanted.by],
         "of_cluster": cluster,
         "manifest": manifest,
-        "configured": configured(),
+        "configured": is_configured(),
         "trouble": found.trouble,
         "headline": _headline(found, manifest, whole, wanted, cluster),
         "whole": HistoryRow("", "", whole),
@@ -153,12 +155,12 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
 
 def _find(manifest: Manifest, first: str, last: str, wanted: HistoryQuery) -> Found:
     url = settings.FENCELINE.history_url
-    days = parquet.applications(url, manifest, first, last)
+    days = parquet.application_days(url, manifest, first, last)
     if isinstance(days, ReportTrouble):
         return Found(trouble=days)
     if wanted.application:
         days = [each for each in days if each.application == wanted.application]
-    busiest = parquet.busiest(
+    busiest = parquet.busiest_ids(
         url, manifest, first, last, application=wanted.application, by=wanted.by, most=_IDS
     )
     return Found(trouble=busiest) if isinstance(busiest, ReportTrouble) else Found(days, busiest)
@@ -170,7 +172,7 @@ def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[HistoryRow]:
     for each in days:
         by_name.setdefault(each.application, []).append(each)
     rows = [
-        HistoryRow(name, name, total(day.figures for day in mine), _steps(mine, first, last))
+        HistoryRow(name, name, sum_figures(day.figures for day in mine), _steps(mine, first, last))
         for name, mine in by_name.items()
     ]
     return sorted(rows, key=lambda row: (-row.figures.commits - row.figures.aborts, row.name))
@@ -193,11 +195,11 @@ def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
     by_day: dict[str, list[ReportFigures]] = {}
     for each in days:
         by_day.setdefault(each.day, []).append(each.figures)
-    sums = [(day, total(by_day.get(day, ()))) for day in _between(first, last)]
-    figure = charts.strip([Bucket(_start_ms(day), _DAY_MS, each.counts) for day, each in sums])
+    sums = [(day, sum_figures(by_day.get(day, ()))) for day in _between(first, last)]
+    figure = charts.activity_strip([Bucket(_start_ms(day), _DAY_MS, each.counts) for day, each in sums])
     figure["layout"]["xaxis"]["hoverformat"] = "%b %d"
-    whole = total(each for _, each in sums)
-    said = f"By day: {count(whole.commits, 'commit')}, {count(whole.aborts, 'abort')}."
+    whole = sum_figures(each for _, each in sums)
+    said = f"By day: {count_noun(whole.commits, 'commit')}, {count_noun(whole.aborts, 'abort')}."
     lines = [HistoryRow(day, "", each) for day, each in reversed(sums) if each.counts]
     return {"chart": figure, "chart_words": said, "lines": lines}
 
@@ -222,7 +224,7 @@ def _headline(
     share = 100 * whole.aborts / ended
     said = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
     days = RANGES[wanted.since]
-    return f"{count(ended, 'transaction')}{of} ended in {days} days, {said} of them aborted."
+    return f"{count_noun(ended, 'transaction')}{of} ended in {days} days, {said} of them aborted."
 
 
 def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:

@@ -16,9 +16,9 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
 from dashboard.web import action_buttons, page_context
 from dashboard.web.charts import figures
-from dashboard.web.headlines import verdict
-from dashboard.web.pages.queries import rows as query_rows
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.headlines import overview_headline
+from dashboard.web.pages.queries import query_rows as query_rows
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.facts import TransitionKind
 from fenceline.kafka.groups import GroupStatus
@@ -34,28 +34,31 @@ _FINDINGS = 50
 
 
 @signed_in
-def overview(request: HttpRequest) -> HttpResponse:
+def overview_page(request: HttpRequest) -> HttpResponse:
     """Show the verdict, the findings and the freshness of what they stand on."""
     # The strip moves with the clock.
     moved = (now_ms(request) // 60_000, collector_states(request))
-    return answer(request, "overview/page", lambda: _read(request), depends_on=moved)
+    return render_page(request, "overview/page", lambda: _read(request), depends_on=moved)
 
 
 def collector_states(request: HttpRequest) -> object:
     """Return what collectors say of themselves: it changes without a new revision."""
-    rows = page_context.of(request).freshness.collectors
+    rows = page_context.chrome_of(request).freshness.collectors
     return [(row.pk, row.token, row.seen_through_ms, row.behind, row.alive) for row in rows]
 
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     states = transaction_queries.state_counts(frame.cluster)
     longest = transaction_queries.open_longest(frame.cluster, _LONGEST_OPEN)
     open_now = sum(states[state] for state in transaction_queries.OPEN)
     clusters = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
-    held, waiting = partition_queries.counts(frame.cluster), group_queries.statuses(frame.cluster)
-    pinned = held.of(partition_queries.PINNED, internal=True)
-    said = verdict(
+    held, waiting = (
+        partition_queries.verdict_counts(frame.cluster),
+        group_queries.status_counts(frame.cluster),
+    )
+    pinned = held.count_of(partition_queries.PINNED, internal=True)
+    said = overview_headline(
         frame.all_findings,
         frame.freshness,
         clusters=clusters,
@@ -68,12 +71,12 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
     )
     return {
         "looked": [row.name for row in frame.freshness.collectors if row.seen_through_ms is not None],
-        "held": [(each.value, held.of(each, internal=True)) for each in WORST_VERDICTS],
+        "held": [(each.value, held.count_of(each, internal=True)) for each in WORST_VERDICTS],
         "pinned": pinned,
         "waiting": waiting,
         "verdict": said,
         "cards": action_buttons.finding_cards(request, frame.all_findings[:_FINDINGS], linked=True),
-        "quiet": alert_queries.untold(frame.cluster)[1],
+        "quiet": alert_queries.unnotified_counts(frame.cluster)[1],
         "states": states,
         "ids": sum(states.values()),
         "open": open_now,
@@ -86,27 +89,34 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
 
 def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
     """Return the streaming queries that need somebody most, and how many there are."""
-    worst = streaming_queries.worst(cluster, _MOST_QUERIES)
-    number = len(worst) if len(worst) < _MOST_QUERIES else streaming_queries.number(cluster)
+    worst = streaming_queries.worst_queries(cluster, _MOST_QUERIES)
+    number = len(worst) if len(worst) < _MOST_QUERIES else streaming_queries.query_count(cluster)
     return {"query_number": number, "queries": query_rows(worst, now_ms(request))}
 
 
 def _strip(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
     """Return what happened in each minute of the last hour, as a chart, in words and in figures."""
     now = now_ms(request)
-    minutes = history_queries.buckets(
+    minutes = history_queries.transition_buckets(
         cluster, since_ms=now - _STRIP_MS, until_ms=now, step_s=history_queries.MINUTE_S
     )
-    sums = [("commits", TransitionKind.COMMIT, sum(minute.of([TransitionKind.COMMIT]) for minute in minutes))]
+    sums = [
+        (
+            "commits",
+            TransitionKind.COMMIT,
+            sum(minute.count_of([TransitionKind.COMMIT]) for minute in minutes),
+        )
+    ]
     sums += [
-        (words, like, sum(minute.of(kinds) for minute in minutes)) for words, kinds, like in figures.STRIP
+        (words, like, sum(minute.count_of(kinds) for minute in minutes))
+        for words, kinds, like in figures.STRIP
     ]
     said = ", ".join(f"{n:,} {words[:-1] if n == 1 else words}" for words, _, n in sums)
     return {
-        "strip": figures.strip(minutes) if any(n for _, _, n in sums) else None,
+        "strip": figures.activity_strip(minutes) if any(n for _, _, n in sums) else None,
         "strip_words": f"Per minute, in the last hour: {said}.",
         "strip_sums": sums,
         "minutes": [
-            (each.start_ms, [each.of(kinds) for kinds in _STRIP_KINDS]) for each in reversed(minutes)
+            (each.start_ms, [each.count_of(kinds) for kinds in _STRIP_KINDS]) for each in reversed(minutes)
         ],
     }

@@ -20,14 +20,14 @@ from dashboard.system import access, owners
 from dashboard.web import action_buttons, addresses, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.empty_state import why_empty
-from dashboard.web.errors import forbidden
+from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
-from dashboard.web.rendering import acting, answer, signed_in
+from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.explanations import because
+from fenceline.explanations import verdict_reason
 from fenceline.facts import Severity
-from fenceline.kafka.end_offset_history import unpack
+from fenceline.kafka.end_offset_history import unpack_ends
 from fenceline.kafka.partitions import VerdictReason
 from fenceline.owners import Owner
 
@@ -83,28 +83,28 @@ class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartit
 def partition_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the partitions that the query string asks for."""
     wanted = list_forms.read(request, PartitionListQuery)
-    return answer(request, "partitions/list", lambda: _list(request, wanted))
+    return render_page(request, "partitions/list", lambda: _list(request, wanted))
 
 
 @signed_in
 def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Show what holds one partition back, who waits, and who writes to it."""
-    if not any(row.name == cluster for row in page_context.of(request).clusters):
+    if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     # Whether an answer is late changes without any revision, and so do looks at replicas.
     moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
-    return answer(
+    return render_page(
         request, "partitions/detail", lambda: _detail(request, cluster, topic, partition), depends_on=moving
     )
 
 
-@acting
+@action_view
 def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Have every replica of a partition asked for its producers, and show its page again."""
-    if refused := access.refusal(access.actor_of(request, "page"), access.ASK_REPLICAS):
-        return forbidden(request, refused)
-    if partition_queries.partition(cluster, topic, partition) is None or not any(
-        row.name == cluster for row in page_context.of(request).clusters
+    if refused := access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS):
+        return forbidden_page(request, refused)
+    if partition_queries.find_partition(cluster, topic, partition) is None or not any(
+        row.name == cluster for row in page_context.chrome_of(request).clusters
     ):
         raise Http404("Unknown partition.")
     said = str(now_ms(request))
@@ -118,16 +118,18 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
         )
     except OperationalError:
         said = "failed"
-    where = addresses.partition(cluster, topic, partition)
+    where = addresses.partition_url(cluster, topic, partition)
     return HttpResponseRedirect(f"{where}?asked={said}#replicas", status=303)
 
 
 def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]:
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = partition_queries.page(wanted, page=wanted.page, size=wanted.size)
-    counts = partition_queries.counts(frame.cluster)
-    open_in = partition_queries.pins((row.cluster_id, row.topic, row.partition) for row in page.items)
+    page = partition_queries.partition_page(wanted, page=wanted.page, size=wanted.size)
+    counts = partition_queries.verdict_counts(frame.cluster)
+    open_in = partition_queries.partition_pins(
+        (row.cluster_id, row.topic, row.partition) for row in page.items
+    )
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
     return {
         "wanted": wanted,
@@ -142,9 +144,9 @@ def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]
             for row in page.items
         ],
         "columns": columns(headings, wanted.sort, descending=wanted.descending),
-        "verdicts": [(each, counts.of(each, internal=wanted.internal)) for each in _VERDICTS],
-        "hidden": 0 if wanted.internal else counts.hidden(""),
-        "hidden_pinned": 0 if wanted.internal else counts.hidden("pinned"),
+        "verdicts": [(each, counts.count_of(each, internal=wanted.internal)) for each in _VERDICTS],
+        "hidden": 0 if wanted.internal else counts.hidden_count(""),
+        "hidden_pinned": 0 if wanted.internal else counts.hidden_count("pinned"),
         "sizes": list_forms.SIZES,
         "several": several,
         "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
@@ -152,25 +154,27 @@ def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]
 
 
 def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapping[str, Any]:
-    row = partition_queries.partition(cluster, topic, number) if number < _LARGEST else None
+    row = partition_queries.find_partition(cluster, topic, number) if number < _LARGEST else None
     shown = topic if len(topic) <= 249 else f"{topic[:249]}…"
     if row is None:
         return {"row": None, "cluster": cluster, "name": f"{shown}-{number}", "status": 404}
     name = (row.cluster_id, row.topic, row.partition)
-    found = finding_queries.findings(cluster, f"partition:{row}")
-    ends = unpack(row.ends)
-    readers = group_queries.readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
+    found = finding_queries.open_findings(cluster, f"partition:{row}")
+    ends = unpack_ends(row.ends)
+    readers = group_queries.partition_readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
     return {
         "row": row,
         "cluster": cluster,
         "name": str(row),
         "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
-        "open": [_open(request, cluster, pin) for pin in partition_queries.pins([name]).get(name, ())],
-        "owner": owners.whose(str(row), row.topic),
+        "open": [
+            _open(request, cluster, pin) for pin in partition_queries.partition_pins([name]).get(name, ())
+        ],
+        "owner": owners.find_owner(str(row), row.topic),
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
-        "queries": lag.readers(row, most=_MOST_READERS),
+        "queries": lag.partition_readers(row, most=_MOST_READERS),
         "unstable": partition_queries.unstable_offsets(row),
         "waiting": sum(each.waiting == "probably" for each in readers),
         "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
@@ -180,7 +184,7 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
 
 
 def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:
-    why = because(VerdictReason(pin.ground))
+    why = verdict_reason(VerdictReason(pin.ground))
     return Open(
         pin,
         f"{why[:1].upper()}{why[1:]}.",
@@ -192,7 +196,7 @@ def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:
 
 def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     """Return what replicas said, and how a question that was just asked stands."""
-    looks = partition_queries.looks(row)
+    looks = partition_queries.replica_looks(row)
     value = request.GET.get("asked", "")
     at_ms = int(value) if value.isascii() and value.isdigit() and len(value) <= 15 else 0
     passed_ms = now_ms(request) - at_ms
@@ -201,7 +205,7 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     return {
         "looks": looks,
         "differ": _differ(looks),
-        "cannot_ask": access.refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
+        "cannot_ask": access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
         "question": "failed" if value == "failed" else _stands(waiting, passed_ms),
     }
 

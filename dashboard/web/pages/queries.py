@@ -8,20 +8,20 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard.labels.query import state_look
+from dashboard.labels.query import state_label
 from dashboard.labels.status import StatusLabel
 from dashboard.models import Batch, Query
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
-from dashboard.streaming.batch_state import chains_of, safe_each
+from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.web import page_context, query_headlines
 from dashboard.web import query_detail as one_query
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
-from dashboard.web.onboarding import attaching
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.onboarding import attach_lines
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
@@ -73,16 +73,16 @@ def query_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the streaming queries that the query string asks for."""
     wanted = list_forms.read(request, QueryListQuery)
     passing = now_ms(request) // _PASSING_MS
-    return answer(request, "queries/list", lambda: _list(request, wanted), depends_on=passing)
+    return render_page(request, "queries/list", lambda: _list(request, wanted), depends_on=passing)
 
 
 @signed_in
 def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
     """Show how one query does from its offset log to the brokers, or say plainly that it is not known."""
-    if not any(row.name == cluster for row in page_context.of(request).clusters):
+    if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     passing = now_ms(request) // _PASSING_MS
-    return answer(
+    return render_page(
         request,
         "queries/detail",
         lambda: one_query.query_context(request, cluster, ident),
@@ -90,23 +90,23 @@ def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse
     )
 
 
-def rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:
+def query_rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:
     """Return queries as lists show them, each with its newest batch: in a dozen questions for all of them."""
     newest, lately, read = (
-        streaming_queries.newest(found),
-        streaming_queries.lately(found),
-        reading.sources(found),
+        streaming_queries.newest_batches(found),
+        streaming_queries.recent_batches(found),
+        reading.query_sources(found),
     )
-    chains, safe = chains_of(found, now_ms=at_ms), safe_each(found, at_ms)
+    chains, safe = chains_of(found, now_ms=at_ms), restart_safety_by_query(found, at_ms)
     return [
         QueryRow(
             of=each,
             newest=newest.get(each.pk),
             chain=chains.get(each.pk, ()),
             rate=_rate(lately.get(each.pk, ())),
-            lag=reading.lag(read[each.pk]),
+            lag=reading.query_lag(read[each.pk]),
             safe=safe[each.pk],
-            look=state_look(state_now(each, at_ms), driver_of(each, at_ms)),
+            look=state_label(state_now(each, at_ms), driver_of(each, at_ms)),
         )
         for each in found
     ]
@@ -119,10 +119,13 @@ def _rate(lately: Sequence[Batch]) -> Rate:
 
 
 def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = streaming_queries.page(wanted, page=wanted.page, size=wanted.size)
-    states, sinks = streaming_queries.states(frame.cluster), streaming_queries.sinks(frame.cluster)
+    page = streaming_queries.query_page(wanted, page=wanted.page, size=wanted.size)
+    states, sinks = (
+        streaming_queries.state_counts(frame.cluster),
+        streaming_queries.sink_counts(frame.cluster),
+    )
     number = sum(sinks.values())
     headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
     found = [row for row in frame.all_findings if row.subject.startswith("query:")]
@@ -130,17 +133,21 @@ def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
         "wanted": wanted,
         "narrowed": wanted.narrowed,
         "page": page,
-        "rows": rows(page.items, now_ms(request)),
+        "rows": query_rows(page.items, now_ms(request)),
         "columns": columns(headings, wanted.sort, descending=wanted.descending),
         "states": states.items(),
         "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == wanted.sink],
         "number": number,
-        "said": query_headlines.verdict(
-            number, states, query_headlines.stuck(frame.cluster, now_ms(request)), found, now_ms(request)
+        "said": query_headlines.queries_headline(
+            number,
+            states,
+            query_headlines.stuck_queries(frame.cluster, now_ms(request)),
+            found,
+            now_ms(request),
         ),
         "sizes": list_forms.SIZES,
         "several": several,
         "empty": "" if page.items else ("none" if not number and not wanted.narrowed else "unmatched"),
         "blind": why_empty(frame, narrowed=False) if not number else "",
-        "how": attaching(request),
+        "how": attach_lines(request),
     }

@@ -19,11 +19,11 @@ from dashboard.system import owners
 from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from dashboard.web.transaction_steps import TransactionStep
 from fenceline.facts import TransitionKind
-from fenceline.formatting import count, duration
+from fenceline.formatting import count_noun, format_duration
 from fenceline.recoveries import LostRecords, RecoveryOutcome
 
 _ROWS = 50
@@ -49,14 +49,14 @@ class RecoveryRow:
     lost_unknown: str
 
     @property
-    def named(self) -> Sequence[str]:
+    def listed_names(self) -> Sequence[str]:
         """Return those of whom a line has room to tell."""
         return self.waited[:_NAMED]
 
     @property
-    def more(self) -> int:
+    def more_names(self) -> int:
         """Return how many more there are."""
-        return len(self.waited) - len(self.named)
+        return len(self.waited) - len(self.listed_names)
 
 
 class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCriteria):
@@ -68,7 +68,7 @@ def recovery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest episodes that the query string asks for."""
     wanted = list_forms.read(request, RecoveryListQuery)
     # What "in 24 h" means moves with the clock.
-    return answer(
+    return render_page(
         request, "recoveries/list", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000
     )
 
@@ -76,13 +76,13 @@ def recovery_list(request: HttpRequest) -> HttpResponse:
 @signed_in
 def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResponse:
     """Show one episode, or what it lost as CSV (`?format=csv`)."""
-    frame = page_context.of(request)
-    found = recovery_queries.recovery(cluster, number) if number < 2**63 else None
+    frame = page_context.chrome_of(request)
+    found = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
     if found is None or not any(row.name == cluster for row in frame.clusters):
         raise Http404("Unknown recovery.")
     if request.GET.get("format") == "csv":
         return _csv(found)
-    return answer(request, "recoveries/detail", lambda: _detail(found))
+    return render_page(request, "recoveries/detail", lambda: _detail(found))
 
 
 def row_of(found: Recovery) -> RecoveryRow:
@@ -92,7 +92,7 @@ def row_of(found: Recovery) -> RecoveryRow:
         found,
         None if found.released_ms is None else max(0, found.released_ms - found.opened_ms),
         None if found.resumed_ms is None else max(0, found.resumed_ms - found.opened_ms),
-        list(dict.fromkeys(wait.group for wait in recovery_queries.waited(found))),
+        list(dict.fromkeys(wait.group for wait in recovery_queries.recovery_waits(found))),
         lost,
         bound,
         "not known: see its page" if found.lost_complete else "the log is still being read",
@@ -100,9 +100,9 @@ def row_of(found: Recovery) -> RecoveryRow:
 
 
 def _list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
-    frame = page_context.of(request)
-    found, more = recovery_queries.newest(wanted, before=wanted.before, limit=_ROWS)
-    summary = recovery_queries.summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
+    frame = page_context.chrome_of(request)
+    found, more = recovery_queries.newest_recoveries(wanted, before=wanted.before, limit=_ROWS)
+    summary = recovery_queries.recovery_summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
     empty = "past" if wanted.before else why_empty(frame, narrowed=wanted.narrowed)
     return {
         "wanted": wanted,
@@ -127,7 +127,7 @@ def _headline(frame: page_context.Chrome, summary: recovery_queries.RecoverySumm
     if summary.open:
         return f"{summary.open:,} open {'recovery' if summary.open == 1 else 'recoveries'}."
     if summary.not_resumed:
-        number = count(summary.not_resumed, "producer")
+        number = count_noun(summary.not_resumed, "producer")
         return f"No consumer is blocked; {number} did not come back in the last 24 h."
     if summary.number:
         return "Every producer aborted in the last 24 h has committed again."
@@ -135,12 +135,12 @@ def _headline(frame: page_context.Chrome, summary: recovery_queries.RecoverySumm
 
 
 def _detail(found: Recovery) -> Mapping[str, Any]:
-    lost = recovery_queries.lost(found)
+    lost = recovery_queries.written_records(found)
     return {
         "row": row_of(found),
         "cluster": found.cluster.name,
         "steps": list(_steps(found)),
-        "waited": recovery_queries.waited(found),
+        "waited": recovery_queries.recovery_waits(found),
         "lost": [(each, recovery_queries.at_most(each)) for each in lost],
         "text": _text(lost),
         "owner": owners.of_transaction(found.transactional_id),
@@ -169,9 +169,9 @@ def _released(found: Recovery) -> TransactionStep:
         if found.outcome == RecoveryOutcome.TOPIC_DELETED:
             return TransactionStep("done", "Topic deleted", "its records are gone", at_ms=found.closed_ms)
         return TransactionStep("waiting", "Waiting for the LSO to pass everywhere", since_ms=found.opened_ms)
-    took = duration(max(0, found.released_ms - found.opened_ms))
+    took = format_duration(max(0, found.released_ms - found.opened_ms))
     records = found.records_released
-    which = f", {count(records, 'offset')} became readable" if records is not None else ""
+    which = f", {count_noun(records, 'offset')} became readable" if records is not None else ""
     if found.release_noticed:
         noticed = f"noticed {took} after the abort{which}"
         return TransactionStep("done", "Consumers unblocked by", noticed, at_ms=found.released_ms)
@@ -183,7 +183,7 @@ def _released(found: Recovery) -> TransactionStep:
 def _resumed(found: Recovery) -> TransactionStep:
     if found.resumed_ms is not None:
         by = found.resumed_by if len(found.resumed_by) <= 80 else f"{found.resumed_by[:80]}…"
-        took = duration(max(0, found.resumed_ms - found.opened_ms))
+        took = format_duration(max(0, found.resumed_ms - found.opened_ms))
         return TransactionStep(
             "done", "Committed again", f"{took} after the abort, by {by}", at_ms=found.resumed_ms
         )
@@ -210,7 +210,7 @@ def _csv(found: Recovery) -> HttpResponse:
     out = StringIO()
     lines = csv.writer(out, lineterminator="\r\n")
     lines.writerow(_COLUMNS)
-    for each in recovery_queries.lost(found):
+    for each in recovery_queries.written_records(found):
         sure = "true" if each.sure else "false"
         lines.writerow([each.topic, each.partition, each.first, each.last, each.records, sure, each.note])
     response = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")

@@ -16,7 +16,7 @@ from django.utils import timezone
 from dashboard.system import sign_in_limits
 from dashboard.system.client_address import client_address
 from dashboard.system.sign_in_limits import Lock
-from fenceline.formatting import count
+from fenceline.formatting import count_noun
 
 _BUSY_S = 5
 
@@ -29,7 +29,7 @@ class SignIn(LoginView):
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Check the password when it is its turn; 429 where too many wait."""
         try:
-            with sign_in_limits.turn(sign_in_limits.axes_address(request)):
+            with sign_in_limits.password_turn(sign_in_limits.axes_address(request)):
                 return super().post(request, *args, **kwargs)
         except sign_in_limits.SignInBusy:
             words = f"Too many sign-ins at once: try again in {_BUSY_S} s. Nothing was counted."
@@ -55,7 +55,7 @@ def locked_out(request: HttpRequest, response: HttpResponse, credentials: Mappin
 
 
 def _lock_text(lock: Lock, left: timedelta, address: str) -> str:
-    failures = count(lock.failures, "wrong password")
+    failures = count_noun(lock.failures, "wrong password")
     what = f"this address ({address})" if lock.of_address else "this name from this address"
     minutes = -(-int(left.total_seconds()) // 60)
     how = f"--address {address}" if lock.of_address and address else "NAME"

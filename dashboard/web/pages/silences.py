@@ -16,15 +16,17 @@ from dashboard.alerts import silences, validation
 from dashboard.models import Alert, Silence
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import forbidden
-from dashboard.web.rendering import acting, answer, signed_in
+from dashboard.web.errors import forbidden_page
+from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.alerts import matchers as matching
-from fenceline.formatting import duration
+from fenceline.formatting import format_duration
 
 _EXPIRED = 50
 #: For how long, as the form offers it, in seconds.
-_LASTS = tuple((str(s), duration(s * 1_000)) for s in (900, 3_600, 7_200, 14_400, 28_800, 86_400, 604_800))
+_LASTS = tuple(
+    (str(s), format_duration(s * 1_000)) for s in (900, 3_600, 7_200, 14_400, 28_800, 86_400, 604_800)
+)
 _USUAL = "7200"
 #: Labels by which one alert is silenced and no other.
 _ONE = ("alertname", "cluster", "subject", "query_name")
@@ -34,10 +36,10 @@ _ONE = ("alertname", "cluster", "subject", "query_name")
 def silence_list(request: HttpRequest) -> HttpResponse:
     """Show the silences: active, scheduled, expired."""
     now = now_ms(request)
-    active = list(alert_queries.silences("active", now_ms=now))
-    scheduled = list(alert_queries.silences("scheduled", now_ms=now))
+    active = list(alert_queries.list_silences("active", now_ms=now))
+    scheduled = list(alert_queries.list_silences("scheduled", now_ms=now))
     moves = ([row.pk for row in active], [row.pk for row in scheduled])
-    return answer(request, "silences/list", lambda: _list(request, active, scheduled), depends_on=moves)
+    return render_page(request, "silences/list", lambda: _list(request, active, scheduled), depends_on=moves)
 
 
 @signed_in
@@ -45,20 +47,20 @@ def silence_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one silence and what it keeps quiet now."""
     found, now = _found(number), now_ms(request)
     state = alert_queries.state_of(found, now_ms=now)
-    return answer(request, "silences/detail", lambda: _detail(request, found, state), depends_on=state)
+    return render_page(request, "silences/detail", lambda: _detail(request, found, state), depends_on=state)
 
 
 @signed_in
-def new(request: HttpRequest) -> HttpResponse:
+def new_form(request: HttpRequest) -> HttpResponse:
     """Show a form: empty, for an alert (`alert=N`), or with the matchers of a silence (`silence=N`)."""
     if refused := _refusal(request):
-        return forbidden(request, refused)
+        return forbidden_page(request, refused)
     text = request.GET.get("matchers", "")
-    if alert := alert_queries.alert(_number(request, "alert")):
+    if alert := alert_queries.find_alert(_number(request, "alert")):
         text = matching.matchers_text(
             [(name, "=", alert.labels[name]) for name in _ONE if name in alert.labels]
         )
-    elif silence := alert_queries.silence(_number(request, "silence")):
+    elif silence := alert_queries.find_silence(_number(request, "silence")):
         text = matching.matchers_text(silence.matchers)
     return _form(request, {"matchers": text, "lasts": _USUAL}, {})
 
@@ -72,38 +74,38 @@ def preview(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@acting
+@action_view
 def make(request: HttpRequest) -> HttpResponse:
     """Make a silence and show it, or show the form again with what is wrong."""
     actor = actor_of(request, "page")
-    if refused := access.refusal(actor, access.SILENCE):
-        return forbidden(request, refused)
+    if refused := access.permission_refusal(actor, access.SILENCE):
+        return forbidden_page(request, refused)
     try:
-        row = silences.make(_draft(request.POST), by=actor.name, now_ms=now_ms(request))
+        row = silences.create_silence(_draft(request.POST), by=actor.name, now_ms=now_ms(request))
     except validation.Unfit as error:
         return _form(request, request.POST.dict(), error.fields)
     return HttpResponseRedirect(reverse("silence", args=[row.pk]), status=303)
 
 
-@acting
+@action_view
 def end(request: HttpRequest, number: int) -> HttpResponse:
     """End a silence now."""
     actor, found = actor_of(request, "page"), _found(number)
-    if refused := access.refusal(actor, access.SILENCE):
-        return forbidden(request, refused)
-    silences.end(found, by=actor.name, now_ms=now_ms(request))
+    if refused := access.permission_refusal(actor, access.SILENCE):
+        return forbidden_page(request, refused)
+    silences.end_silence(found, by=actor.name, now_ms=now_ms(request))
     return HttpResponseRedirect(reverse("silence", args=[number]), status=303)
 
 
 def _found(number: int) -> Silence:
-    found = alert_queries.silence(number)
+    found = alert_queries.find_silence(number)
     if found is None:
         raise Http404("Unknown silence.")
     return found
 
 
 def _refusal(request: HttpRequest) -> str:
-    return access.refusal(actor_of(request, "page"), access.SILENCE)
+    return access.permission_refusal(actor_of(request, "page"), access.SILENCE)
 
 
 def _number(request: HttpRequest, key: str) -> int:
@@ -117,7 +119,7 @@ def _list(request: HttpRequest, active: Sequence[Silence], scheduled: Sequence[S
     return {
         "active": active,
         "lists": [
-            ("active", [(row, len(silences.matched(row.matchers, alerts))) for row in active]),
+            ("active", [(row, len(silences.matching_alerts(row.matchers, alerts))) for row in active]),
             ("scheduled", [(row, 0) for row in scheduled]),
             ("expired", [(row, 0) for row in page.items]),
         ],
@@ -128,7 +130,7 @@ def _list(request: HttpRequest, active: Sequence[Silence], scheduled: Sequence[S
 
 
 def _detail(request: HttpRequest, row: Silence, state: str) -> Mapping[str, Any]:
-    quieted: Sequence[Alert] = () if state == "expired" else silences.matched(row.matchers)
+    quieted: Sequence[Alert] = () if state == "expired" else silences.matching_alerts(row.matchers)
     return {"row": row, "state": state, "quieted": quieted, "cannot_silence": _refusal(request)}
 
 
@@ -140,7 +142,7 @@ def _previewed(text: str) -> Mapping[str, Any]:
         matchers = silences.fit_matchers(matching.parse_matchers(text), none_allowed=False)
     except ValueError as error:
         return {"wrong": str(error), "found": ()}
-    return {"wrong": "", "found": silences.matched(matchers)}
+    return {"wrong": "", "found": silences.matching_alerts(matchers)}
 
 
 def _form(request: HttpRequest, values: Mapping[str, Any], wrong: Mapping[str, str]) -> HttpResponse:
@@ -173,6 +175,6 @@ def _instant(text: str, what: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise ValueError(f"The {what} “{validation.clip(text)}” is no date and time.") from error
+        raise ValueError(f"The {what} “{validation.clip_text(text)}” is no date and time.") from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000)

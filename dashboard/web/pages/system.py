@@ -21,9 +21,9 @@ from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECONCILE
 from dashboard.web import page_context
 from dashboard.web.pages.overview import collector_states
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.kafka.reconcile import agreement
+from fenceline.kafka.reconcile import format_agreement
 
 #: Libraries whose version decides how brokers, pages or jobs behave.
 _LIBRARIES = (
@@ -47,7 +47,7 @@ class TopicProgress:
     partitions: Sequence[Position]
 
     @property
-    def behind(self) -> int:
+    def records_behind(self) -> int:
         """Return the records between the positions and the end, as far as is known."""
         return sum(max(0, row.end_offset - row.next_offset) for row in self.partitions)
 
@@ -67,24 +67,26 @@ class ReconciliationCheck:
 
 
 @signed_in
-def system(request: HttpRequest) -> HttpResponse:
+def system_page(request: HttpRequest) -> HttpResponse:
     """Show what is watched, who watches it, and what could not be seen."""
-    return answer(request, "system/page", lambda: _read(request), depends_on=collector_states(request))
+    return render_page(request, "system/page", lambda: _read(request), depends_on=collector_states(request))
 
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     names = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
     shown = settings.FENCELINE.clusters
     return {
-        "configured": [(name, shown[name].shown() if name in shown else None) for name in names],
+        "configured": [
+            (name, shown[name].redacted_properties() if name in shown else None) for name in names
+        ],
         "config_path": settings.FENCELINE.path,
         "limits": settings.FENCELINE.limits.as_mapping(),
         "retention": settings.FENCELINE.retention.as_mapping(),
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
-        "topics": _topics(visibility.positions(frame.cluster)),
-        "gaps": [*visibility.sight(frame.cluster).gaps, *_closed(frame.cluster)],
-        "versions": versions(),
+        "topics": _topics(visibility.topic_positions(frame.cluster)),
+        "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *_closed(frame.cluster)],
+        "versions": component_versions(),
     }
 
 
@@ -115,7 +117,7 @@ def _agreement(detail: Mapping[str, Any]) -> str:
         return "known from lists alone"
     for which in ("", "open_"):
         if detail.get(f"{which}compared"):
-            return f"agree: {agreement(detail[f'{which}agreed'], detail[f'{which}compared'])}"
+            return f"agree: {format_agreement(detail[f'{which}agreed'], detail[f'{which}compared'])}"
     return "nothing to compare yet" if detail else "not asked"
 
 
@@ -135,7 +137,7 @@ def _topics(rows: Sequence[Position]) -> Sequence[TopicProgress]:
 
 
 @cache
-def versions() -> Sequence[tuple[str, str]]:
+def component_versions() -> Sequence[tuple[str, str]]:
     """Return name and version of Fenceline, of what it runs on, and of the libraries that decide its ways."""
     found = [("Fenceline", _own()), ("Python", platform.python_version()), _database()]
     return [*found, *((name, _version(name)) for name in _LIBRARIES)]

@@ -24,12 +24,12 @@ from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import columns
-from dashboard.web.pages.fencing import rows
+from dashboard.web.pages.fencing import transition_rows
 from dashboard.web.pages.recoveries import row_of
-from dashboard.web.rendering import answer, signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.decode import text
-from fenceline.explanations import explain
+from fenceline.explanations import explain_transition
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
 
 #: How often a page looks whether a timeout has passed meanwhile.
@@ -79,17 +79,17 @@ def transaction_list(request: HttpRequest) -> HttpResponse:
     wanted = list_forms.read(request, TransactionListQuery)
     # A filter by age lets rows in as time passes, without any change.
     ageing = now_ms(request) if wanted.min_age_s is not None else 0
-    return answer(request, "transactions/list", lambda: _list(request, wanted), depends_on=ageing)
+    return render_page(request, "transactions/list", lambda: _list(request, wanted), depends_on=ageing)
 
 
 @signed_in
 def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str) -> HttpResponse:
     """Show what is known of one transactional id, or say plainly that it is not known."""
-    if not any(row.name == cluster for row in page_context.of(request).clusters):
+    if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     # A timeout passes without any change.
     passing = now_ms(request) // _PASSING_MS
-    return answer(
+    return render_page(
         request,
         "transactions/detail",
         lambda: _detail(request, cluster, transactional_id),
@@ -98,13 +98,13 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
 
 
 def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, Any]:
-    frame = page_context.of(request)
+    frame = page_context.chrome_of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
     # Who waits is asked for open transactions alone: of a page of them in three queries.
     waiting = wanted.only_open
     shown = {"Cluster": several, _WAITING: waiting}
     headings = [each for each in _COLUMNS if shown.get(each[0], True)]
-    page = transaction_queries.transactions(
+    page = transaction_queries.transaction_page(
         wanted, now_ms=now_ms(request), page=wanted.page, size=wanted.size
     )
     last = (page.number - 1) * page.size + len(page.items)
@@ -120,7 +120,7 @@ def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, An
         "sizes": list_forms.SIZES,
         "several": several,
         "waiting": waiting,
-        "waits": blocking.of(page.items) if waiting else {},
+        "waits": blocking.waits_of(page.items) if waiting else {},
         "found": _findings_of(page.items, frame.findings),
         "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
@@ -136,40 +136,40 @@ def _findings_of(
 
 
 def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
-    row = transaction_queries.transaction(cluster, transactional_id)
+    row = transaction_queries.find_transaction(cluster, transactional_id)
     if row is not None:
-        life = history_queries.life(cluster, bytes(row.key), row.log_partition)
+        life = history_queries.recent_transitions(cluster, bytes(row.key), row.log_partition)
         kept = history_queries.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
         return {"row": row, "kept": kept, **_known(request, row), **_lived(request, cluster, kept, row)}
-    gone = history_queries.forgotten(cluster, transactional_id)
+    gone = history_queries.forgotten_transaction(cluster, transactional_id)
     if gone is not None:
         return {"row": None, "kept": gone, **_lived(request, cluster, gone, None)}
     # No name longer than a line belongs into a sentence.
     shown = transactional_id
     if len(shown) > _LONGEST_ASKED:
         shown = f"{shown[:_LONGEST_ASKED]}…"
-    return {"cluster": cluster, "asked": text.escape(shown.encode()), "status": 404}
+    return {"cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
 
 
 def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
     """Return what the newest record of an id says."""
     partitions = transaction_queries.partitions_of(row)
-    findings = finding_queries.findings(row.cluster.name, f"transaction:{row.transactional_id}")
-    found = blocking.of([row])[row.pk]
-    places = blocking.places(row, found, most=_MOST_PLACES + 1)
+    findings = finding_queries.open_findings(row.cluster.name, f"transaction:{row.transactional_id}")
+    found = blocking.waits_of([row])[row.pk]
+    places = blocking.transaction_partitions(row, found, most=_MOST_PLACES + 1)
     return {
         "waits": found,
         "places": places[:_MOST_PLACES],
         "more_places": len(places) > _MOST_PLACES,
-        "candidates": blocking.candidates(row, found),
+        "candidates": blocking.candidate_groups(row, found),
         "offsets_wait": [each for each in found.waiting if each.pending],
         "owner": owners.of_transaction(row.transactional_id),
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
-        "deadline": transaction_steps.deadline(row, now_ms(request)),
+        "deadline": transaction_steps.timeout_deadline(row, now_ms(request)),
         "findings": action_buttons.finding_cards(request, findings),
         "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
-        "machine": state_diagram.drawn(row.state),
+        "machine": state_diagram.draw_diagrams(row.state),
         "partitions": [part for part in partitions if part.topic != transaction_steps.OFFSETS],
         "offsets": [part for part in partitions if part.topic == transaction_steps.OFFSETS],
         "raw": json.dumps(_raw(row, partitions), indent=2, ensure_ascii=False),
@@ -183,24 +183,31 @@ def _lived(
     now, recent = now_ms(request), kept.life.recent
     notable = history_queries.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
     names = [kept.application]
-    figures = history_queries.figures(cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names)
+    figures = history_queries.application_figures(
+        cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names
+    )
     mine = figures.get(kept.application, history_queries.ApplicationHistory())
-    usual = transaction_timeline.usual(recent, kept.application, mine.open_times, mine.marker_times)
-    bars, marks = transaction_timeline.bars(recent, row, now), transaction_timeline.marks(recent)
-    broker = None if row is None else blocking.coordinators([row]).get(row.pk)
-    told = transaction_timeline.newest(recent, [history_queries.transition_of(each) for each in notable])
+    usual = transaction_timeline.usual_durations(recent, kept.application, mine.open_times, mine.marker_times)
+    bars, marks = (
+        transaction_timeline.timeline_bars(recent, row, now),
+        transaction_timeline.timeline_marks(recent),
+    )
+    broker = None if row is None else blocking.coordinator_brokers([row]).get(row.pk)
+    told = transaction_timeline.newest_transaction(
+        recent, [history_queries.transition_of(each) for each in notable]
+    )
     lines = _recent(cluster, kept)
-    actions = {each.told.offset: attributions.name(each.action) for each in lines}
+    actions = {each.told.offset: attributions.action_words(each.action) for each in lines}
     return {
         "broker": broker,
         "steps": _steps(row, told, broker, actions) if row is not None else (),
         "fence": _last_fence(row, lines),
-        "chart": charts.timeline(bars, marks, now_ms=now) if bars or marks else None,
+        "chart": charts.timeline_figure(bars, marks, now_ms=now) if bars or marks else None,
         "chart_words": transaction_timeline.timeline_summary(bars, marks),
         "recent": lines,
         "usual": usual,
         "own": next((each for each in usual if each.whose == transaction_timeline.THIS), None),
-        "notable": rows(notable),
+        "notable": transition_rows(notable),
         "episodes": [row_of(each) for each in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES)],
     }
 
@@ -210,7 +217,8 @@ def _recent(cluster: str, kept: history_queries.TransactionHistory) -> Sequence[
     actions = attributions.of_transitions(cluster, kept.key, recent)
     pairs = zip(recent, actions, strict=True)
     return [
-        RecentTransition(each, explain(each, attributions.name(action)), action) for each, action in pairs
+        RecentTransition(each, explain_transition(each, attributions.action_words(action)), action)
+        for each, action in pairs
     ]
 
 
@@ -229,7 +237,7 @@ def _steps(
     names: Mapping[int, str],
 ) -> Sequence[transaction_steps.TransactionStep]:
     log_partitions = visibility.state_log_partitions(row.cluster.name)
-    return transaction_steps.steps(
+    return transaction_steps.lifecycle_steps(
         row, transaction_queries.partitions_of(row), log_partitions, told, broker, names
     )
 
@@ -250,5 +258,5 @@ def _raw(row: Transaction, partitions: Sequence[Any]) -> dict[str, Any]:
     )
     facts: dict[str, Any] = {"cluster": row.cluster.name} | {name: getattr(row, name) for name in names}
     facts["partitions"] = {part.topic: list(part.partitions) for part in partitions}
-    facts["transactional_id_bytes"] = len(text.unescape(row.transactional_id))
+    facts["transactional_id_bytes"] = len(text.unescape_text(row.transactional_id))
     return facts

@@ -13,7 +13,7 @@ from django.http import FileResponse, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.log import log_response
 
-from dashboard.runtime.database_errors import explain, log_line
+from dashboard.runtime.database_errors import explain_error, log_line
 from dashboard.runtime.problems import as_problem
 from dashboard.system.client_address import client_address
 
@@ -126,7 +126,7 @@ class DatabaseGone:
         """Take database errors that pass, leave the others to Django."""
         if not isinstance(exception, DatabaseError):
             return None
-        explanation = explain(exception)
+        explanation = explain_error(exception)
         if not explanation.is_passing:
             return None
         log.error("%s: %s", request.path, log_line(exception))

@@ -15,18 +15,18 @@ register.simple_tag(addresses.action, name="action_url")
 
 
 @register.filter
-def act_look(act: str) -> ActLook:
+def act_label(act: str) -> ActLook:
     """Return an act in words."""
     return action_labels.ACTS[act]
 
 
 @register.filter
-def action_state_look(state: str) -> StatusLabel:
+def action_state_label(state: str) -> StatusLabel:
     """Return how the state of an action reads and looks."""
     return action_labels.STATES[state]
 
 
 @register.filter
-def result_look(outcome: str) -> StatusLabel:
+def result_label(outcome: str) -> StatusLabel:
     """Return how what came of one subject reads and looks."""
     return action_labels.OUTCOMES[outcome]

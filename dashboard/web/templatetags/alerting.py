@@ -25,7 +25,7 @@ register.filter("subject_name", alert_labels.subject_name)
 register.filter("lasted_ms", alert_labels.lasted_ms)
 register.filter("subject_label", addresses.alert_label)
 register.filter("matchers", matchers.matchers_text)
-register.filter("redacted", redact.url)
+register.filter("redacted", redact.redact_url)
 register.simple_tag(addresses.alert_subject, name="subject_url")
 register.simple_tag(addresses.action, name="action_url")
 
@@ -43,13 +43,13 @@ def alert_state(state: str) -> StatusLabel:
 
 
 @register.filter
-def delivery_look(state: str) -> StatusLabel:
+def delivery_label(state: str) -> StatusLabel:
     """Return how a delivery's state reads and looks."""
     return alert_labels.DELIVERY_STATES[state]
 
 
 @register.filter
-def silence_look(state: str) -> StatusLabel:
+def silence_label(state: str) -> StatusLabel:
     """Return how a silence's state reads and looks."""
     return alert_labels.SILENCE_STATES[state]
 

@@ -20,14 +20,14 @@ from dashboard.labels.rule import rule_label
 from dashboard.labels.transition import LOOKS, TransitionStyle
 from dashboard.web import addresses
 from fenceline.facts import NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
-from fenceline.formatting import duration as in_words
+from fenceline.formatting import format_duration as in_words
 
 register = template.Library()
 T = TypeVar("T")
 register.filter("row_id", addresses.transaction_row)
 register.filter("finding_label", addresses.finding_label)
 register.simple_tag(addresses.transaction_of, name="transaction_url")
-register.simple_tag(addresses.finding, name="finding_url")
+register.simple_tag(addresses.finding_url, name="finding_url")
 _LONGEST_IN_CELL = 120
 _DAY_MS = 86_400_000
 #: The year 10000: clients may write any number for an instant.
@@ -36,7 +36,7 @@ _JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
 
 
 @register.filter
-def grouped(number: float | None) -> str:
+def group_digits(number: float | None) -> str:
     """Return `1,234,567`, and a dash for what is not known."""
     return "—" if number is None else f"{number:,.0f}"
 
@@ -56,7 +56,7 @@ def duration(ms: int | None) -> str:
 
 
 @register.filter
-def spell(ms: float) -> str:
+def measured_duration(ms: float) -> str:
     """Return a measured duration in words; what a histogram tells is no whole number."""
     return in_words(round(ms))
 
@@ -150,7 +150,7 @@ def _digest(path: str) -> str:
 
 
 @register.filter
-def look(kind: str) -> TransitionStyle:
+def transition_style(kind: str) -> TransitionStyle:
     """Return how a kind of transition reads and looks."""
     return LOOKS[TransitionKind(kind)]
 
@@ -171,7 +171,7 @@ def figure(chart: dict[str, Any]) -> SafeString:
 
 
 @register.simple_tag
-def spark(counts: Sequence[int]) -> SafeString:
+def spark_bars(counts: Sequence[int]) -> SafeString:
     """Return small bars, one for each count; the figures stand beside them in words."""
     most = max(counts, default=0) or 1
     bars = "".join(
@@ -188,7 +188,7 @@ def spark(counts: Sequence[int]) -> SafeString:
 
 
 @register.filter
-def spoken(name: str) -> str:
+def rule_words(name: str) -> str:
     """Return the name of a rule, or any other name in snake case, as words."""
     return rule_label(name)
 

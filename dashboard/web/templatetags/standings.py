@@ -16,12 +16,12 @@ from dashboard.web.templatetags.fenceline import clip
 from fenceline.owners import Owner
 
 register = template.Library()
-register.simple_tag(addresses.partition, name="partition_url")
-register.simple_tag(addresses.group, name="group_url")
-register.simple_tag(addresses.query, name="stream_url")
-register.simple_tag(addresses.transaction, name="id_url")
-register.simple_tag(addresses.recovery, name="recovery_url")
-register.simple_tag(addresses.rule, name="rule_url")
+register.simple_tag(addresses.partition_url, name="partition_url")
+register.simple_tag(addresses.group_url, name="group_url")
+register.simple_tag(addresses.query_url, name="stream_url")
+register.simple_tag(addresses.transaction_url, name="id_url")
+register.simple_tag(addresses.recovery_url, name="recovery_url")
+register.simple_tag(addresses.rule_url, name="rule_url")
 _HEIGHT = 24
 #: Values at their instants, oldest first.
 Points = Sequence[tuple[int, int]]
@@ -37,13 +37,13 @@ class LinkedTransaction(Protocol):
 
 
 @register.filter
-def verdict_look(verdict: str) -> StatusLabel:
+def verdict_label(verdict: str) -> StatusLabel:
     """Return how a partition's verdict reads and looks."""
     return status_labels.VERDICT_LOOKS[verdict]
 
 
 @register.filter
-def status_look(status: str) -> StatusLabel:
+def status_label(status: str) -> StatusLabel:
     """Return how a group's status reads and looks."""
     return status_labels.STATUS_LOOKS[status]
 
@@ -55,31 +55,31 @@ def transaction_state_tone(state: str) -> str:
 
 
 @register.filter
-def waiting_look(waiting: str) -> StatusLabel:
+def waiting_label(waiting: str) -> StatusLabel:
     """Return how a group's standing to a pinned LSO reads and looks."""
     return status_labels.WAITING_LOOKS[waiting]
 
 
 @register.filter
-def outcome_look(outcome: str) -> StatusLabel:
+def outcome_label(outcome: str) -> StatusLabel:
     """Return how an episode's outcome reads and looks."""
     return status_labels.OUTCOME_LOOKS[outcome]
 
 
 @register.filter
-def least(points: Points) -> int | None:
+def smallest_value(points: Points) -> int | None:
     """Return the smallest value of some points."""
     return min((value for _, value in points), default=None)
 
 
 @register.filter
-def most(points: Points) -> int | None:
+def largest_value(points: Points) -> int | None:
     """Return the largest value of some points."""
     return max((value for _, value in points), default=None)
 
 
 @register.simple_tag
-def called(who: Owner) -> SafeString:
+def owner_label(who: Owner) -> SafeString:
     """Return an owner: team, contact, a link to the runbook."""
     contact = format_html(" · {}", who.contact) if who.contact else ""
     runbook = format_html(' · <a href="{}" rel="noreferrer">runbook</a>', who.runbook) if who.runbook else ""
@@ -94,7 +94,7 @@ def blocker_link(blocker: LinkedTransaction, cluster: str) -> SafeString:
     )
     name = blocker.transactional_id
     if name:
-        where = addresses.transaction(cluster, name)
+        where = addresses.transaction_url(cluster, name)
         return format_html('<a class="mono" href="{}"><bdi>{}</bdi></a>{}', where, clip(name), perhaps)
     if blocker.producer_id is None:
         return SafeString('<abbr title="which transaction is not known">—</abbr>')
@@ -103,7 +103,7 @@ def blocker_link(blocker: LinkedTransaction, cluster: str) -> SafeString:
 
 
 @register.simple_tag
-def line(points: Points) -> SafeString:
+def sparkline(points: Points) -> SafeString:
     """Return a small line of values over time, oldest first, from 0 up; figures stand beside it in words."""
     if len(points) < 2:
         return SafeString("")

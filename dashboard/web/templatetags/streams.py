@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from dashboard.labels import query as query_labels
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
-from fenceline.formatting import duration
+from fenceline.formatting import format_duration
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
@@ -23,13 +23,13 @@ register.simple_tag(addresses.batch_of, name="batch_url")
 
 
 @register.filter
-def query_state_look(state: str) -> StatusLabel:
+def query_state_label(state: str) -> StatusLabel:
     """Return how a state reads and looks, whoever's it is."""
     return query_labels.STATE_LOOKS[state]
 
 
 @register.filter
-def decision_look(standing: str) -> StatusLabel:
+def decision_label(standing: str) -> StatusLabel:
     """Return how a batch's decision reads and looks."""
     return query_labels.DECISION_LOOKS[standing]
 
@@ -47,13 +47,13 @@ def link_tone(link: ChainLink) -> str:
 
 
 @register.filter
-def safe_look(safe: RestartSafety) -> StatusLabel:
+def safe_label(safe: RestartSafety) -> StatusLabel:
     """Return whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
     return _answer_look(safe.safe, safe.sentence)
 
 
 @register.filter
-def kill_look(safe: RestartSafety) -> StatusLabel:
+def kill_label(safe: RestartSafety) -> StatusLabel:
     """Return whether its driver may be killed: yes, no, or unknown."""
     return _answer_look(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
 
@@ -75,5 +75,5 @@ def countdown(context: dict[str, Any], ms: int | None, passed: str = "passed") -
         moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         passed,
         f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
-        duration(left // 1000 * 1000) if left >= 1000 else passed,
+        format_duration(left // 1000 * 1000) if left >= 1000 else passed,
     )

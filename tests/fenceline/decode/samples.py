@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fenceline.decode.text import escape
+from fenceline.decode.text import escape_bytes
 from fenceline.decode.transaction_state import STATES
 from fenceline.facts import TopicPartitions, TransactionRecord
 
@@ -22,7 +22,7 @@ raw_ids = (
     | st.text(max_size=40).map(lambda text: text.encode(errors="replace"))
     | st.binary(max_size=300)
 )
-names = st.text(st.characters(codec="utf-8"), max_size=20).map(lambda text: escape(text.encode()))
+names = st.text(st.characters(codec="utf-8"), max_size=20).map(lambda text: escape_bytes(text.encode()))
 #: More than 127 of anything needs a second byte in a varint: now and then there are so many.
 many = st.integers(126, 300)
 partition_numbers = st.lists(int32, max_size=4).map(tuple) | many.map(lambda amount: tuple(range(amount)))

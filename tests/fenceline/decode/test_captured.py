@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.decode.text import unescape
-from fenceline.decode.transaction_state import STATES, decode
+from fenceline.decode.text import unescape_text
+from fenceline.decode.transaction_state import STATES, decode_record
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.encode import encode_key, encode_value
@@ -33,7 +33,7 @@ def rows(version: str) -> list[Row]:
 def read(row: Row) -> TransactionRecord | Tombstone:
     """What our decoder makes of a row."""
     value = None if row["value"] is None else bytes.fromhex(row["value"])
-    found = decode(bytes.fromhex(row["key"]), value)
+    found = decode_record(bytes.fromhex(row["key"]), value)
     assert isinstance(found, TransactionRecord | Tombstone), found
     return found
 
@@ -89,7 +89,7 @@ def test_it_writes_the_bytes_that_kafka_wrote(version: str) -> None:
 @pytest.mark.parametrize("version", ["3.9.1", "4.2.0"])
 def test_it_places_ids_where_kafka_put_them(version: str) -> None:
     for row in rows(version):
-        raw = unescape(read(row).transactional_id)
+        raw = unescape_text(read(row).transactional_id)
         assert partition_for(raw, PARTITIONS) == row["partition"], row
 
 

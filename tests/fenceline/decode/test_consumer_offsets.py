@@ -29,12 +29,12 @@ from fenceline.decode.consumer_offsets import (
     OffsetCommit,
     OffsetTombstone,
     Record,
-    decode,
-    peek,
+    decode_record,
+    peek_commits,
 )
-from fenceline.decode.text import escape, unescape
+from fenceline.decode.text import escape_bytes, unescape_text
 from fenceline.facts import Undecoded
-from fenceline.kafka.encode import uvarint
+from fenceline.kafka.encode import encode_uvarint
 from tests.fenceline.decode import samples
 from tests.fenceline.decode.kafka_schema import codec
 
@@ -68,7 +68,7 @@ def topic_text(topic_id: uuid.UUID) -> str:
 
 
 def named(text: str) -> str:
-    return escape(text.encode())
+    return escape_bytes(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def named(text: str) -> str:
     ],
 )
 def test_it_reads_the_known_vectors(value: bytes, commit: OffsetCommit) -> None:
-    assert decode(KEY, value) == commit
-    assert peek([value] * 3) == [(T, 42)] * 3
+    assert decode_record(KEY, value) == commit
+    assert peek_commits([value] * 3) == [(T, 42)] * 3
 
 
 @st.composite
@@ -119,11 +119,11 @@ def commits(draw: st.DrawFn) -> tuple[bytes, bytes, OffsetCommit]:
 @given(commits())
 def test_it_reads_every_commit_that_the_schema_can_write(written: tuple[bytes, bytes, OffsetCommit]) -> None:
     key, value, said = written
-    assert decode(key, value) == said
-    assert decode(key, None) == OffsetTombstone(said.group, said.topic, said.partition)
-    seen = peek([value, value])
+    assert decode_record(key, value) == said
+    assert decode_record(key, None) == OffsetTombstone(said.group, said.topic, said.partition)
+    seen = peek_commits([value, value])
     assert seen in (None, [(said.commit_ms, said.offset)] * 2)
-    if said.value_version >= 3 and len(unescape(said.metadata)) < 126:
+    if said.value_version >= 3 and len(unescape_text(said.metadata)) < 126:
         assert seen is not None
 
 
@@ -162,8 +162,8 @@ def classic_groups(draw: st.DrawFn) -> tuple[bytes, bytes, GroupMetadata]:
 @given(classic_groups())
 def test_it_reads_every_group_that_the_schema_can_write(written: tuple[bytes, bytes, GroupMetadata]) -> None:
     key, value, said = written
-    assert decode(key, value) == said
-    assert decode(key, None) == GroupTombstone(said.group)
+    assert decode_record(key, value) == said
+    assert decode_record(key, None) == GroupTombstone(said.group)
 
 
 @given(texts, texts, texts, texts, nullable, st.lists(texts, max_size=3))
@@ -179,8 +179,10 @@ def test_it_reads_members_of_consumer_groups(
     member = Member(
         named(member_id), named(client), named(host), None if instance is None else named(instance)
     )
-    assert decode(key, bytes(value.encode(version=0))) == GroupMember(named(group), named(member_id), member)
-    assert decode(key, None) == GroupMember(named(group), named(member_id), None)
+    assert decode_record(key, bytes(value.encode(version=0))) == GroupMember(
+        named(group), named(member_id), member
+    )
+    assert decode_record(key, None) == GroupMember(named(group), named(member_id), None)
 
 
 # What real brokers wrote (tests/data/capture_consumer_offsets.py made the files).
@@ -216,7 +218,7 @@ def test_it_reads_what_kafka_prints(version: str, value_version: int) -> None:
     for line in (FOLDER / f"kafka-{version}.jsonl").read_text().splitlines():
         row = json.loads(line)
         value = None if row["value"] is None else bytes.fromhex(row["value"])
-        read = decode(bytes.fromhex(row["key"]), value)
+        read = decode_record(bytes.fromhex(row["key"]), value)
         found.add(type(read))
         if row["formatter"] is not None:
             assert read == printed(row), row
@@ -224,7 +226,7 @@ def test_it_reads_what_kafka_prints(version: str, value_version: int) -> None:
             assert isinstance(read, Newer | GroupMember), row
         if isinstance(read, OffsetCommit):
             assert read.value_version == value_version
-            assert peek([value or b""]) in (None, [(read.commit_ms, read.offset)])
+            assert peek_commits([value or b""]) in (None, [(read.commit_ms, read.offset)])
     assert found >= {OffsetCommit, OffsetTombstone, GroupMetadata}
     assert (Newer in found) == (version == "4.2.0")
 
@@ -233,19 +235,19 @@ def test_it_reads_what_kafka_prints(version: str, value_version: int) -> None:
 
 
 def v4(metadata: bytes, tags: bytes = b"\x00") -> bytes:
-    return pack(">hqi", 4, 42, 5) + uvarint(len(metadata) + 1) + metadata + pack(">q", T) + tags
+    return pack(">hqi", 4, 42, 5) + encode_uvarint(len(metadata) + 1) + metadata + pack(">q", T) + tags
 
 
 @pytest.mark.parametrize("length", [125, 126, 127, 128, 255, 4096, 20_000])
 def test_metadata_of_127_bytes_and_more_on_v4_is_read_whole(length: int) -> None:
     """Burrow takes the length of a compact string for one byte."""
-    assert decode(KEY, v4(b"m" * length)) == COMMIT._replace(metadata="m" * length)
+    assert decode_record(KEY, v4(b"m" * length)) == COMMIT._replace(metadata="m" * length)
 
 
 def test_value_v2_is_read() -> None:
     """Burrow has no value v2."""
     value = pack(">hqh", 2, 42, 0) + pack(">q", T)
-    assert decode(KEY, value) == COMMIT._replace(leader_epoch=None, value_version=2)
+    assert decode_record(KEY, value) == COMMIT._replace(leader_epoch=None, value_version=2)
 
 
 def test_group_metadata_v4_is_read() -> None:
@@ -260,7 +262,7 @@ def test_group_metadata_v4_is_read() -> None:
         + member
         + b"\x00"
     )
-    assert decode(b"\x00\x02\x00\x01g", value) == GroupMetadata(
+    assert decode_record(b"\x00\x02\x00\x01g", value) == GroupMetadata(
         "g", "consumer", 7, "range", "m", T, (Member("m", "c", "h"),), 4
     )
 
@@ -269,12 +271,12 @@ def test_group_metadata_v4_is_read() -> None:
 @pytest.mark.parametrize("value", [None, b"", b"\x00\x00\x01\x00"])
 def test_newer_records_are_counted_by_their_number_and_no_error(kind: int, value: bytes | None) -> None:
     """Burrow warns about each record of KIP-848, kafbat throws at key types from 3 on, Console refuses."""
-    assert decode(pack(">hh", kind, 1) + b"g", value) == Newer(kind)
+    assert decode_record(pack(">hh", kind, 1) + b"g", value) == Newer(kind)
 
 
 def test_offset_tombstones_are_told() -> None:
     """Burrow passes them over, and keeps groups that are gone."""
-    assert decode(KEY, None) == OffsetTombstone("g", "t", 3)
+    assert decode_record(KEY, None) == OffsetTombstone("g", "t", 3)
 
 
 # What nobody should write.
@@ -304,17 +306,17 @@ def test_offset_tombstones_are_told() -> None:
 def test_it_counts_what_it_cannot_read(
     key: bytes | None, value: bytes | None, reason: str, detail: str
 ) -> None:
-    assert decode(key, value) == Undecoded(reason, detail)
+    assert decode_record(key, value) == Undecoded(reason, detail)
 
 
 def test_it_skips_tags_that_it_does_not_know_by_their_size() -> None:
-    tags = b"\x02" + b"\x00\x10" + ID.bytes + uvarint(300) + uvarint(200) + b"x" * 200
-    assert decode(KEY, v4(b"", tags)) == COMMIT._replace(topic_id=ID_TEXT)
+    tags = b"\x02" + b"\x00\x10" + ID.bytes + encode_uvarint(300) + encode_uvarint(200) + b"x" * 200
+    assert decode_record(KEY, v4(b"", tags)) == COMMIT._replace(topic_id=ID_TEXT)
 
 
 def check(key: bytes | None, value: bytes | None) -> Record:
     """Decode, and see that every text of the answer can be stored and shown as it is."""
-    read = decode(key, value)
+    read = decode_record(key, value)
     if isinstance(read, Undecoded):
         assert len(read.detail) < 100
     else:
@@ -327,7 +329,7 @@ def check(key: bytes | None, value: bytes | None) -> Record:
 @given(st.none() | st.binary(max_size=60), st.none() | st.binary(max_size=200))
 def test_it_never_raises_on_any_bytes(key: bytes | None, value: bytes | None) -> None:
     check(key, value)
-    peek([value or b"", V4])
+    peek_commits([value or b"", V4])
 
 
 @given(st.integers(0, 23), st.integers(0, 4), st.binary(max_size=60), st.binary(max_size=200))
@@ -337,7 +339,7 @@ def test_it_never_raises_on_noise_behind_a_right_head(
     check(pack(">h", kind) + key, pack(">h", version) + value)
     check(KEY, pack(">h", version) + value)
     check(b"\x00\x02\x00\x01g", pack(">h", version) + value)
-    peek([pack(">h", version) + value])
+    peek_commits([pack(">h", version) + value])
 
 
 @given(commits() | classic_groups(), st.data())
@@ -351,7 +353,7 @@ def test_it_sees_every_cut_and_agrees_with_its_short_way(
     assert read.reason == "truncated"
     changed = bytearray(value)
     changed[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
-    read, seen = check(key, bytes(changed)), peek([value, bytes(changed)])
+    read, seen = check(key, bytes(changed)), peek_commits([value, bytes(changed)])
     if seen is not None and key[1] < 2:
         assert isinstance(read, OffsetCommit)
         assert seen[1] == (read.commit_ms, read.offset)
@@ -363,8 +365,8 @@ OLD = b"\x00\x03\x00\x01c" + pack(">ihhq", 1, -1, -1, T)
 NEW = b"\x00\x04\x02c" + pack(">i", 1) + b"\x00\x00" + pack(">q", T)
 CLAIMS = [
     OLD + pack(">i", HUGE) + b"\x00" * 600,
-    NEW + uvarint(HUGE) + b"\x01" * 600,
-    NEW + b"\x01" + uvarint(HUGE) + b"\x09\x00" * 300,
+    NEW + encode_uvarint(HUGE) + b"\x01" * 600,
+    NEW + b"\x01" + encode_uvarint(HUGE) + b"\x09\x00" * 300,
 ]
 
 
@@ -372,7 +374,7 @@ CLAIMS = [
 def test_it_allocates_nothing_on_the_word_of_a_count(value: bytes) -> None:
     tracemalloc.start()
     try:
-        read = decode(b"\x00\x02\x00\x01g", value)
+        read = decode_record(b"\x00\x02\x00\x01g", value)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

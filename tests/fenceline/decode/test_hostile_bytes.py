@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.decode.transaction_state import decode
+from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
-from fenceline.kafka.encode import encode_key, encode_value, uvarint
+from fenceline.kafka.encode import encode_key, encode_uvarint, encode_value
 from tests.fenceline.decode import samples
 
 KEY = encode_key("txn-1")
@@ -23,7 +23,7 @@ V0, V1 = (pack(">hqhib", version, 1000, 5, 60000, 1) for version in (0, 1))
 
 def check(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
     """Decode, and see that the answer is one of the three and can be stored as it is."""
-    read = decode(key, value)
+    read = decode_record(key, value)
     if isinstance(read, Undecoded):
         assert read.reason in REASONS
         assert len(read.detail) < 100
@@ -69,7 +69,7 @@ def test_it_sees_a_cut_at_every_length() -> None:
             "txn-1", TransactionState.ONGOING, 1, 0, 60000, topics, 2, 1, 2 * version, value_version=version
         )
         value = encode_value(record)
-        assert [decode(KEY, value[:length]) for length in range(len(value))] == [
+        assert [decode_record(KEY, value[:length]) for length in range(len(value))] == [
             Undecoded("truncated", f"value cut off after {length} bytes") for length in range(len(value))
         ]
 
@@ -80,12 +80,12 @@ CLAIMS = [
     ("v0 topics, all nameless", V0 + pack(">i", HUGE) + b"\x00" * 600),
     ("v0 partitions", V0 + pack(">ih1si", 1, 1, b"t", HUGE) + b"\x00" * 64),
     ("v0 topic name", V0 + pack(">ih", 1, 32767) + b"t" * 64),
-    ("v1 topics", V1 + uvarint(HUGE) + b"\x01\x01\x00" * 200),
-    ("v1 partitions", V1 + b"\x02\x02t" + uvarint(HUGE) + b"\x00" * 64),
-    ("v1 topic name", V1 + b"\x02" + uvarint(HUGE) + b"t" * 64),
-    ("v1 tags", V1 + b"\x00" + b"\x00" * 16 + uvarint(HUGE) + b"\x09\x00" * 200),
-    ("v1 size of a tag", V1 + b"\x00" + b"\x00" * 16 + b"\x01\x09" + uvarint(HUGE)),
-    ("v1 tags of a topic", V1 + b"\x02\x02t\x01" + uvarint(HUGE) + b"\x09\x00" * 200),
+    ("v1 topics", V1 + encode_uvarint(HUGE) + b"\x01\x01\x00" * 200),
+    ("v1 partitions", V1 + b"\x02\x02t" + encode_uvarint(HUGE) + b"\x00" * 64),
+    ("v1 topic name", V1 + b"\x02" + encode_uvarint(HUGE) + b"t" * 64),
+    ("v1 tags", V1 + b"\x00" + b"\x00" * 16 + encode_uvarint(HUGE) + b"\x09\x00" * 200),
+    ("v1 size of a tag", V1 + b"\x00" + b"\x00" * 16 + b"\x01\x09" + encode_uvarint(HUGE)),
+    ("v1 tags of a topic", V1 + b"\x02\x02t\x01" + encode_uvarint(HUGE) + b"\x09\x00" * 200),
 ]
 
 
@@ -93,7 +93,7 @@ CLAIMS = [
 def test_it_allocates_nothing_on_the_word_of_a_count(claim: str, value: bytes) -> None:
     tracemalloc.start()
     try:
-        read = decode(KEY, value)
+        read = decode_record(KEY, value)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.decode.text import escape, unescape
-from fenceline.decode.transaction_state import STATES, decode
+from fenceline.decode.text import escape_bytes, unescape_text
+from fenceline.decode.transaction_state import STATES, decode_record
 from fenceline.facts import TopicPartitions, TransactionRecord
 from fenceline.kafka.encode import encode_key, encode_value
 from tests.fenceline.decode import samples
@@ -39,7 +39,7 @@ def their_topics(record: TransactionRecord, make: Any) -> list[Any] | None:
         return None
     version = record.value_version
     return [
-        make(version=version, topic=unescape(topic).decode(), partition_ids=list(numbers))
+        make(version=version, topic=unescape_text(topic).decode(), partition_ids=list(numbers))
         for topic, numbers in record.partitions
     ]
 
@@ -77,7 +77,7 @@ def ours(transactional_id: str, value: Any) -> TransactionRecord:
 
 def our_topic(topic: Any) -> TopicPartitions:
     """One topic in our words."""
-    return TopicPartitions(escape(topic.topic.encode()), tuple(topic.partition_ids))
+    return TopicPartitions(escape_bytes(topic.topic.encode()), tuple(topic.partition_ids))
 
 
 def or_none(number: int) -> int | None:
@@ -87,15 +87,17 @@ def or_none(number: int) -> int | None:
 
 @given(samples.records(text_ids))
 def test_it_reads_what_the_other_codec_writes(record: TransactionRecord) -> None:
-    key = TransactionLogKey(transactional_id=unescape(record.transactional_id).decode()).encode(version=0)
+    key = TransactionLogKey(transactional_id=unescape_text(record.transactional_id).decode()).encode(
+        version=0
+    )
     value = their_value(record).encode(version=record.value_version)
-    assert decode(key, value) == record
+    assert decode_record(key, value) == record
 
 
 @given(samples.records(text_ids))
 def test_the_other_codec_reads_what_it_writes(record: TransactionRecord) -> None:
     key = TransactionLogKey.decode(encode_key(record.transactional_id))
-    assert key.transactional_id.encode() == unescape(record.transactional_id)
+    assert key.transactional_id.encode() == unescape_text(record.transactional_id)
     assert ours(record.transactional_id, TransactionLogValue.decode(encode_value(record))) == record
 
 
@@ -112,4 +114,4 @@ def test_it_skips_what_a_later_schema_adds(record: TransactionRecord, noise: byt
         topic.later = noise
     written = later.encode(version=1)
     assert noise in written
-    assert decode(encode_key(record.transactional_id), written) == record
+    assert decode_record(encode_key(record.transactional_id), written) == record

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from fenceline.decode.transaction_state import decode, decode_key, decode_value
+from fenceline.decode.transaction_state import decode_key, decode_record, decode_value
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
-from fenceline.kafka.encode import encode_key, encode_value, uvarint
+from fenceline.kafka.encode import encode_key, encode_uvarint, encode_value
 from tests.fenceline.decode import samples
 
 KEY = bytes.fromhex("0000000574786e2d31")
@@ -51,36 +51,36 @@ ONGOING_V0, EMPTY_V0, ONGOING_V1, COMPLETE_V1 = (bytes.fromhex(value) for value,
 
 @pytest.mark.parametrize(("value", "record"), VECTORS)
 def test_it_reads_and_writes_the_known_vectors(value: str, record: TransactionRecord) -> None:
-    assert decode(KEY, bytes.fromhex(value)) == record
+    assert decode_record(KEY, bytes.fromhex(value)) == record
     assert encode_key("txn-1") == KEY
     assert encode_value(record) == bytes.fromhex(value)
 
 
 @given(samples.records())
 def test_it_reads_back_what_was_written(record: TransactionRecord) -> None:
-    assert decode(encode_key(record.transactional_id), encode_value(record)) == record
+    assert decode_record(encode_key(record.transactional_id), encode_value(record)) == record
 
 
 @given(samples.raw_ids)
 def test_it_reads_a_record_without_a_value_as_tombstone(raw: bytes) -> None:
     key = b"\x00\x00" + len(raw).to_bytes(2, "big") + raw
-    read = decode(key, None)
+    read = decode_record(key, None)
     assert isinstance(read, Tombstone)
     assert encode_key(read.transactional_id) == key
 
 
 def test_it_skips_tags_that_it_does_not_know_by_their_size() -> None:
     known = b"\x02\x02\x00\x02"  # tag 2, two bytes, version 2
-    strange = uvarint(300) + uvarint(200) + b"x" * 200
+    strange = encode_uvarint(300) + encode_uvarint(200) + b"x" * 200
     value = ONGOING_V1[:-5] + b"\x02" + known + strange
-    assert decode(KEY, value) == decode(KEY, ONGOING_V1)
+    assert decode_record(KEY, value) == decode_record(KEY, ONGOING_V1)
 
 
 def test_it_skips_tags_inside_a_topic() -> None:
     """No version has any yet; a flexible record may get them without a new version (KIP-482)."""
     at = ONGOING_V1.index(b"\x02t\x03") + 3 + 8
     value = ONGOING_V1[:at] + b"\x01\x07\x03abc" + ONGOING_V1[at + 1 :]
-    assert decode(KEY, value) == decode(KEY, ONGOING_V1)
+    assert decode_record(KEY, value) == decode_record(KEY, ONGOING_V1)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,12 @@ def test_it_skips_tags_inside_a_topic() -> None:
 )
 def test_it_counts_a_key_it_cannot_read(key: bytes | None, reason: str, detail: str) -> None:
     """Also for tombstones: a key type that Kafka adds later has tombstones of its own."""
-    assert decode(key, ONGOING_V1) == decode(key, None) == decode_key(key) == Undecoded(reason, detail)
+    assert (
+        decode_record(key, ONGOING_V1)
+        == decode_record(key, None)
+        == decode_key(key)
+        == Undecoded(reason, detail)
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fenceline.facts import (
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
-from fenceline.rules import judge
+from fenceline.rules import evaluate_rules
 from fenceline.snapshot import (
     BlockedGroup,
     BlockedOffset,
@@ -67,7 +67,7 @@ def snapshot(**facts: Any) -> Snapshot:
 
 def found(rule: str, limits: Limits = LIMITS, *, now_ms: int = NOW_MS, **facts: Any) -> list[Finding]:
     """Return what one rule finds in a snapshot of these facts."""
-    told = judge(snapshot(**facts), now_ms=now_ms, limits=limits)
+    told = evaluate_rules(snapshot(**facts), now_ms=now_ms, limits=limits)
     return [finding for finding in told if finding.rule == rule]
 
 

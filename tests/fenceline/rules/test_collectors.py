@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fenceline.collecting import Punctual
-from fenceline.formatting import clock
+from fenceline.formatting import format_clock
 from fenceline.snapshot import CollectorStatus
 from fenceline.visibility import Sense
 from tests.fenceline.rules.build import (
@@ -117,7 +117,7 @@ def test_words_stay_while_a_reported_collector_catches_up() -> None:
         for ms in (1_000, 9_000)
     )
     assert first == later
-    assert first[0].summary == f"prod has been seen late since {clock(ago(200))}"
+    assert first[0].summary == f"prod has been seen late since {format_clock(ago(200))}"
 
 
 def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
@@ -128,7 +128,7 @@ def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
         stuck = 300 <= second < 420 or second % 30 < 12
         seen_ms = seen_ms if stuck else now_ms
         status = replace(TAIL, seen_through_ms=seen_ms, reported_ms=reported_ms)
-        on_time = punctual.follow([status], now_ms=now_ms, limits=LIMITS)
+        on_time = punctual.on_time_since([status], now_ms=now_ms, limits=LIMITS)
         status = replace(status, on_time_ms=on_time.get(status.name))
         told = found("collector_behind", now_ms=now_ms, collectors=(status,))
         openings += bool(told) and reported_ms is None
@@ -139,10 +139,12 @@ def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
 def test_being_on_time_counts_no_more_after_the_rules_have_paused() -> None:
     punctual = Punctual()
     for ms in (0, 5_000, 10_000):
-        since = punctual.follow([TAIL], now_ms=NOW_MS + ms - 10_000, limits=LIMITS)
+        since = punctual.on_time_since([TAIL], now_ms=NOW_MS + ms - 10_000, limits=LIMITS)
     assert since == {"transaction_state": NOW_MS - 10_000}
     later = replace(TAIL, seen_through_ms=NOW_MS + 30_000)
-    assert punctual.follow([later], now_ms=NOW_MS + 30_000, limits=LIMITS)[TAIL.name] == NOW_MS + 30_000
+    assert (
+        punctual.on_time_since([later], now_ms=NOW_MS + 30_000, limits=LIMITS)[TAIL.name] == NOW_MS + 30_000
+    )
 
 
 LOADING = "broker 2: it is still loading its part of __transaction_state; it will answer soon"

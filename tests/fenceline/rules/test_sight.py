@@ -9,7 +9,7 @@ import pytest
 from fenceline import rules
 from fenceline.facts import VisibilityGap
 from fenceline.limits import Limits
-from fenceline.rules import MOST_FINDINGS, RULES, judge
+from fenceline.rules import MOST_FINDINGS, RULES, evaluate_rules
 from fenceline.snapshot import CollectorStatus
 from fenceline.visibility import Sense, Visibility, expected_ms, stale_gap
 from tests.fenceline.rules.build import (
@@ -60,17 +60,17 @@ def test_a_sense_sees(
     number: int, sense: Sense, hidden: tuple[str, ...], things: tuple[str, ...], sees: bool, why: str
 ) -> None:
     sight = Visibility({sense: frozenset(hidden)}, PLACES)
-    assert sight.sees([sense], *things) is sees, f"case {number}: {why}"
+    assert sight.covers([sense], *things) is sees, f"case {number}: {why}"
 
 
 def test_each_need_must_be_met() -> None:
     sight = Visibility({Sense.PARTITIONS: frozenset({"cluster"})}, PLACES)
-    assert sight.sees([Sense.TRANSACTIONS], "partition:a-0")
-    assert not sight.sees([Sense.TRANSACTIONS, Sense.PARTITIONS], "partition:a-0")
+    assert sight.covers([Sense.TRANSACTIONS], "partition:a-0")
+    assert not sight.covers([Sense.TRANSACTIONS, Sense.PARTITIONS], "partition:a-0")
 
 
 def hidden(**facts: object) -> dict[Sense, frozenset[str]]:
-    found = snapshot(**facts).sight(now_ms=NOW_MS, limits=LIMITS).hidden
+    found = snapshot(**facts).visibility(now_ms=NOW_MS, limits=LIMITS).hidden
     return {sense: scopes for sense, scopes in found.items() if scopes}
 
 
@@ -107,7 +107,7 @@ def test_a_gap_of_a_collector_that_is_no_more_hides_nothing() -> None:
 def test_a_collector_with_a_part_hidden_hides_that_part_alone() -> None:
     facts = {"gaps": (gap("groups", "group:secret"),)}
     assert hidden(**facts) == {Sense.GROUPS: frozenset({"group:secret"})}
-    told = {each.rule for each in judge(snapshot(**facts), now_ms=NOW_MS, limits=LIMITS)}
+    told = {each.rule for each in evaluate_rules(snapshot(**facts), now_ms=NOW_MS, limits=LIMITS)}
     assert told == set(), "neither late nor, so soon, a gap worth a word"
 
 
@@ -121,14 +121,14 @@ def test_lists_that_say_who_is_missing_are_not_old_but_what_stands_on_them_is() 
 
 def test_a_rule_that_is_no_more_lets_its_findings_go() -> None:
     everything = Visibility({sense: frozenset({"cluster"}) for sense in Sense})
-    assert rules.sees(everything, "a_rule_of_another_version", "transaction:t", ())
-    assert rules.sees(everything, "collector_behind", "collector:partitions", ())
-    assert not rules.sees(everything, "coordinator_overdue", "transaction:t", ())
+    assert rules.covers_finding(everything, "a_rule_of_another_version", "transaction:t", ())
+    assert rules.covers_finding(everything, "collector_behind", "collector:partitions", ())
+    assert not rules.covers_finding(everything, "coordinator_overdue", "transaction:t", ())
 
 
 def test_a_rule_tells_the_oldest_when_there_are_too_many() -> None:
     many = tuple(transaction(100 + n, timeout_s=3_600, name=f"t-{n}") for n in range(MOST_FINDINGS + 50))
-    found = list(judge(snapshot(transactions=many), now_ms=NOW_MS, limits=Limits()))
+    found = list(evaluate_rules(snapshot(transactions=many), now_ms=NOW_MS, limits=Limits()))
     assert len(found) == MOST_FINDINGS
     assert "transaction:t-50" in {each.subject for each in found}
     assert "transaction:t-49" not in {each.subject for each in found}
@@ -181,6 +181,6 @@ def test_rules_see_nothing_through_a_stale_source_as_behind_a_gap(collector: Col
     for late_ms, is_hidden in ((limit_ms, False), (limit_ms + 1, True)):
         late = replace(collector, seen_through_ms=NOW_MS - late_ms)
         others = tuple(each for each in ALL if each.name != collector.name)
-        sight = snapshot(collectors=(*others, late)).sight(now_ms=NOW_MS, limits=LIMITS)
+        sight = snapshot(collectors=(*others, late)).visibility(now_ms=NOW_MS, limits=LIMITS)
         for sense in collector.senses:
             assert (sight.hidden[sense] == {"cluster"}) is is_hidden, (collector.name, late_ms)

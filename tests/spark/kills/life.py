@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fenceline.facts import TransactionState
-from sandbox.processes import family, signal_all
+from sandbox.processes import session_processes, signal_all
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
@@ -141,7 +141,7 @@ def on_step(step: Any, batch: int) -> None:
 
 def session(number: int = 0) -> list[int]:
     """Return the living processes of a session, ours without a number; ourselves not among them."""
-    return family({number or os.getsid(0)}, "none")
+    return session_processes({number or os.getsid(0)}, "none")
 
 
 def is_java(pid: int) -> bool:

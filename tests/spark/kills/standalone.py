@@ -13,7 +13,7 @@ from typing import Self
 
 import pyspark
 
-from sandbox.ports import HOST, answers, free_port
+from sandbox.ports import HOST, free_port, port_answers
 from sandbox.processes import signal_all
 from tests.spark.conftest import environment
 from tests.spark.kills.life import session
@@ -37,7 +37,7 @@ class Standalone:
     def __enter__(self) -> Self:
         try:
             self._start("master.Master", "--host", HOST, "--port", str(self._port), "--webui-port", "0")
-            wait_for(lambda: answers(self._port), "the master answers", 120)
+            wait_for(lambda: port_answers(self._port), "the master answers", 120)
             for host in HOSTS:
                 limits = ("--cores", "1", "--memory", "600m", "--webui-port", "0")
                 work = ("--work-dir", str(self._folder / f"work-{host}"))

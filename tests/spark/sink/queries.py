@@ -16,10 +16,10 @@ from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink.admission import SinkSettings
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import LedgerFolder
-from spark_pipeline.sink.options import translate
+from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.storage import LocalStorage
-from spark_pipeline.sink.writer import ANY_PARTITION, NOW, Task, TaskPlan, admin_for, write
+from spark_pipeline.sink.writer import ANY_PARTITION, NOW, Task, TaskPlan, admin_for, write_transaction
 
 TIMEOUT_MS = 60_000
 
@@ -86,7 +86,7 @@ class FakeQuery:
         return self._coordinator(SinkSettings(self.topic, False, TIMEOUT_MS), observer)
 
     def _coordinator(self, settings: SinkSettings, observer: Observer | None) -> SinkCoordinator:
-        admin = admin_for(translate(self.options).connection)
+        admin = admin_for(translate_options(self.options).connection)
         return SinkCoordinator(settings, LocalStorage(self.folder), admin, observer)
 
     def begin(self, driver: SinkCoordinator, batch_id: int) -> Attempt:
@@ -103,11 +103,11 @@ class FakeQuery:
         """Run one attempt of a task; it leaves its transaction open."""
         self._attempts += 1
         plan = TaskPlan(
-            translate(self.options), attempt.stem, attempt.generation, attempt.batch_id, attempt.timeout_ms,
-            self.topic,
+            translate_options(self.options), attempt.stem, attempt.generation, attempt.batch_id,
+            attempt.timeout_ms, self.topic,
         )  # fmt: skip
         records = ((None, value.encode(), None, ANY_PARTITION, NOW, None) for value in values)
-        return write(plan, Task(partition, number, self._attempts), [records])
+        return write_transaction(plan, Task(partition, number, self._attempts), [records])
 
     def run_tasks(self, attempt: Attempt, tasks: int = 2) -> list[SinkTransaction]:
         """Run the tasks of a batch; each writes two records that name batch and partition."""
@@ -149,13 +149,13 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
 
 
 def states(query: FakeQuery, *ids: str) -> list[TransactionState]:
-    admin = admin_for(translate(query.options).connection)
+    admin = admin_for(translate_options(query.options).connection)
     said = admin.describe_transactions(ids)
     return [each.state for each in said.values() if isinstance(each, Described)]
 
 
 def open_ids(query: FakeQuery) -> list[str]:
-    admin = admin_for(translate(query.options).connection)
+    admin = admin_for(translate_options(query.options).connection)
     return [
         name
         for name in admin.list_transactions([TransactionState.ONGOING]).entries

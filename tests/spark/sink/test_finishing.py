@@ -70,15 +70,15 @@ def test_a_dead_driver_s_batch_is_ended_as_its_ledger_says(
 ) -> None:
     killed(query, step)
     finish, roll_back = plan(query, Act.FINISH_BATCH), plan(query, Act.ROLL_BACK_BATCH)
-    assert bool(finish.doable) == (step in LEFT_PREPARED)
-    assert bool(roll_back.doable) == (step in UNDECIDED)
+    assert bool(finish.doable_subjects) == (step in LEFT_PREPARED)
+    assert bool(roll_back.doable_subjects) == (step in UNDECIDED)
     for each in finish, roll_back:
-        if each.doable:
+        if each.doable_subjects:
             row = executed(each)
             assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), words(row)
     assert query.committed() == (values_of(0, 0, 1, 2) if step in DECIDED else [])
     assert open_ids(query) == []
-    assert query.ledger.state().open_decisions() == ()
+    assert query.ledger.read_state().open_decisions() == ()
     if comes_back:
         again = query.driver(0)
         if step not in DECIDED:
@@ -94,7 +94,7 @@ def test_a_dead_driver_s_batch_is_ended_as_its_ledger_says(
 def test_the_ledger_says_who_it_was(query: FakeQuery) -> None:
     killed(query, Step.ENDING)
     executed(plan(query, Act.FINISH_BATCH))
-    done = query.ledger.outcome(Round(0, 0))
+    done = query.ledger.read_outcome(Round(0, 0))
     assert done is not None
     assert (done.by, done.outcome, done.lost) == ("operator", DecisionOutcome.COMMITTED, ())
 
@@ -177,13 +177,13 @@ def test_what_was_lost_since_the_preview_is_told_and_never_written_off(query: Fa
     assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"])
     assert "batch 0 has lost 2 records: 1 of its 2 transactions" in words(row)
     assert "accept_loss=[0]" in words(row)
-    assert query.ledger.outcome(Round(0, 0)) is None
+    assert query.ledger.read_outcome(Round(0, 0)) is None
     with pytest.raises(LostTransactions):
         query.driver(0)
     # A new plan tells the loss: who types its confirmation accepts it.
     row = executed(plan(query, Act.FINISH_BATCH))
     assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), words(row)
-    done = query.ledger.outcome(Round(0, 0))
+    done = query.ledger.read_outcome(Round(0, 0))
     assert done is not None
     assert (done.outcome, done.lost) == (DecisionOutcome.LOST, (written[0].transactional_id,))
     query.driver(1)
@@ -203,7 +203,7 @@ def test_a_dead_worker_s_roll_back_is_told_and_the_driver_ends_it(
     killed(query, Step.WRITTEN)
     row = left_behind(plan(query, Act.ROLL_BACK_BATCH), dies_at(step, which))
     files = query.files()
-    assert recover_workers.settle(row, now_ms=loop.now_ms())
+    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, query.files()) == (state, files)
     assert said in words(row)
@@ -220,11 +220,11 @@ def test_a_dead_worker_s_finish_is_told_and_can_be_planned_again(
 ) -> None:
     killed(query, Step.PREPARED)
     row = left_behind(plan(query, Act.FINISH_BATCH), dies_at(step, which))
-    assert recover_workers.settle(row, now_ms=loop.now_ms())
+    assert recover_workers.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert row.state == Action.State.FAILED
     assert f"it stays prepared, {3 if step == 'ledger' else 0} of 3 transactions committed" in words(row)
-    assert query.ledger.decision(Round(0, 0)).decided is Decided.PREPARED
+    assert query.ledger.read_decision(Round(0, 0)).decided is Decided.PREPARED
     assert outcomes(executed(plan(query, Act.FINISH_BATCH))) == ["done"]
     assert query.committed() == values_of(0, 0, 1, 2)
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 from sandbox.kafka import Broker, Sasl
 from spark_pipeline.sink.cluster import timeout_ms
 from spark_pipeline.sink.errors import SinkError
-from spark_pipeline.sink.options import translate
+from spark_pipeline.sink.options import translate_options
 from tests.acls import set_acl
 from tests.brokers import PROPERTIES, create_topics
 from tests.spark.sink.queries import FakeQuery, read, values_of
@@ -46,7 +46,7 @@ def test_a_batch_needs_the_documented_rights(guarded: Broker, tmp_path: Path) ->
         'username="writer" password="right;ful";',
     }
     # The brokers' configuration may not be seen: Kafka's own default is taken.
-    assert timeout_ms(translate(query.options).connection, None) == 900_000
+    assert timeout_ms(translate_options(query.options).connection, None) == 900_000
     driver = query.driver(0)
     with pytest.raises(SinkError, match=r"kafka-acls --add .*--operation (WRITE|DESCRIBE)"):
         query.run_tasks(query.begin(driver, 0))

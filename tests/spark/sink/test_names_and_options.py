@@ -13,7 +13,7 @@ from spark_pipeline.sink import names
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.host import make_options
-from spark_pipeline.sink.options import CONNECTION, PREFIX, SENDING, translate
+from spark_pipeline.sink.options import CONNECTION, PREFIX, SENDING, translate_options
 from spark_pipeline.sink.stream_writer import make_data_source_options
 from transaction_admin.properties import kafka_python
 
@@ -23,10 +23,10 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 @pytest.mark.parametrize("prefix", ["orders", "a-p1-g2", "ä b.c_d", "x" * 200])
 def test_an_id_is_read_back_whatever_its_prefix_has(prefix: str) -> None:
-    parts = names.Parts(names.stem(prefix, "0225f62c5efd493e"), 1_000, 17, 1, 63)
+    parts = names.Parts(names.id_stem(prefix, "0225f62c5efd493e"), 1_000, 17, 1, 63)
     assert str(parts) == f"{prefix}-0225f62c-p1000-g17-b1-s63"
-    assert names.parse(str(parts)) == parts
-    assert names.refusal(prefix) is None
+    assert names.parse_id(str(parts)) == parts
+    assert names.prefix_refusal(prefix) is None
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_an_id_is_read_back_whatever_its_prefix_has(prefix: str) -> None:
      "orders-0225f62c-p1-g2-b1-s3-x", "orders-p1-g2-b1-s3"],
 )  # fmt: skip
 def test_other_ids_are_not_the_sink_s(other: str) -> None:
-    assert names.parse(other) is None
+    assert names.parse_id(other) is None
 
 
 @pytest.mark.parametrize("prefix", ["", "a\nb", "a\\b", "x" * 201, "\u202e"])
 def test_a_prefix_that_brokers_and_tools_could_not_show_is_refused(prefix: str) -> None:
-    assert names.refusal(prefix)
+    assert names.prefix_refusal(prefix)
     with pytest.raises(Refused, match="option prefix"):
         make_options(SERVERS, None, prefix, None, 0.8, (), False)
 
@@ -68,7 +68,7 @@ def test_a_prefix_that_brokers_and_tools_could_not_show_is_refused(prefix: str) 
     ],
 )  # fmt: skip
 def test_java_s_options_become_librdkafka_s(given: Mapping[str, str], expected: Mapping[str, str]) -> None:
-    found = translate(SERVERS | {PREFIX + key: value for key, value in given.items()})
+    found = translate_options(SERVERS | {PREFIX + key: value for key, value in given.items()})
     assert {**found.connection, **found.sending} == {"bootstrap.servers": "broker:9092", **expected}
 
 
@@ -97,14 +97,14 @@ def test_java_s_options_become_librdkafka_s(given: Mapping[str, str], expected: 
 )
 def test_what_cannot_be_translated_is_refused_by_name(key: str, value: str, reason: str) -> None:
     with pytest.raises(Refused) as raised:
-        translate(SERVERS | {key: value})
+        translate_options(SERVERS | {key: value})
     assert f'option "{key}"' in str(raised.value)
     assert reason in str(raised.value)
 
 
 def test_servers_are_needed() -> None:
     with pytest.raises(Refused, match=r'"kafka\.bootstrap\.servers" is missing'):
-        translate({})
+        translate_options({})
 
 
 def test_librdkafka_takes_every_name_that_we_translate_to() -> None:
@@ -122,12 +122,12 @@ def test_librdkafka_takes_every_name_that_we_translate_to() -> None:
         if name.startswith(files) and name not in values:
             continue
         try:
-            found = translate(
+            found = translate_options(
                 SERVERS | {PREFIX + name: values.get(name, "3" if name.endswith("level") else "1000")}
             )
         except Refused:
             continue
-        Producer({**found.producer, "log_level": "0"})
+        Producer({**found.producer_properties, "log_level": "0"})
 
 
 def test_the_admin_side_takes_every_option_of_a_connection() -> None:
@@ -136,7 +136,7 @@ def test_the_admin_side_takes_every_option_of_a_connection() -> None:
         "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
         "username=a password=b;", "metadata.max.age.ms": "1000", "reconnect.backoff.ms": "50",
     }  # fmt: skip
-    found = translate(SERVERS | {PREFIX + key: value for key, value in given.items()})
+    found = translate_options(SERVERS | {PREFIX + key: value for key, value in given.items()})
     assert kafka_python(found.connection)["sasl_plain_password"] == "b"
 
 

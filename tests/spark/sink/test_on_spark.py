@@ -140,7 +140,7 @@ def test_both_adapters_write_what_spark_s_own_sink_writes(place: Callable[[], Pl
         assert stamps["schlüssel-599"] == STAMPED_MS + 599
         # No timestamp: the producer's clock.
         assert stamps["schlüssel-7"] > STAMPED_MS + 3_000_000
-        state = open_ledger(str(each.checkpoint)).state()
+        state = open_ledger(str(each.checkpoint)).read_state()
         committed = {done.batch_id for done in state.done if done.outcome is DecisionOutcome.COMMITTED}
         assert committed >= set(range(BATCHES))
         assert state.decisions[0].run_id
@@ -161,7 +161,7 @@ def test_a_checkpoint_on_hdfs_holds_the_ledger_over_a_restart(
     values = sorted(int(row[1]) for row in here.records())
     assert len(values) >= BATCHES * 2 * ROWS
     assert values == list(range(len(values)))
-    names = open_from_spark(spark, f"{checkpoint}/kafka_exactly_once", "").names()
+    names = open_from_spark(spark, f"{checkpoint}/kafka_exactly_once", "").file_names()
     assert {f"{batch}.0.{what}" for batch in range(BATCHES) for what in ("decision", "done")} <= set(names)
     assert here.open_ids() == []
 
@@ -178,7 +178,7 @@ def test_a_stop_amid_a_batch_leaves_nothing_open(place: Callable[[], Place], ada
     query.stop()
     wait_for(lambda: not here.open_ids(), "it is aborted", DEADLINE_S)
     assert here.records() == []
-    decided = open_ledger(str(here.checkpoint)).state().done
+    decided = open_ledger(str(here.checkpoint)).read_state().done
     assert [each.outcome for each in decided] == [DecisionOutcome.ABORTED]
 
 
@@ -237,7 +237,7 @@ def test_steps_are_told_and_a_new_run_takes_over_from_the_last(place: Callable[[
         )
         run(query, number + 1)
     assert [step for step, batch in steps if batch == 0] == list(Step)
-    assert open_ledger(str(here.checkpoint)).names().generation == 2
+    assert open_ledger(str(here.checkpoint)).read_names().generation == 2
 
 
 def test_rows_and_arrow_batches_are_the_same_records(spark: SparkSession) -> None:

@@ -18,7 +18,7 @@ from fenceline.spark.records import Decided, Decision, DecisionOutcome
 from spark_pipeline.sink import names
 from spark_pipeline.sink.coordinator import Attempt
 from spark_pipeline.sink.errors import LostTransactions, SinkError
-from spark_pipeline.sink.options import translate
+from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.writer import admin_for
 from tests.spark.sink.queries import FakeQuery, open_ids, states, values_of
@@ -42,7 +42,7 @@ def dying(at: Step, batch_id: int = 0) -> Callable[[Step, int], None]:
 
 def end_behind_its_back(query: FakeQuery, attempt: Attempt, transactional_id: str) -> None:
     """Abort a transaction as its timeout would."""
-    admin = admin_for(translate(query.options).connection)
+    admin = admin_for(translate_options(query.options).connection)
     said = admin.describe_transactions([transactional_id])[transactional_id]
     assert isinstance(said, Described)
     ending = Ending(transactional_id, said.producer_id, said.producer_epoch, commit=False)
@@ -62,9 +62,9 @@ def test_batches_are_committed_one_after_the_other(query: FakeQuery) -> None:
     assert query.committed() == sorted(value for batch in range(3) for value in values_of(batch, 0, 1))
     of_each = [step for step in Step if step is not Step.OPENED]
     assert steps == [(Step.OPENED, 0), *((step, batch) for batch in range(3) for step in of_each)]
-    assert [each.outcome for each in query.ledger.state().done] == [DecisionOutcome.COMMITTED] * 3
-    assert query.ledger.state().broken == ()
-    decision = query.ledger.decision(Round(1, 0))
+    assert [each.outcome for each in query.ledger.read_state().done] == [DecisionOutcome.COMMITTED] * 3
+    assert query.ledger.read_state().broken == ()
+    decision = query.ledger.read_decision(Round(1, 0))
     assert decision.input[0].start == f'{{"{query.topic}": {{"0": 10}}}}'
     assert decision.input[0].end == f'{{"{query.topic}": {{"0": 20}}}}'
 
@@ -99,7 +99,7 @@ def test_a_driver_may_die_at_every_step(query: FakeQuery, step: Step) -> None:
         again.commit(attempt, query.run_tasks(attempt, tasks=3))
     assert again.begin(0) is None
     assert query.committed() == values_of(0, 0, 1, 2)
-    assert query.ledger.state().open_decisions() == ()
+    assert query.ledger.read_state().open_decisions() == ()
 
 
 def test_a_driver_that_was_taken_over_can_no_longer_prepare(query: FakeQuery) -> None:
@@ -120,7 +120,7 @@ def test_a_driver_that_was_taken_over_notices_before_it_decides(query: FakeQuery
     late = query.driver(0)
     attempt = query.begin(late, 0)
     written = query.run_tasks(attempt)
-    query.ledger.claim("another run", 1)
+    query.ledger.claim_generation("another run", 1)
     with pytest.raises(SinkError, match=r"generation 2 of the ledger.*newer than ours \(1\)"):
         late.commit(attempt, written)
     assert "0.0.decision" not in query.files()
@@ -165,7 +165,7 @@ def test_a_failed_batch_is_rolled_back_with_what_no_message_told_of(query: FakeQ
     driver.commit(attempt, query.run_tasks(attempt))
     driver.abort(attempt, [], "too late: it is prepared")
     assert query.committed() == values_of(0, 0, 1)
-    assert {each.outcome for each in query.ledger.state().done} == {
+    assert {each.outcome for each in query.ledger.read_state().done} == {
         DecisionOutcome.ABORTED,
         DecisionOutcome.COMMITTED,
     }
@@ -179,7 +179,7 @@ def test_an_id_that_another_attempt_has_open_is_left_alone(query: FakeQuery) -> 
     second = query.run_task(attempt, 0, ["b"])
     assert first is not None
     assert second is not None
-    slots = [names.parse(each.transactional_id) for each in (first, second)]
+    slots = [names.parse_id(each.transactional_id) for each in (first, second)]
     assert [each and each.slot for each in slots] == [1, 2]
     assert states(query, first.transactional_id, second.transactional_id) == [TransactionState.ONGOING] * 2
     driver.abort(attempt, [first, second], "enough seen")
@@ -221,8 +221,8 @@ def test_anybody_may_finish_what_is_prepared_and_nothing_else(query: FakeQuery) 
         late.commit(attempt, query.run_tasks(attempt))
     query.finisher().finish_prepared()
     assert query.committed() == values_of(0, 0, 1) + values_of(1, 0, 1)
-    assert query.ledger.names().generation == 2, "nobody was taken over"
-    assert query.ledger.state().open_decisions() == ()
+    assert query.ledger.read_names().generation == 2, "nobody was taken over"
+    assert query.ledger.read_state().open_decisions() == ()
 
 
 def test_who_is_late_to_finish_a_batch_sees_that_it_is_done(query: FakeQuery) -> None:
@@ -271,8 +271,8 @@ def test_a_lost_transaction_is_told_at_each_start_until_it_is_accepted(query: Fa
         assert "PRODUCER_FENCED" in str(report)
     again = query.driver(0, accept_loss=[0])
     assert again.begin(0) is None
-    assert query.ledger.state().done[0].outcome is DecisionOutcome.LOST
-    assert list(query.ledger.state().done[0].lost) == lost
+    assert query.ledger.read_state().done[0].outcome is DecisionOutcome.LOST
+    assert list(query.ledger.read_state().done[0].lost) == lost
     attempt = query.begin(query.driver(1), 1)
     assert attempt.batch_id == 1
 
@@ -296,7 +296,7 @@ def test_a_commit_that_was_not_noted_is_no_loss(query: FakeQuery) -> None:
         driver.commit(attempt, query.run_tasks(attempt))
     assert "0.0.done" not in query.files()
     query.driver(0)
-    assert query.ledger.state().done[0].outcome is DecisionOutcome.COMMITTED
+    assert query.ledger.read_state().done[0].outcome is DecisionOutcome.COMMITTED
 
 
 def test_old_batches_are_forgotten(query: FakeQuery) -> None:
@@ -304,7 +304,7 @@ def test_old_batches_are_forgotten(query: FakeQuery) -> None:
     for batch in range(12):
         driver.commit(query.begin(driver, batch), [])
     query.ledger.purge(keep=3)
-    found = query.ledger.names()
+    found = query.ledger.read_names()
     assert [each.batch_id for each in found.decisions] == [9, 10, 11]
     assert found.done == found.decisions
     assert query.driver(12).begin(12) is not None
@@ -323,4 +323,4 @@ def test_the_newest_generation_speaks_for_a_host_that_knows_nothing(query: FakeQ
     following = driver.unknown_attempt(0)
     assert following is not None
     assert following.round == 1
-    assert dataclasses.is_dataclass(query.ledger.decision(Round(0, 0)))
+    assert dataclasses.is_dataclass(query.ledger.read_decision(Round(0, 0)))

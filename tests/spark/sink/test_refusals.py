@@ -28,7 +28,7 @@ def test_a_checkpoint_with_batches_and_no_ledger(query: FakeQuery) -> None:
     driver = query.driver(1, adopt=True)
     attempt = query.begin(driver, 1)
     driver.commit(attempt, query.run_tasks(attempt))
-    identity = query.ledger.identity()
+    identity = query.ledger.read_identity()
     assert identity is not None
     assert identity.first_batch == 1
     with pytest.raises(Refused, match="committed batch 1: the next one must be 2"):

@@ -44,18 +44,18 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 def test_a_file_is_created_once_read_listed_and_removed(folder: Storage) -> None:
-    assert folder.names() == []
+    assert folder.file_names() == []
     assert folder.read("1.0.decision") is None
     assert folder.create("1.0.decision", b"first")
     assert not folder.create("1.0.decision", b"second")
     assert folder.read("1.0.decision") == b"first"
     assert folder.create("empty", b"")
     assert folder.read("empty") == b""
-    assert sorted(folder.names()) == ["1.0.decision", "empty"]
+    assert sorted(folder.file_names()) == ["1.0.decision", "empty"]
     folder.remove("empty")
     folder.remove("empty")
-    assert folder.names() == ["1.0.decision"]
-    inner = folder.inside("deeper")
+    assert folder.file_names() == ["1.0.decision"]
+    inner = folder.subfolder("deeper")
     assert inner.create("x", b"1")
     assert inner.path.endswith("ledger/deeper")
     refuse_weak(folder)
@@ -72,7 +72,7 @@ def test_of_many_who_create_one_file_one_wins(folder: Storage) -> None:
         won = list(pool.map(create, range(CREATORS)))
     assert won.count(True) == 1
     assert folder.read("decision") == b"%d" % won.index(True) * 10_000
-    assert folder.names() == ["decision"]
+    assert folder.file_names() == ["decision"]
 
 
 def test_of_many_processes_one_wins(tmp_path: Path) -> None:
@@ -140,7 +140,12 @@ def test_local_urls_are_plain_paths(url: str, path: str) -> None:
 @pytest.mark.spark
 def test_an_hdfs_that_is_not_reached_is_said(spark: SparkSession) -> None:
     away = open_from_spark(spark, f"hdfs://127.0.0.1:{free_port()}/checkpoint", "")
-    for ask in (away.names, lambda: away.read("x"), lambda: away.create("x", b""), lambda: away.remove("x")):
+    for ask in (
+        away.file_names,
+        lambda: away.read("x"),
+        lambda: away.create("x", b""),
+        lambda: away.remove("x"),
+    ):
         with pytest.raises(OSError, match="Connection refused"):
             ask()
     with pytest.raises(Refused, match=r"cannot keep a ledger in hdfs://127.0.0.1:\d+/checkpoint: .*refused"):
