@@ -111,7 +111,7 @@ def epoch_burn(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
             snapshot,
             each,
             Severity.INFO,
-            summary=f"{each.application} uses up its epochs fast",
+            summary=f"{each.application} is exhausting its epochs",
             evidence=(
                 f"{burn.transactional_id} uses {rough_count(burn.per_hour)} of its {LAST_EPOCH:,} epochs an "
                 f"hour: a new producer id every {_coarse(between_ms)}, "

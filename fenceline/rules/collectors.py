@@ -14,14 +14,14 @@ from fenceline.snapshot import CollectorStatus, Snapshot
 from fenceline.visibility import EVERYWHERE, Sense
 
 #: What is missing while a collector cannot look and others can.
-_ASIDE = {"reconcile": "The log is read all the same; nobody checks it against the coordinators."}
+_ASIDE = {"reconcile": "The log is still read, but not checked against the coordinators."}
 #: What is not seen without one that looks around beside the tails.
 _MISSING = {
-    "partitions": "Offsets, pinned partitions and hanging transactions are as they were seen last.",
-    "groups": "Lag, and who waits for whom, is as it was seen last.",
-    "checkpoints": "Queries, their batches and what their sinks decided are as they were seen last.",
-    "consumer_offsets": "Groups are asked all the same; commit times and history are missing.",
-    "recoveries": "Episodes neither open nor close, and what is lost is not looked for.",
+    "partitions": "Offsets, blocked partitions and hanging transactions are as of the last poll.",
+    "groups": "Lag, and what blocks which group, is as of the last poll.",
+    "checkpoints": "Queries, their batches and the decisions of their sinks are as of the last poll.",
+    "consumer_offsets": "Groups are still polled; commit times and history are missing.",
+    "recoveries": "Recoveries neither open nor close, and aborted records are not searched for.",
 }
 
 
@@ -102,9 +102,11 @@ def _unseen(cluster: str, source: str, gaps: Sequence[VisibilityGap]) -> Finding
         subject=f"collector:{source}",
         severity=Severity.WARNING,
         since_ms=gaps[0].since_ms,
-        summary=f"{source} cannot see {list_names(scopes)}",
+        summary=f"{source} cannot observe {list_names(scopes)}",
         evidence=f"{count_noun(len(reasons), 'reason')}: {'; '.join(reasons[:3])}",
-        next_step="Nothing is said about these until they can be seen; the reason names what is missing.",
+        next_step=(
+            "Nothing is reported about these until they can be observed; the reason names what is missing."
+        ),
         affected=tuple(scopes),
     )
 
@@ -116,10 +118,10 @@ def _base(name: str) -> str:
 
 
 def _aside(collector: CollectorStatus) -> Finding:
-    what = f"{collector.name} cannot look at {collector.cluster}"
+    what = f"{collector.name} cannot poll {collector.cluster}"
     evidence = collector.error
     if not collector.error:
-        what, evidence = f"{collector.name} could not look at {collector.cluster}", _evidence(collector)
+        what, evidence = f"{collector.name} could not poll {collector.cluster}", _evidence(collector)
     return Finding(
         rule="collector_behind",
         cluster=collector.cluster,
@@ -128,7 +130,7 @@ def _aside(collector: CollectorStatus) -> Finding:
         since_ms=_since_ms(collector, collector.since_ms),
         summary=what,
         evidence=evidence,
-        next_step=_ASIDE.get(collector.name, "States are seen all the same; their history is not."),
+        next_step=_ASIDE.get(collector.name, "States are still read; their history is not."),
     )
 
 
@@ -136,7 +138,7 @@ def _blind(collector: CollectorStatus) -> Finding:
     return _finding(
         collector,
         Severity.CRITICAL if collector.error else Severity.WARNING,
-        "What the pages say of this cluster is old until it can be seen again.",
+        "The pages show this cluster as of the last poll until it can be polled again.",
     )
 
 
@@ -145,7 +147,7 @@ def _finding(collector: CollectorStatus, severity: Severity, next_step: str) -> 
     verb = "has" if collector.is_eye else "have"
     since_ms = _since_ms(collector, collector.blind_since_ms)
     # What was seen in between is no news each time.
-    how = "not been seen" if since_ms == collector.blind_since_ms else "been seen late"
+    how = "not been polled" if since_ms == collector.blind_since_ms else "been polled late"
     return Finding(
         rule="collector_behind",
         cluster=collector.cluster,

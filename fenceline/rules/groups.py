@@ -58,15 +58,15 @@ def _stalled(cluster: str, group: BlockedGroup, stalled: Sequence[BlockedOffset]
         subject=f"group:{group.group_id}",
         severity=blocks.of_reader(since_ms, behind, names_of(blockers)),
         since_ms=since_ms,
-        summary=f"{group.group_id} waits at the LSO of {list_names(names)}",
+        summary=f"{group.group_id} is blocked at the LSO of {list_names(names)}",
         evidence=(
-            f"it stands exactly at the last stable offset since {format_clock(since_ms)}, up to "
+            f"its position has been the last stable offset since {format_clock(since_ms)}, up to "
             f"{rough_count(behind)} records behind the high watermark; {_held_by(blockers)}"
         ),
         next_step=(
-            f"See {list_names(_names(blockers))}: the group goes on by itself once the LSO moves."
+            f"See {list_names(_names(blockers))}: the group resumes by itself once the LSO advances."
             if blockers
-            else "See the partition for what holds its LSO; the group goes on by itself once it moves."
+            else "See the partition for what blocks its LSO; the group resumes by itself once it advances."
         ),
         affected=(*(f"partition:{name}" for name in names), *_subjects(blockers)),
     )
@@ -85,7 +85,7 @@ def _unstable(
     by = (
         f"{'pending in' if sure else 'pending, probably in'} {list_names(_names(blockers))}"
         if blockers
-        else ("which transaction holds them is not known")
+        else ("their transaction is not known")
     )
     return Finding(
         rule="offsets_unstable",
@@ -93,10 +93,10 @@ def _unstable(
         subject=f"group:{group.group_id}",
         severity=how_bad,
         since_ms=since_ms,
-        summary=f"{group.group_id} has offsets that are not decided (UNSTABLE_OFFSET_COMMIT)",
+        summary=f"{group.group_id} has unstable offsets (UNSTABLE_OFFSET_COMMIT)",
         evidence=f"its offsets of {list_names(names)} are {by}, open since {format_clock(since_ms)}"
         if blockers
-        else f"its offsets of {list_names(names)} stand since {format_clock(since_ms)}; {by}",
+        else f"its offsets of {list_names(names)} have been pending since {format_clock(since_ms)}; {by}",
         next_step=(
             "A consumer of this group cannot start before that transaction ends. "
             + (
@@ -130,7 +130,9 @@ def _distinct(blockers: Iterable[Blocker]) -> Sequence[Blocker]:
 
 
 def _held_by(blockers: Sequence[Blocker]) -> str:
-    return f"held by {list_names(_names(blockers))}" if blockers else "what holds it is not known yet"
+    if not blockers:
+        return "the blocking transaction is not known yet"
+    return f"blocked by {list_names(_names(blockers))}"
 
 
 def _names(blockers: Sequence[Blocker]) -> Sequence[str]:

@@ -25,7 +25,7 @@ def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Find
                 subject=f"partition:{each}",
                 severity=Severity.CRITICAL,
                 since_ms=min(pin.first_seen_ms for pin in pins),
-                summary=f"{each} holds a hanging transaction: nobody will ever end it",
+                summary=f"{each} has a hanging transaction: its coordinator will not complete it",
                 evidence=f"{'; '.join(map(_accusation, pins[:3]))}; {_held(each)}",
                 next_step=_abort(each, pins),
                 affected=_affected(snapshot, each),
@@ -49,7 +49,7 @@ def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
             subject=f"partition:{each}",
             severity=worst_severity([least, blocks.of_partition(each)]),
             since_ms=each.pinned_ms,
-            summary=f"The LSO of {each} stands at {each.lso:,} since {format_clock(each.pinned_ms)}",
+            summary=f"The LSO of {each} has been stuck at {each.lso:,} since {format_clock(each.pinned_ms)}",
             evidence=f"{_held(each)}; {_blocker(each.pins)}",
             next_step=_next_step(each),
             affected=_affected(snapshot, each),
@@ -59,7 +59,7 @@ def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
 def _held(each: PinnedPartition) -> str:
     # Markers count as offsets too, so this is the most there can be.
     return (
-        f"read_committed consumers do not get up to {rough_count(each.uncommitted_backlog)} records behind it"
+        f"read_committed consumers cannot read up to {rough_count(each.uncommitted_backlog)} records after it"
     )
 
 
@@ -74,11 +74,11 @@ def _producer(pin: Pin) -> str:
 
 def _blocker(pins: Sequence[Pin]) -> str:
     if not pins:
-        return "which transaction holds it could not be seen"
+        return "the transaction that blocks it is not known"
     first = min(pins, key=lambda pin: pin.start_offset)
     more = f"; {count_noun(len(pins) - 1, 'more transaction')} behind it" if len(pins) > 1 else ""
     name = f"{first.transactional_id} ({_producer_id(first)})" if first.transactional_id else _producer(first)
-    return f"held by {name}, which is {first.verdict}: {verdict_reason(first.ground)}{more}"
+    return f"blocked by {name}, which is {first.verdict}: {verdict_reason(first.ground)}{more}"
 
 
 def _producer_id(pin: Pin) -> str:
@@ -87,11 +87,11 @@ def _producer_id(pin: Pin) -> str:
 
 def _next_step(each: PinnedPartition) -> str:
     if each.verdict is PartitionVerdict.HANGING:
-        return "It hangs: abort it in this partition, as its own finding says."
+        return "It hangs: abort it in this partition, as its own finding describes."
     owners = sorted({pin.transactional_id for pin in each.pins if pin.transactional_id})
     if each.verdict is PartitionVerdict.UNKNOWN or not owners:
         return _ASK.get(min(each.pins, key=_by_offset).ground, _LOOK) if each.pins else _LOOK
-    return f"See {list_names(owners)}: once it ends, the LSO moves on."
+    return f"See {list_names(owners)}: once it ends, the LSO advances."
 
 
 def _by_offset(pin: Pin) -> int:
@@ -99,14 +99,14 @@ def _by_offset(pin: Pin) -> int:
 
 
 _LOOK = (
-    "See System for what cannot be seen, and ask kafka-transactions.sh describe-producers for this partition."
+    "See System for what is unavailable, and run kafka-transactions.sh describe-producers for this partition."
 )
 _ASK = {
     VerdictReason.MAY_BE_HIDDEN: (
         "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids = true if nothing is "
-        "hidden: then it can be told whether it hangs."
+        "hidden: then Fenceline can decide whether it hangs."
     ),
-    VerdictReason.SEEN_ONCE: "Nothing yet: the next look tells.",
+    VerdictReason.SEEN_ONCE: "Wait for the next poll.",
 }
 
 

@@ -128,7 +128,7 @@ def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
             query,
             Severity.WARNING,
             since_ms,
-            summary=f"Batch {batch} of {query.name} is under way since {format_clock(since_ms)}",
+            summary=f"Batch {batch} of {query.name} has been in progress since {format_clock(since_ms)}",
             evidence=(
                 f"99 of 100 of its batches take no longer than {format_duration(query.usual_ms)}"
                 + ("" if query.alive else f"; driver: {_driver(query).status_text}")

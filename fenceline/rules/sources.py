@@ -55,7 +55,7 @@ def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Itera
                 subject=query.subject,
                 severity=Severity.CRITICAL,
                 since_ms=None,
-                summary=f"{query.name} stands beyond the end of {list_names([str(each) for each in beyond])}",
+                summary=f"{query.name} is beyond the end of {list_names([str(each) for each in beyond])}",
                 evidence=(
                     f"it has read {first} up to {first.position:,}, and that ends at "
                     f"{rough_count(first.high_watermark or 0)} now: its topic was deleted and made again, "
@@ -100,7 +100,7 @@ def watermark_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
             subject=query.subject,
             severity=Severity.WARNING,
             since_ms=stall.since_ms,
-            summary=f"The watermark of {query.name} stands at {format_clock(stall.watermark_ms)}",
+            summary=f"The watermark of {query.name} has been stuck at {format_clock(stall.watermark_ms)}",
             evidence=(
                 f"it has not moved over {rough_count(stall.batches)} batches with input, since "
                 f"{format_clock(stall.since_ms)}"
@@ -171,7 +171,7 @@ def _soon(
         since_ms=None,
         summary=f"Records of {list_names(names)} will be deleted before {query.name} has read them",
         evidence=(
-            f"the log of {first} starts {rough_count(_unread(first))} offsets before where it stands, and "
+            f"the log of {first} starts {rough_count(_unread(first))} offsets before its position, and "
             f"loses {rough_count(60 * (first.pace or 0))} a minute: they meet at about {format_clock(at_ms)}"
         ),
         next_step="Let the query catch up, or keep the topic for longer (retention.ms, retention.bytes).",
@@ -195,15 +195,15 @@ def _blocked(
         subject=query.subject,
         severity=blocks.of_reader(since_ms, behind, {first_id(held) for _, held, _ in stalled}),
         since_ms=since_ms,
-        summary=f"{query.name} waits at the LSO of {list_names([str(each) for each in places])}",
+        summary=f"{query.name} is blocked at the LSO of {list_names([str(each) for each in places])}",
         evidence=(
-            f"it stands exactly at the last stable offset since {format_clock(since_ms)}, up to "
-            f"{rough_count(behind)} records before the high watermark; held by "
-            f"{list_names(owners) or 'what is not known yet'}. "
-            "It waits if it reads read_committed (kafka.isolation.level): that is not visible from outside"
+            f"its position has been the last stable offset since {format_clock(since_ms)}, up to "
+            f"{rough_count(behind)} records before the high watermark; blocked by "
+            f"{list_names(owners) or 'a transaction that is not known yet'}. "
+            "It is blocked if it reads read_committed (kafka.isolation.level): not visible from outside"
         ),
         next_step=(
-            f"See {list_names(owners)}: the query goes on by itself once the LSO moves."
+            f"See {list_names(owners)}: the query resumes by itself once the LSO advances."
             if owners
             else "See the partition for what holds its LSO; the query goes on by itself once it moves."
         ),

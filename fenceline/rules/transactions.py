@@ -35,7 +35,7 @@ def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
         if now_ms - each.started_ms > passed_ms:
             own = _severity(each, now_ms - each.started_ms, limit_ms, usual)
             how_bad = worst_severity([own, blocks.of_transaction(each)])
-            yield _open(each, each.started_ms, passed_ms, how_bad, snapshot, now_ms)
+            yield _open(each, each.started_ms, how_bad, snapshot, now_ms)
 
 
 def coordinator_overdue(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -50,9 +50,12 @@ def coordinator_overdue(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> I
                 each,
                 Severity.CRITICAL,
                 since_ms=ends_ms,
-                summary=f"{each.transactional_id} should have been aborted at {format_clock(ends_ms)}",
+                summary=(
+                    f"{each.transactional_id} should have been aborted by its coordinator at "
+                    f"{format_clock(ends_ms)}"
+                ),
                 evidence=(
-                    f"its timeout of {format_duration(each.timeout_ms)} has passed and coordinators look "
+                    f"its timeout of {format_duration(each.timeout_ms)} has passed and coordinators check "
                     f"every 10 s; {_held(each)}"
                 ),
                 next_step=_after_late(each),
@@ -71,7 +74,7 @@ def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
             each,
             Severity.CRITICAL,
             since_ms=each.updated_ms,
-            summary=f"{each.transactional_id} is decided ({decided}), but its markers are not written",
+            summary=f"{each.transactional_id} is in {each.state}, but its {decided} markers are not written",
             evidence=f"in {each.state} since {format_clock(each.updated_ms)}, where markers take "
             f"milliseconds; {_held(each)}",
             next_step=(
@@ -96,7 +99,7 @@ def fencing_storm(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
             subject=each.subject,
             severity=Severity.CRITICAL if each.unambiguous >= limits.fencing_storm else Severity.WARNING,
             since_ms=each.first_ms,
-            summary=f"{_name(each)} is taken over again and again",
+            summary=f"{_name(each)} is taken over repeatedly",
             evidence=(
                 f"{rough_count(each.times)} takeovers of open transactions within "
                 f"{format_duration(int(limits.fencing_storm_s * 1_000))}, each aborting what the other "
@@ -129,7 +132,7 @@ def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
                 else Severity.WARNING
             ),
             since_ms=each.first_ms,
-            summary=f"{_name(each)} times out again and again",
+            summary=f"{_name(each)} times out repeatedly",
             evidence=(
                 f"{rough_count(each.times)} transactions in a row were aborted by their coordinators and "
                 f"none was committed, the last at {format_clock(each.last_ms)}; "
@@ -145,7 +148,6 @@ def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
 def _open(
     each: OpenTransactionFacts,
     started_ms: int,
-    passed_ms: int,
     how_bad: Severity,
     snapshot: Snapshot,
     now_ms: int,
@@ -153,12 +155,14 @@ def _open(
     usual = snapshot.usual.get(each.application)
     timed_out = started_ms + each.timeout_ms < now_ms
     past = f"; {_past(usual, each.application)}" if usual else ""
+    names = _names(each)
+    blocked = f" and blocks {list_names(names)}" if names else ""
     return _finding(
         "open_too_long",
         each,
         how_bad,
         since_ms=started_ms,
-        summary=f"{each.transactional_id} is open for more than {format_duration(passed_ms)}",
+        summary=f"{each.transactional_id} has been open since {format_clock(started_ms)}{blocked}",
         evidence=f"{_held(each)}; {_end(each, started_ms, timed_out)}{past}",
         next_step=_next_step(each, timed_out),
     )
@@ -206,8 +210,8 @@ def _names(each: OpenTransactionFacts) -> tuple[str, ...]:
 def _held(each: OpenTransactionFacts) -> str:
     names = _names(each)
     if not names:
-        return "no partition is held back yet"
-    held = f"read_committed consumers of {list_names(names)} wait at its first record"
+        return "it blocks no partition yet"
+    held = f"read_committed consumers of {list_names(names)} are blocked at its first record"
     streams = [query.name for query in each.queries]
     groups = _there(each.waiting, "group", "groups")
     return "; ".join([held, *groups, *_there(streams, "streaming query", "streaming queries")])
@@ -215,8 +219,8 @@ def _held(each: OpenTransactionFacts) -> str:
 
 def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:
     if names:
-        noun, verb = (one, "stands") if len(names) == 1 else (many, "stand")
-        yield f"{len(names):,} {noun} {verb} there: {list_names(names)}"
+        noun, verb = (one, "is") if len(names) == 1 else (many, "are")
+        yield f"{len(names):,} {noun} {verb} blocked there: {list_names(names)}"
 
 
 def _end(each: OpenTransactionFacts, started_ms: int, timed_out: bool) -> str:
@@ -243,7 +247,7 @@ def _next_step(each: OpenTransactionFacts, timed_out: bool) -> str:
 
 
 def _after_late(each: OpenTransactionFacts) -> str:
-    words = "Look at the broker that coordinates it: is it up, and does its log give a reason? "
+    words = "Check the broker that coordinates it: is it up, and does its log give a reason? "
     if protection_reason(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
         return f"{words}{_START_QUERY}"
     return f"{words}A fence makes the coordinator abort it."

@@ -158,7 +158,7 @@ def test_an_abandoned_transaction_is_found_and_shown(stack: Stack) -> None:
     assert row["state"] == "Ongoing"
     assert row["timeout_ms"] == 600_000
     assert {"topic": "payments", "partition": 0} in row["partitions"]
-    finding = "demo-abandoned is open for more than 10 s"
+    finding = "demo-abandoned has been open since"
     wait_for(lambda: finding in stack.page("/"), "the Overview says so", DEADLINE_S)
     assert finding in stack.page("/transactions/sandbox/demo-abandoned")
 

@@ -51,8 +51,14 @@ def test_collector_behind(
         (2, collector("partitions", Sense.PARTITIONS, seen_s_ago=61), "warning", "hanging", "no look"),
         (3, collector("groups", Sense.GROUPS, seen_s_ago=61, error="x"), "warning", "Lag", "cannot look"),
         (4, collector("consumer_offsets-1", seen_s_ago=61), "warning", "commit times", "a shard of the tail"),
-        (5, collector("recoveries", seen_s_ago=61), "warning", "Episodes", "no episode is followed"),
-        (6, collector("reconcile", Sense.LISTS, error="x"), "info", "nobody checks", "the log is read"),
+        (
+            5,
+            collector("recoveries", seen_s_ago=61),
+            "warning",
+            "Recoveries neither",
+            "no episode is followed",
+        ),
+        (6, collector("reconcile", Sense.LISTS, error="x"), "info", "not checked", "the log is read"),
         (7, collector("reconcile", Sense.LISTS, seen_s_ago=900), None, "", "its pace is its own"),
         (
             8,
@@ -117,7 +123,7 @@ def test_words_stay_while_a_reported_collector_catches_up() -> None:
         for ms in (1_000, 9_000)
     )
     assert first == later
-    assert first[0].summary == f"prod has been seen late since {format_clock(ago(200))}"
+    assert first[0].summary == f"prod has been polled late since {format_clock(ago(200))}"
 
 
 def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
@@ -198,7 +204,7 @@ def test_gaps_of_one_collector_are_one_finding() -> None:
     (first, second) = found("collector_gap", gaps=(*gaps, gap("groups", "group:x", since_s_ago=90)))
     assert (first.subject, first.since_ms) == ("collector:partitions", ago(119))
     assert first.summary == (
-        "partitions cannot see partition:secret-49, partition:secret-48, partition:secret-47 and 47 more"
+        "partitions cannot observe partition:secret-49, partition:secret-48, partition:secret-47 and 47 more"
     )
     assert second.subject == "collector:groups"
 

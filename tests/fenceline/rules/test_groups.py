@@ -60,8 +60,8 @@ def test_group_stalled_names_the_blocker() -> None:
     (finding,) = found("group_stalled", groups=(group(waits(90), waits(70, nameless, partition=3)),))
     assert finding.subject == "group:billing"
     assert finding.since_ms == ago(90)
-    assert finding.summary == "billing waits at the LSO of payments-0 and payments-3"
-    assert "held by producer id 4900 and payments-7" in finding.evidence
+    assert finding.summary == "billing is blocked at the LSO of payments-0 and payments-3"
+    assert "blocked by producer id 4900 and payments-7" in finding.evidence
     assert finding.affected == (
         "partition:payments-0",
         "partition:payments-3",

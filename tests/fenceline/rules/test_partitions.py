@@ -141,7 +141,7 @@ def test_lso_pinned_names_the_blocker_and_what_is_held() -> None:
     (finding,) = found("lso_pinned", partitions=(subject,), groups=(group(waits()),))
     assert finding.since_ms == ago(90)
     assert "up to 5,000 records" in finding.evidence or "up to 5,000+ records" in finding.evidence
-    assert "held by first (producer id 4812, epoch 3), which is open" in finding.evidence
+    assert "blocked by first (producer id 4812, epoch 3), which is open" in finding.evidence
     assert "1 more transaction behind it" in finding.evidence
     assert finding.affected == ("group:billing",)
 

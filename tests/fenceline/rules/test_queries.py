@@ -206,11 +206,11 @@ def test_query_blocked(number: int, position: SourcePosition, since_s: float | N
 
 def test_a_blocked_query_names_the_blocker_and_how_sure_that_is() -> None:
     (finding,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(HELD,))
-    assert finding.summary == "orders waits at the LSO of payments-0"
-    assert "held by payments-7. It waits if it reads read_committed" in finding.evidence
+    assert finding.summary == "orders is blocked at the LSO of payments-0"
+    assert "blocked by payments-7. It is blocked if it reads read_committed" in finding.evidence
     assert finding.affected == ("partition:payments-0", "transaction:payments-7")
     (unknown,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(pinned(),))
-    assert "held by what is not known yet" in unknown.evidence
+    assert "blocked by a transaction that is not known yet" in unknown.evidence
 
 
 def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
@@ -221,7 +221,7 @@ def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
     assert past.affected == ()
     standing = (BlockedQueryFacts("q-1", "orders"), BlockedQueryFacts("q-2", "audit"))
     (open_one,) = found("open_too_long", transactions=(transaction(90, queries=standing),))
-    assert "2 streaming queries stand there: orders and audit" in open_one.evidence
+    assert "2 streaming queries are blocked there: orders and audit" in open_one.evidence
     assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
 
 

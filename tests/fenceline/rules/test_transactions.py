@@ -111,7 +111,7 @@ def test_open_too_long_says_what_an_operator_needs() -> None:
     partitions = [f"partition:payments-{n}" for n in range(4)]
     assert finding.affected == (*partitions, "group:audit", "group:billing")
     assert "payments-0, payments-1, payments-2 and 1 more" in finding.evidence
-    assert "2 groups stand there: audit and billing" in finding.evidence
+    assert "2 groups are blocked there: audit and billing" in finding.evidence
     assert "aborts it at" in finding.evidence
     assert "99 of 100 commits of payments take at most 900 ms" in finding.evidence
 
