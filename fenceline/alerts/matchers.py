@@ -168,10 +168,10 @@ INHIBITIONS: Sequence[Inhibition] = (
         ("coordinator_overdue", "stuck_in_prepare", "open_too_long"),
         ("lso_pinned",),
         CauseLink.AFFECTED,
-        "that transaction holds the LSO",
+        "that transaction blocks the LSO",
     ),
     Inhibition(
-        ("hanging",), ("lso_pinned",), CauseLink.SAME_SUBJECT, "the hanging transaction holds the LSO"
+        ("hanging",), ("lso_pinned",), CauseLink.SAME_SUBJECT, "the hanging transaction blocks the LSO"
     ),
     Inhibition(
         ("coordinator_overdue",),

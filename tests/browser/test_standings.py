@@ -52,7 +52,7 @@ def test_at_360_pixels_name_verdict_and_blocker_stay(server: Server, opened: Ope
     server("reset", "held")
     page = opened("/partitions?q=payments-0", viewport={"width": 360, "height": 740})
     cells = [cell.inner_text() for cell in page.locator("tbody td").all() if cell.is_visible()]
-    assert [cell for cell in cells if "\n" not in cell][:3] == ["payments-0", "hanging", "1,770 held"]
+    assert [cell for cell in cells if "\n" not in cell][:3] == ["payments-0", "hanging", "1,770 uncommitted"]
     assert "payments-ledger-7" in cells
     page.goto("/groups?q=billing")
     cells = [cell.inner_text() for cell in page.locator("tbody td").all() if cell.is_visible()]

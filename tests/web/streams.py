@@ -259,7 +259,7 @@ def findings(of: Cluster) -> None:
         f"query:{QUERY_ID}",
         "critical",
         rule="batch_prepared",
-        summary="orders_enrich waits for its prepared batch 1,204: its driver is gone",
+        summary="Batch 1,204 of orders_enrich is prepared but not committed",
         evidence="3 of 4 transactions are still open; the first one times out at 12:27:50 UTC",
         next_step="Restart the query: it commits them first.",
         since_ms=seed.now_ms() - 46_000,

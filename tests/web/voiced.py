@@ -165,7 +165,7 @@ def busy(of: Cluster) -> None:
         rule="lso_pinned",
         severity="warning",
         quiet=[
-            ["inhibited", f"#{loud.pk}", "by open_too_long of payments-7: that transaction holds the LSO"]
+            ["inhibited", f"#{loud.pk}", "by open_too_long of payments-7: that transaction blocks the LSO"]
         ],
     )
     alert(of, "transaction:inventory-sync-stuck-3", flapping_ms=seed.now_ms() - MINUTE_MS)
