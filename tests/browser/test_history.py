@@ -6,6 +6,7 @@ import pytest
 
 from tests.browser.conftest import Opener, Server
 from tests.browser.page_checks import problems_of_pages
+from tests.waiting import wait_for
 from tests.web import reported
 
 FULL = "/history?since=1y&by=aborts"
@@ -26,6 +27,6 @@ def test_the_page_before_the_job_has_run_passes_axe_and_fits(server: Server, ope
 def test_reports_pass_axe_and_fit_every_width(server: Server, opened: Opener, full: None) -> None:
     server("reset", "watched")
     page = opened("/")
+    # An answer that there are no reports is good for some seconds.
+    wait_for(lambda: page.goto(FULL) and page.locator("tbody tr").count() > 2, "the reports are read")
     assert problems_of_pages(page, {"full": FULL, "no match": "/history?since=2y&application=nobody"}) == {}
-    page.goto(FULL)
-    assert page.locator("tbody tr").count() > 2

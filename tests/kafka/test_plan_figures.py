@@ -21,10 +21,11 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
-def last_stable_offset(broker: Broker, topic: str) -> int:
+def end_offset(broker: Broker, topic: str, isolation: IsolationLevel) -> int:
+    """Return the LSO (READ_COMMITTED) or the high watermark (READ_UNCOMMITTED)."""
     wanted = {Position(topic, 0): OffsetSpec.latest()}
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    (found,) = client.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED).values()
+    (found,) = client.list_offsets(wanted, isolation_level=isolation).values()
     return int(found.result(30).offset)
 
 
@@ -65,6 +66,8 @@ def test_figures_of_a_fence_are_lower_bounds_while_others_write(kafka_42: Broker
         other = LibrdkafkaProducer(kafka_42.bootstrap, f"{name}-other", LONG)
         other.init()
         write(other, name, records=5)
+        # A commit returns before its marker is written.
+        wait_for(lambda: end_offset(kafka_42, name, IsolationLevel.READ_UNCOMMITTED) == 9, "the marker")
         plan = planned(Act.FENCE, name)
         (subject,) = plan.subjects
         promised = {each.name: each for each in subject.effects}
@@ -83,9 +86,9 @@ def test_figures_of_a_fence_are_lower_bounds_while_others_write(kafka_42: Broker
         row = executed(plan)
         assert row.state == Action.State.DONE, words(row)
 
-        end = last_stable_offset(kafka_42, name)
         # The fence's own marker takes an offset, too.
-        assert end == {"ends": 27, "stays open": 21}[late]
+        end = {"ends": 27, "stays open": 21}[late]
+        wait_for(lambda: end_offset(kafka_42, name, IsolationLevel.READ_COMMITTED) == end, f"the LSO {end}")
         assert end >= at_least
         assert readable(kafka_42, name, lso, end) == {"ends": 16, "stays open": 12}[late]
         assert readable(kafka_42, name, lso, end) >= 5
