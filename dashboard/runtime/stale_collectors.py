@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
-from dashboard.models import GapRecord
+from dashboard.models import Collector, GapRecord
 from dashboard.runtime.collector_names import RECONCILE, TAIL, collectors_of
 from fenceline.facts import VisibilityGap
 from fenceline.formatting import format_clock
@@ -19,7 +19,13 @@ from fenceline.limits import Limits
 from fenceline.visibility import EVERYWHERE, expected_ms, stale_gap
 
 if TYPE_CHECKING:
-    from dashboard.runtime.visibility import LiveCollector
+    from django_stubs_ext import WithAnnotations
+
+    class _Alive(TypedDict):
+        alive: bool
+
+    #: A collector's row and whether its lease is live.
+    LiveCollector = WithAnnotations[Collector, _Alive]
 
 #: What looks at nothing that a page or an answer shows.
 _SHOWS_NOTHING = ("retention", "deliveries")

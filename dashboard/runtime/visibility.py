@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db.models import Q, QuerySet
@@ -29,13 +29,7 @@ from dashboard.runtime.collector_names import TRANSACTIONS, collectors_of
 from fenceline.visibility import EVERYWHERE
 
 if TYPE_CHECKING:
-    from django_stubs_ext import WithAnnotations
-
-    class _Alive(TypedDict):
-        alive: bool
-
-    #: A collector's row and whether its lease is live.
-    LiveCollector = WithAnnotations[Collector, _Alive]
+    from dashboard.runtime.stale_collectors import LiveCollector
 
 #: How many closed gaps a page shows.
 _RECENT_GAPS = 50

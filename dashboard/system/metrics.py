@@ -38,7 +38,7 @@ from fenceline.rules import RULES
 from fenceline.spark.records import QueryState
 
 if TYPE_CHECKING:
-    from dashboard.runtime.visibility import LiveCollector
+    from dashboard.runtime.stale_collectors import LiveCollector
 
 #: How far back deliveries are counted.
 DELIVERIES_WITHIN = timedelta(hours=1)

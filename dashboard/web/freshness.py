@@ -13,7 +13,7 @@ from dashboard.runtime import stale_collectors, visibility
 from dashboard.runtime.collector_names import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, collectors_of
 
 if TYPE_CHECKING:
-    from dashboard.runtime.visibility import LiveCollector
+    from dashboard.runtime.stale_collectors import LiveCollector
 
 #: Seconds without news after which a page says so; `limits.collector_behind_s` may ask for more.
 STALE_AFTER_S = 10.0

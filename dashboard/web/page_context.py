@@ -31,7 +31,7 @@ from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
 
 if TYPE_CHECKING:
-    from dashboard.runtime.visibility import LiveCollector
+    from dashboard.runtime.stale_collectors import LiveCollector
 
 #: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
 PAGES = (

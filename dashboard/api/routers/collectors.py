@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 from ninja import Router, Schema
 
 from dashboard.api import schemas
 from dashboard.runtime import visibility
+
+if TYPE_CHECKING:
+    from dashboard.runtime.stale_collectors import LiveCollector
 
 router = Router(tags=["collectors"])
 
@@ -47,7 +50,7 @@ def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[st
     return {"items": items, "next": None, **schemas.visibility_fields(visibility.noun_visibility(cluster))}
 
 
-def _out(row: visibility.LiveCollector) -> CollectorOut:
+def _out(row: LiveCollector) -> CollectorOut:
     return CollectorOut(
         cluster=row.cluster.name,
         name=row.name,
