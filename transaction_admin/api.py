@@ -13,7 +13,7 @@ TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 
 
-class CannotAdminister(Exception):
+class AdminUnavailable(Exception):
     """The cluster does not let us speak to its admin side; the text says what, where and what to do."""
 
 
@@ -97,7 +97,7 @@ class TransactionListing:
 
 
 class TransactionAdmin(Protocol):
-    """The admin side of one cluster. Every method raises `CannotAdminister`."""
+    """The admin side of one cluster. Every method raises `AdminUnavailable`."""
 
     @property
     def cost(self) -> Cost:

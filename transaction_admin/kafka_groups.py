@@ -15,9 +15,9 @@ from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
 from transaction_admin.api import CONSUMER_OFFSETS, Unseen, grant_command
+from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form, wire_form
 from transaction_admin.leaders import Leaders
 from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable
-from transaction_admin.wire import Wire, error_name, explain_error, text_form, wire_form
 
 #: Bounds of one request that names groups: how many, and their bytes (an id may have 32 kB).
 _MOST_GROUPS = 500
@@ -31,8 +31,8 @@ _LEFT_OUT = Unseen("", "its coordinator left it out of its answer")
 class Groups:
     """Questions about the groups of one cluster."""
 
-    def __init__(self, wire: Wire, leaders: Leaders) -> None:
-        self._wire = wire
+    def __init__(self, connection: AdminConnection, leaders: Leaders) -> None:
+        self._connection = connection
         self._leaders = leaders
         #: Whether a look-up of a coordinator is sure not to create `__consumer_offsets`.
         self._topic_seen = False
@@ -40,7 +40,7 @@ class Groups:
     async def list_groups(self) -> GroupListing:
         """Return every group that coordinators list to us."""
         brokers = (await self._leaders.refresh_leaders([])).brokers
-        answers = await self._wire.send_each([(_list_request(), broker) for broker in brokers])
+        answers = await self._connection.send_each([(_list_request(), broker) for broker in brokers])
         groups: dict[str, GroupListed] = {}
         unseen = []
         for (broker, where), answer in zip(brokers.items(), answers, strict=True):
@@ -91,7 +91,8 @@ class Groups:
             for broker, ids in (await self._coordinators(wanted, by_wire, answers)).items()
             for some in _portions(ids)
         ]
-        for (request, broker), answer in zip(questions, await self._wire.send_each(questions), strict=True):
+        received = await self._connection.send_each(questions)
+        for (request, broker), answer in zip(questions, received, strict=True):
             if isinstance(answer, errors.KafkaError):
                 reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
                 ids = [each.group_id for each in request.groups]
@@ -116,7 +117,7 @@ class Groups:
         """Return groups by their coordinator; put those that have none into `answers`."""
         found: dict[int, list[str]] = {}
         for ids in _portions(list(wanted)):
-            answer = await self._wire.send_to_any(partial(_find_request, ids))
+            answer = await self._connection.send_to_any(partial(_find_request, ids))
             for row in answer.coordinators:
                 name = by_wire[row.key]
                 if row.error_code:
@@ -134,7 +135,7 @@ class Groups:
                 return {}
         if self._topic_seen:
             return None
-        remedy = grant_command(self._wire.principal, "DESCRIBE", f"--topic {CONSUMER_OFFSETS}")
+        remedy = grant_command(self._connection.principal, "DESCRIBE", f"--topic {CONSUMER_OFFSETS}")
         return Unseen(
             CONSUMER_OFFSETS, f"it cannot be seen whether it exists, and a look-up could create it: {remedy}"
         )
@@ -142,7 +143,7 @@ class Groups:
     def _refusal(self, code: int, name: str) -> Unseen:
         error = errors.for_code(code)
         if issubclass(error, errors.AuthorizationError):
-            remedy = grant_command(self._wire.principal, "DESCRIBE", f"--group '{name}'")
+            remedy = grant_command(self._connection.principal, "DESCRIBE", f"--group '{name}'")
             return Unseen(name, f"no DESCRIBE on this group; grant it: {remedy}")
         return Unseen(name, f"its coordinator says {error_name(error)}")
 

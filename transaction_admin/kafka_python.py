@@ -30,9 +30,9 @@ from transaction_admin.api import (
     describe_grant,
     grant_command,
 )
-from transaction_admin.endings import Endings
+from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form, wire_form
+from transaction_admin.end_txn import Endings
 from transaction_admin.markers import write_abort_marker
-from transaction_admin.wire import Wire, error_name, explain_error, text_form, wire_form
 
 #: Bounds of one request that names ids: how many, and their bytes (an id may have 32 kB).
 _MOST_IDS = 1_000
@@ -49,40 +49,40 @@ _LOADING = "it is still loading its part of __transaction_state; it will answer 
 class KafkaPythonAdmin:
     """A `TransactionAdmin` on kafka-python. `properties` are librdkafka's; calls wait up to `timeout_s`.
 
-    Raises `CannotTranslate` when kafka-python has no like of a property, `CannotAdminister` when the cluster
+    Raises `CannotTranslate` when kafka-python has no like of a property, `AdminUnavailable` when the cluster
     cannot be reached.
     """
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
-        self._wire = Wire(properties, timeout_s)
+        self._connection = AdminConnection(properties, timeout_s)
         #: Whether a look-up of a coordinator is sure not to create `__transaction_state`.
         self._topic_seen = False
-        self._endings = Endings(self._wire, self._find)
+        self._endings = Endings(self._connection, self._find)
 
     @property
     def cost(self) -> Cost:
         """What was asked of the brokers since this was made."""
-        return self._wire.cost
+        return self._connection.cost
 
     @property
     def principal(self) -> str:
         """Whom the brokers take us for, for `grant_command`."""
-        return self._wire.principal
+        return self._connection.principal
 
     def close(self) -> None:
         """Close every connection."""
-        self._wire.close()
+        self._connection.close()
 
     def list_transactions(self, states: Collection[TransactionState] = ()) -> TransactionListing:
         """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
-        return self._wire.run(self._list, states)
+        return self._connection.run(self._list, states)
 
     def describe_transactions(
         self, transactional_ids: Collection[str], *, listed: bool = False
     ) -> Mapping[str, Described | NotDescribed]:
         """Return what the coordinators say of these ids (escaped text); each one asked for is answered."""
         self._topic_seen = self._topic_seen or listed
-        return self._wire.run(self._describe, transactional_ids)
+        return self._connection.run(self._describe, transactional_ids)
 
     def end_transactions(
         self,
@@ -92,15 +92,15 @@ class KafkaPythonAdmin:
         on_ended: Callable[[str, Ended], None] | None = None,
     ) -> Mapping[str, Ended]:
         """End transactions, all at once; return what their coordinators say, by id, for each one."""
-        return self._wire.run(self._endings.end_all, endings, timeout_s, on_ended)
+        return self._connection.run(self._endings.end_all, endings, timeout_s, on_ended)
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
         """Initialise ids anew and abort what is open under them; return what is said, by id."""
-        return self._wire.run(self._endings.end_all, fencings, timeout_s)
+        return self._connection.run(self._endings.end_all, fencings, timeout_s)
 
     def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
         """Write an abort marker into one partition, by its leader; ask once."""
-        return self._wire.run(write_abort_marker, self._wire, marker, leader)
+        return self._connection.run(write_abort_marker, self._connection, marker, leader)
 
     async def _find(self, ids: Collection[str]) -> Mapping[str, tuple[int, int]]:
         """Return for each wire id an error code, or 0 and its coordinator."""
@@ -110,7 +110,7 @@ class KafkaPythonAdmin:
         rows = [
             row
             for batch in _batches(ids)
-            for row in (await self._wire.send_to_any(partial(_find_request, batch))).coordinators
+            for row in (await self._connection.send_to_any(partial(_find_request, batch))).coordinators
         ]
         return {row.key: (row.error_code, row.node_id) for row in rows}
 
@@ -123,7 +123,7 @@ class KafkaPythonAdmin:
             (ListTransactionsRequest(state_filters=words, producer_id_filters=[]), broker.node_id)
             for broker in cluster.brokers
         ]
-        for broker, answer in zip(cluster.brokers, await self._wire.send_each(questions), strict=True):
+        for broker, answer in zip(cluster.brokers, await self._connection.send_each(questions), strict=True):
             name = f"broker {broker.node_id} at {broker.host}:{broker.port}"
             unseen.extend(Unseen(name, reason) for reason in _collect(answer, entries))
         self._topic_seen = self._topic_seen or bool(entries)
@@ -139,7 +139,8 @@ class KafkaPythonAdmin:
         for broker, ids in (await self._coordinators(by_wire, answers)).items():
             batches = _batches(ids)
             questions += [(DescribeTransactionsRequest(transactional_ids=batch), broker) for batch in batches]
-        for (request, broker), answer in zip(questions, await self._wire.send_each(questions), strict=True):
+        received = await self._connection.send_each(questions)
+        for (request, broker), answer in zip(questions, received, strict=True):
             if isinstance(answer, errors.KafkaError):
                 gone = NotDescribed(
                     Obstacle.UNSEEN, f"its coordinator, broker {broker}: {explain_error(answer)}"
@@ -160,7 +161,7 @@ class KafkaPythonAdmin:
         """Return the ids by their coordinator; put those that have none into `answers`."""
         found: dict[int, list[str]] = {}
         for ids in _batches(by_wire):
-            answer = await self._wire.send_to_any(partial(_find_request, ids))
+            answer = await self._connection.send_to_any(partial(_find_request, ids))
             for row in answer.coordinators:
                 if row.error_code:
                     answers[by_wire[row.key]] = self._refusal(row.error_code, by_wire[row.key])
@@ -170,7 +171,7 @@ class KafkaPythonAdmin:
 
     async def _survey(self) -> Any:
         """Return the cluster's metadata: its brokers, and `__transaction_state` if we may see it."""
-        cluster = await self._wire.send_to_any(_metadata_request)
+        cluster = await self._connection.send_to_any(_metadata_request)
         if _topic_error(cluster) is errors.NoError:
             self._topic_seen = True
         return cluster
@@ -184,7 +185,7 @@ class KafkaPythonAdmin:
             return None
         if error is errors.UnknownTopicOrPartitionError:
             return _NO_TOPIC
-        remedy = grant_command(self._wire.principal, "DESCRIBE", f"--topic {TRANSACTION_STATE}")
+        remedy = grant_command(self._connection.principal, "DESCRIBE", f"--topic {TRANSACTION_STATE}")
         reason = (
             f"it cannot be seen whether {TRANSACTION_STATE} exists, and a look-up could create it: {remedy}"
         )
@@ -195,7 +196,7 @@ class KafkaPythonAdmin:
         if error is errors.TransactionalIdNotFoundError:
             return _UNKNOWN
         if issubclass(error, errors.AuthorizationError):
-            remedy = describe_grant(self._wire.principal, f"'{name}'")
+            remedy = describe_grant(self._connection.principal, f"'{name}'")
             reason = f"no DESCRIBE on this transactional id; grant it: {remedy}"
             return NotDescribed(Obstacle.FORBIDDEN, reason)
         return NotDescribed(Obstacle.UNSEEN, f"its coordinator says {error_name(error)}")
@@ -203,7 +204,7 @@ class KafkaPythonAdmin:
     def _may_hide(self) -> str:
         return (
             "Brokers leave out transactional ids that this principal may not DESCRIBE, and do not say so. "
-            f"To be sure of all: {describe_grant(self._wire.principal)}"
+            f"To be sure of all: {describe_grant(self._connection.principal)}"
         )
 
 

@@ -13,11 +13,11 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.batch_headers import parse_batches
+from transaction_admin.connection import AdminConnection
 from transaction_admin.kafka_groups import Groups
 from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
 from transaction_admin.owners import OwnerQuestions
 from transaction_admin.reads import Batches, Commits, GroupListing, Topology
-from transaction_admin.wire import Wire
 
 _LATEST, _EARLIEST = -1, -2
 _UNCOMMITTED, _COMMITTED = 0, 1
@@ -35,35 +35,35 @@ _Told = dict[tuple[str, int], tuple[int, int, int]]
 class KafkaPythonReads:
     """A `ClusterReads` on kafka-python. `properties` are librdkafka's; a question waits up to `timeout_s`.
 
-    Raises `CannotTranslate` when kafka-python has no like of a property, `CannotAdminister` when the cluster
+    Raises `CannotTranslate` when kafka-python has no like of a property, `AdminUnavailable` when the cluster
     cannot be reached. One thread at a time asks.
     """
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
-        self._wire = Wire(properties, timeout_s)
-        self._leaders = Leaders(self._wire)
-        self._groups = Groups(self._wire, self._leaders)
-        self._owners = OwnerQuestions(self._wire)
+        self._connection = AdminConnection(properties, timeout_s)
+        self._leaders = Leaders(self._connection)
+        self._groups = Groups(self._connection, self._leaders)
+        self._owners = OwnerQuestions(self._connection)
 
     @property
     def cost(self) -> Cost:
         """What was asked of the brokers since this was made."""
-        return self._wire.cost
+        return self._connection.cost
 
     def close(self) -> None:
         """Close every connection."""
-        self._wire.close()
+        self._connection.close()
 
     def describe_topology(self, topics: Collection[str] | None = None) -> Topology:
         """Return brokers, and leaders of the partitions of `topics`, of all visible topics when None."""
-        return self._wire.run(self._leaders.refresh_leaders, topics)
+        return self._connection.run(self._leaders.refresh_leaders, topics)
 
     def list_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, Offsets | Unseen]:
         """Return log start, LSO and high watermark, never an LSO above the high watermark."""
         question = Question(_offset_requests, self._read_offsets, "DESCRIBE")
-        return self._wire.run(self._leaders.ask_leaders, partitions, question)
+        return self._connection.run(self._leaders.ask_leaders, partitions, question)
 
     def _read_offsets(
         self, answers: Sequence[Any], broker: int
@@ -85,15 +85,15 @@ class KafkaPythonReads:
     ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]:
         """Return the active producers by the leaders, or by one replica on `broker` (KIP-664)."""
         question = Question(_producer_requests, _read_producers, "READ", most=500)
-        return self._wire.run(self._leaders.ask_leaders, partitions, question, broker)
+        return self._connection.run(self._leaders.ask_leaders, partitions, question, broker)
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
         """Return the escaped transactional ids that have these producer ids, in whatever state."""
-        return self._wire.run(self._owners.find_ids, producer_ids)
+        return self._connection.run(self._owners.find_ids, producer_ids)
 
     def list_groups(self) -> GroupListing:
         """Return every consumer group that coordinators list to us."""
-        return self._wire.run(self._groups.list_groups)
+        return self._connection.run(self._groups.list_groups)
 
     def committed_offsets(
         self,
@@ -107,7 +107,7 @@ class KafkaPythonReads:
         async def ask() -> Mapping[str, Commits | Unseen]:
             return await self._groups.committed_offsets(groups, require_stable=require_stable, named=named)
 
-        return self._wire.run(ask)
+        return self._connection.run(ask)
 
     def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
         """Return headers of the batches from the one that holds `start` on, uncommitted ones as well.
@@ -122,17 +122,17 @@ class KafkaPythonReads:
             yield from _read_batches(answers[0], start)
 
         question = Question(requests, read, "READ")
-        return self._wire.run(self._leaders.ask_leaders, [partition], question)[partition]
+        return self._connection.run(self._leaders.ask_leaders, [partition], question)[partition]
 
     def broker_setting(self, name: str) -> str | None:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
-        return self._wire.run(self._setting, name)
+        return self._connection.run(self._setting, name)
 
     async def _setting(self, name: str) -> str | None:
         brokers = (await self._leaders.refresh_leaders([])).brokers
         # Any one of them: the first that answers.
         for broker in brokers:
-            (answer,) = await self._wire.send_each([(_setting_request(broker, name), broker)])
+            (answer,) = await self._connection.send_each([(_setting_request(broker, name), broker)])
             if not isinstance(answer, errors.KafkaError):
                 return next(
                     (each.value for result in answer.results for each in result.configs if each.name == name),

@@ -15,8 +15,8 @@ from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.facts import TopicPartition
 from transaction_admin.api import Unseen, grant_command
+from transaction_admin.connection import AdminConnection, error_name, explain_error
 from transaction_admin.reads import Leader, Topology
-from transaction_admin.wire import Wire, error_name, explain_error
 
 T = TypeVar("T")
 
@@ -49,16 +49,16 @@ class Question(Generic[T]):
 class Leaders:
     """The leaders of one cluster as its brokers told them last."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, connection: AdminConnection) -> None:
+        self._connection = connection
         self._known: dict[str, dict[int, Leader]] = {}
         #: Kafka's code for why a topic could not be seen.
         self._refused: dict[str, int] = {}
 
     async def refresh_leaders(self, topics: Collection[str] | None) -> Topology:
         """Ask for the leaders of some topics, of all that may be seen when None; remember them."""
-        cluster = await self._wire.send_to_any(lambda: _metadata_request(topics))
-        await self._wire.learn_brokers(cluster)
+        cluster = await self._connection.send_to_any(lambda: _metadata_request(topics))
+        await self._connection.learn_brokers(cluster)
         if topics is None:
             self._known.clear()
             self._refused.clear()
@@ -127,7 +127,7 @@ class Leaders:
             requests = question.requests(_by_topic(some))
             asked.append((where, some, len(requests)))
             questions += [(request, where) for request in requests]
-        told = iter(await self._wire.send_each(questions))
+        told = iter(await self._connection.send_each(questions))
         for where, some, number in asked:
             again += self._take(where, some, [next(told) for _ in range(number)], question, answers)
         return again
@@ -190,7 +190,7 @@ class Leaders:
     def _refusal(self, code: int, topic: str, operation: str, who: str = "") -> str:
         error = errors.for_code(code)
         if issubclass(error, errors.AuthorizationError):
-            remedy = grant_command(self._wire.principal, operation, f"--topic {topic}")
+            remedy = grant_command(self._connection.principal, operation, f"--topic {topic}")
             return f"no {operation} on this topic; grant it: {remedy}"
         return who + _MEANINGS.get(error, error_name(error))
 

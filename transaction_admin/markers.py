@@ -8,15 +8,15 @@ import kafka.errors as errors
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
 from transaction_admin.api import Ended, Marker
-from transaction_admin.wire import Wire, error_name, explain_error
+from transaction_admin.connection import AdminConnection, error_name, explain_error
 
 #: As Kafka's own abort has it: the leader then takes the transaction's own epoch, and asks for none above it.
 _LEGACY = 0
 
 
-async def write_abort_marker(wire: Wire, marker: Marker, leader: int) -> Ended:
+async def write_abort_marker(connection: AdminConnection, marker: Marker, leader: int) -> Ended:
     """Ask one broker, once, to write an abort marker into one partition; return what it says."""
-    (answer,) = await wire.send_each([(_request(marker), leader)])
+    (answer,) = await connection.send_each([(_request(marker), leader)])
     if isinstance(answer, errors.KafkaError):
         return Ended(None, explain_error(answer))
     code = _code(answer, marker)

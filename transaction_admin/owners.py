@@ -16,8 +16,8 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.kafka.coordinator import partition_for
-from transaction_admin.api import TRANSACTION_STATE, CannotAdminister
-from transaction_admin.wire import Wire, error_name, explain_error, text_form
+from transaction_admin.api import TRANSACTION_STATE, AdminUnavailable
+from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form
 
 #: What a coordinator that has loaded its part says of an id that nobody has. That we may not describe it is
 #: said before it is looked for: then ids may be hidden from us anyway.
@@ -27,18 +27,18 @@ _LOADED = (errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizat
 class OwnerQuestions:
     """Questions about the ids of one cluster."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, connection: AdminConnection) -> None:
+        self._connection = connection
         self._nobody: dict[int, str] = {}
 
     async def find_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the escaped ids of these producer ids; raise `CannotAdminister` where one may be missing."""
+        """Return the escaped ids of these producer ids; raise `AdminUnavailable` where one may be missing."""
         if not producer_ids:
             return {}
         brokers, before = await self._coordinators()
         await self._prove_loaded(before)
         request = [ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))]
-        answers = await self._wire.send_each([(request[0], broker) for broker in brokers])
+        answers = await self._connection.send_each([(request[0], broker) for broker in brokers])
         found = {
             row.producer_id: text_form(row.transactional_id)
             for broker, answer in zip(brokers, answers, strict=True)
@@ -46,23 +46,23 @@ class OwnerQuestions:
         }
         _, after = await self._coordinators()
         if after != before:
-            raise CannotAdminister("coordinators changed while they were asked whose a producer id is")
+            raise AdminUnavailable("coordinators changed while they were asked whose a producer id is")
         await self._prove_loaded(after)
         return found
 
     async def _coordinators(self) -> tuple[list[int], Mapping[int, tuple[int, int]]]:
         """Return brokers, and leader and epoch by partition of the topic; none where it may not be seen."""
         topic = MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE)
-        cluster = await self._wire.send_to_any(
+        cluster = await self._connection.send_to_any(
             lambda: MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
         )
-        await self._wire.learn_brokers(cluster)
+        await self._connection.learn_brokers(cluster)
         leaders = {
             each.partition_index: (each.leader_id, each.leader_epoch) for each in cluster.topics[0].partitions
         }
         leaderless = [number for number, (leader, _) in leaders.items() if leader < 0]
         if leaderless:
-            raise CannotAdminister(f"{TRANSACTION_STATE}-{leaderless[0]} has no leader")
+            raise AdminUnavailable(f"{TRANSACTION_STATE}-{leaderless[0]} has no leader")
         return sorted(each.node_id for each in cluster.brokers), leaders
 
     async def _prove_loaded(self, leaders: Mapping[int, tuple[int, int]]) -> None:
@@ -72,14 +72,14 @@ class OwnerQuestions:
         questions = [
             (DescribeTransactionsRequest(transactional_ids=ids), broker) for broker, ids in by_broker.items()
         ]
-        for (_, broker), answer in zip(questions, await self._wire.send_each(questions), strict=True):
+        for (_, broker), answer in zip(questions, await self._connection.send_each(questions), strict=True):
             if isinstance(answer, errors.KafkaError):
-                raise CannotAdminister(f"broker {broker}: {explain_error(answer)}")
+                raise AdminUnavailable(f"broker {broker}: {explain_error(answer)}")
             for row in answer.transaction_states:
                 error = errors.for_code(row.error_code)
                 # Somebody may have just this id.
                 if error not in (*_LOADED, errors.NoError):
-                    raise CannotAdminister(f"coordinator {broker} says {error_name(error)}")
+                    raise AdminUnavailable(f"coordinator {broker} says {error_name(error)}")
 
     def _nobody_of(self, partition: int, partitions: int) -> str:
         """Return an id of that partition that nobody has."""
@@ -89,10 +89,10 @@ class OwnerQuestions:
 
     def _rows(self, broker: int, answer: Any) -> Any:
         if isinstance(answer, errors.KafkaError):
-            raise CannotAdminister(f"broker {broker}: {explain_error(answer)}")
+            raise AdminUnavailable(f"broker {broker}: {explain_error(answer)}")
         error = errors.for_code(answer.error_code)
         if error is not errors.NoError:
-            raise CannotAdminister(f"broker {broker} says {error_name(error)}")
+            raise AdminUnavailable(f"broker {broker} says {error_name(error)}")
         return answer.transaction_states
 
 

@@ -75,7 +75,7 @@ class Batches(NamedTuple):
 
 
 class ClusterReads(Protocol):
-    """Reads of one cluster. Every method raises `CannotAdminister` where nothing at all can be asked.
+    """Reads of one cluster. Every method raises `AdminUnavailable` where nothing at all can be asked.
 
     Requests are batched by broker, with a bounded number of them in flight; none is sent per partition.
     """
@@ -100,7 +100,7 @@ class ClusterReads(Protocol):
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
         """Return the escaped transactional ids that have these producer ids, in whatever state.
 
-        O(ids) on every broker: ask for few, seldom. A broker that does not answer raises `CannotAdminister`:
+        O(ids) on every broker: ask for few, seldom. A broker that does not answer raises `AdminUnavailable`:
         that an id is missing must mean that no broker told it.
         """
 

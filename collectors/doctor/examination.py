@@ -20,9 +20,9 @@ from collectors.kafka.acls import check_action_rights, check_read_rights
 from collectors.kafka.clients import Complaints
 from collectors.kafka.connectivity import Address, Reached, connect_all, parse_address
 from fenceline.formatting import format_duration, list_names
-from transaction_admin.api import CannotAdminister, Unseen
+from transaction_admin.acl_probe import Abilities, Trials
+from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.properties import CannotTranslate, kafka_python
-from transaction_admin.trials import Abilities, Trials
 
 __all__ = ["CheckStatus", "DoctorCheck", "examine_cluster"]
 
@@ -78,7 +78,7 @@ def _examine(patient: Patient) -> Generator[DoctorCheck]:
     begun = time.monotonic()
     try:
         trials = Trials(patient.properties, patient.timeout_s)
-    except CannotAdminister as error:
+    except AdminUnavailable as error:
         yield _no_sign_in("sign-in by kafka-python", str(error))
         yield DoctorCheck(
             CheckStatus.SKIP, "the rest", "it is asked through kafka-python, which cannot connect"
@@ -91,7 +91,7 @@ def _examine(patient: Patient) -> Generator[DoctorCheck]:
         )
         try:
             yield from _within(patient, trials)
-        except CannotAdminister as error:
+        except AdminUnavailable as error:
             yield DoctorCheck(CheckStatus.FAIL, "the rest", str(error))
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from fenceline.formatting import count_noun, list_names
 from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right
+from transaction_admin.acl_probe import Trials, TrialVerdict
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant_command
-from transaction_admin.trials import Trials, TrialVerdict
 
 #: How many topics are tried by name.
 _MOST_TOPICS = 1_000

@@ -64,7 +64,7 @@ class _Seen:
 
 
 class GroupsCollector:
-    """Looks at one cluster. Raises `CannotAdminister` from `look` where nothing at all can be asked."""
+    """Looks at one cluster. Raises `AdminUnavailable` from `look` where nothing at all can be asked."""
 
     def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
         self._reads = reads

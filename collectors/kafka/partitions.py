@@ -96,7 +96,7 @@ class ObservedPartitions:
 
 
 class Watcher:
-    """Looks at the partitions of one cluster. Raises `CannotAdminister` from `look`.
+    """Looks at the partitions of one cluster. Raises `AdminUnavailable` from `look`.
 
     It remembers what it saw, so whoever could not save that must make another one.
     """

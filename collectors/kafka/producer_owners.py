@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from fenceline.kafka.partitions import ProducerOwners
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from transaction_admin.api import CannotAdminister, TransactionAdmin
+from transaction_admin.api import AdminUnavailable, TransactionAdmin
 from transaction_admin.reads import ClusterReads
 
 #: What nobody has is asked for again no more often than this, and a small share of the time.
@@ -59,7 +59,7 @@ class Asker:
             return True
         try:
             found = dict(self._reads.transactional_ids(due))
-        except CannotAdminister as blind:
+        except AdminUnavailable as blind:
             self.trouble = str(blind)
             return False
         found |= ours([each for each in due if each not in found])
@@ -76,7 +76,7 @@ class Asker:
             return {}
         try:
             said = self._admin.describe_transactions(names, listed=True)
-        except CannotAdminister as blind:
+        except AdminUnavailable as blind:
             self.trouble = str(blind)
             return {}
         for each in said.values():

@@ -69,7 +69,7 @@ class _Watch:
 
 
 class Reconciler:
-    """Polls the coordinators of one cluster. Raises `CannotAdminister` from `poll`."""
+    """Polls the coordinators of one cluster. Raises `AdminUnavailable` from `poll`."""
 
     def __init__(self, admin: TransactionAdmin) -> None:
         self._admin = admin

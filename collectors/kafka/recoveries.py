@@ -39,7 +39,7 @@ class Search(NamedTuple):
 def find_lost(reads: ClusterReads, search: Search) -> LostRecords:
     """Return what the transaction had written in a partition; bounds and a note where that cannot be told.
 
-    Raises `CannotAdminister` where no broker can be asked at all.
+    Raises `AdminUnavailable` where no broker can be asked at all.
     """
     offsets = reads.list_offsets([search.where])[search.where]
     # Whatever ended before the LSO came here has its marker before it: that far the log is read.
@@ -90,7 +90,7 @@ class Topics:
     def fetch_topics(self, reads: ClusterReads, names: Set[str], now_ms: int) -> Mapping[str, TopicNow]:
         """Ask for the ids of topics; one that has only just gone missing is left out.
 
-        Raises `CannotAdminister`.
+        Raises `AdminUnavailable`.
         """
         if not names:
             return {}

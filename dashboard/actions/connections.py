@@ -27,7 +27,7 @@ class NoRoot(Exception):
 class Hands:
     """Connections to one cluster, opened when something is first asked.
 
-    Then it raises `CannotAdminister`, `CannotTranslate` and `looking.UnknownCluster` where there are none.
+    Then it raises `AdminUnavailable`, `CannotTranslate` and `looking.UnknownCluster` where there are none.
     """
 
     cluster: str

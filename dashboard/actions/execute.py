@@ -35,7 +35,7 @@ from dashboard.system.access import Actor
 from fenceline.formatting import format_clock
 from fenceline.plans.plan import Act, Plan, SubjectPlan
 from spark_pipeline.sink.errors import SinkError
-from transaction_admin.api import CannotAdminister
+from transaction_admin.api import AdminUnavailable
 from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ ACTS: Mapping[Act, tuple[Do, Do]] = {
     Act.ROLL_BACK_BATCH: (batches.roll_back, batches.read_roll_back_outcome),
 }
 #: What tells by itself what is wrong and what to do.
-_CLEAR = (CannotAdminister, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)
+_CLEAR = (AdminUnavailable, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)
 #: What is no cluster's and no store's doing.
 OURS = (DatabaseError, action_lease.ActionLeaseLost)
 #: For how long what was done is followed.

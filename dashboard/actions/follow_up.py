@@ -53,7 +53,7 @@ class Following:
         }
 
     def new_entries(self, hands: Hands) -> list[Entry]:
-        """Return what there is to tell that was not told. Raises `CannotAdminister`."""
+        """Return what there is to tell that was not told. Raises `AdminUnavailable`."""
         return [*self._lsos(hands), *self._waiting(), *self._episodes(), *self._batches()]
 
     def is_over(self, news: Collection[Entry]) -> bool:

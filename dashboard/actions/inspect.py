@@ -35,7 +35,7 @@ from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.impact import MOST_COUNTED, OFFSETS_TOPIC, HeldLog
 from fenceline.plans.markers import Marked
-from transaction_admin.api import CannotAdminister, Unseen, describe_grant
+from transaction_admin.api import AdminUnavailable, Unseen, describe_grant
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
 
@@ -69,7 +69,7 @@ class Eyes:
 
 @contextmanager
 def connect_cluster(cluster: str, now_ms: int) -> Iterator[Eyes]:
-    """Connect to a cluster. Raises `UnknownCluster`, `CannotAdminister` and `CannotTranslate`."""
+    """Connect to a cluster. Raises `UnknownCluster`, `AdminUnavailable` and `CannotTranslate`."""
     config = settings.FENCELINE.clusters.get(cluster)
     row = Cluster.objects.filter(name=cluster).first()
     if config is None or row is None:
@@ -106,7 +106,7 @@ def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> partition_store.Partit
 
 
 def describe_ids(look: Eyes, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
-    """Return what coordinators say of ids (escaped text). Creates nothing; raises `CannotAdminister`."""
+    """Return what coordinators say of ids (escaped text). Creates nothing; raises `AdminUnavailable`."""
     said = look.admin.describe_transactions(names)
     if any(isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in said.values()):
         # Where the topic may not be seen, a list proves that it exists: then a look-up creates nothing.
@@ -286,7 +286,7 @@ def owners_of(look: Eyes, producer_ids: Collection[int]) -> ProducerOwners:
     try:
         ids = dict(look.reads.transactional_ids(producer_ids))
         whole = True
-    except CannotAdminister:
+    except AdminUnavailable:
         ids, whole = {}, False
     missing = [each for each in producer_ids if each not in ids]
     rows = Transaction.objects.filter(cluster_id=look.cluster_id, producer_id__in=missing)

@@ -13,7 +13,7 @@ from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.plans import batches, markers, producers
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Plan, Refusal, SubjectPlan
-from transaction_admin.api import CannotAdminister
+from transaction_admin.api import AdminUnavailable
 from transaction_admin.properties import CannotTranslate
 
 #: Kafka's own bound of an id, in bytes.
@@ -51,7 +51,7 @@ def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, n
             planned = _PLANNERS[act](look, names, force)
     except inspect.UnknownCluster as unknown:
         raise CannotPlan(f"{unknown}.") from None
-    except (CannotAdminister, CannotTranslate) as blind:
+    except (AdminUnavailable, CannotTranslate) as blind:
         raise CannotPlan(f"No plan can be made for {cluster}: {blind}.") from None
     return _assembled(cluster, act, planned, force=force, now_ms=now_ms)
 

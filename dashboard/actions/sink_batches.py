@@ -55,7 +55,7 @@ def inspect_batch(look: inspect.Eyes, ident: str, batch_id: int, *, finish: bool
     """Return a batch of a query as its ledger and the coordinators tell of it now.
 
     `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
-    `CannotAdminister`; what keeps the ledger from being read is the batch's `trouble`.
+    `AdminUnavailable`; what keeps the ledger from being read is the batch's `trouble`.
     """
     query = streaming_queries.find_query(look.cluster, ident)
     if query is None:

@@ -18,7 +18,7 @@ from dashboard.tasks.slice import (
     report_failure,
     wait_leased,
 )
-from transaction_admin.api import CannotAdminister
+from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
 
@@ -51,7 +51,7 @@ def poll_until(lease: leases.Lease, end: float) -> None:
                 every_s = settings.FENCELINE.limits.groups_every_s
                 found = collector.poll(loop.now_ms(), rows, every_s=every_s)
                 group_store.save_groups(lease, found, rows, now_ms=loop.now_ms())
-        except (CannotAdminister, CannotTranslate) as blind:
+        except (AdminUnavailable, CannotTranslate) as blind:
             report_failure(lease, str(blind))
             _collectors.discard(lease.cluster)
             wait_leased(lease, RETRY_S, end)

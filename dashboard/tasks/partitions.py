@@ -15,7 +15,7 @@ from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on,
 from dashboard.tasks.tails import tail_name
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
-from transaction_admin.api import CannotAdminister, Unseen
+from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
@@ -57,7 +57,7 @@ def poll_until(lease: Lease, end: float) -> None:
             wait_leased(lease, watcher.wait_s(), end)
             if goes_on(end):
                 _look(lease, watcher, ours)
-        except (CannotAdminister, CannotTranslate) as blind:
+        except (AdminUnavailable, CannotTranslate) as blind:
             report_failure(lease, str(blind))
             disconnect(lease.cluster)
             wait_leased(lease, RETRY_S, end)
@@ -113,7 +113,7 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
             said, leader, ids = _ask_replicas(reads, where)
         finally:
             reads.close()
-    except (CannotAdminister, CannotTranslate) as blind:
+    except (AdminUnavailable, CannotTranslate) as blind:
         said, leader, ids = (
             dict.fromkeys(partition_store.replica_brokers(cluster, where), str(blind)),
             None,
@@ -134,7 +134,7 @@ def _ask_replicas(
     producer_ids = {each.producer_id for told in said.values() if not isinstance(told, str) for each in told}
     try:
         ids = reads.transactional_ids(producer_ids)
-    except CannotAdminister:
+    except AdminUnavailable:
         # Who writes is worth showing also without names.
         ids = {}
     return said, found.leader if found else None, ids

@@ -19,7 +19,7 @@ from dashboard.tasks.slice import (
 )
 from dashboard.tasks.tails import tail_name
 from dashboard.transactions import reconcile_store
-from transaction_admin.api import CannotAdminister
+from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.properties import CannotTranslate
 
@@ -57,7 +57,7 @@ def reconcile_until(lease: leases.Lease, end: float) -> None:
             if goes_on(end):
                 found = reconciler.poll(loop.now_ms(), ours)
                 reconcile_store.save_reconciliation(lease, found, now_ms=loop.now_ms())
-        except (CannotAdminister, CannotTranslate) as blind:
+        except (AdminUnavailable, CannotTranslate) as blind:
             report_failure(lease, str(blind))
             _reconcilers.discard(lease.cluster)
             wait_leased(lease, RETRY_S, end)

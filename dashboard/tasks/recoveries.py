@@ -26,7 +26,7 @@ from dashboard.tasks.slice import (
 )
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
-from transaction_admin.api import CannotAdminister
+from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
 
@@ -78,7 +78,7 @@ def follow_until(lease: leases.Lease, end: float) -> None:
                 check_topics(lease)
                 topics_at = began + _TOPICS_S
             collector_store.clear_error(lease, loop.now_ms())
-        except (CannotAdminister, CannotTranslate) as blind:
+        except (AdminUnavailable, CannotTranslate) as blind:
             report_failure(lease, str(blind))
             _reads.discard(lease.cluster)
             wait_leased(lease, RETRY_S, end)

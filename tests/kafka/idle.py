@@ -8,12 +8,12 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 
 from tests.waiting import wait_for
-from transaction_admin.wire import Wire
+from transaction_admin.connection import AdminConnection
 
 
 def initialise(bootstrap: str, ids: Iterable[str], timeout_ms: int = 60_000) -> None:
     """Give each id a producer id, on a broker that is its cluster's only one."""
-    wire = Wire({"bootstrap.servers": bootstrap}, 30)
+    wire = AdminConnection({"bootstrap.servers": bootstrap}, 30)
     try:
         for name in ids:
             wait_for(
@@ -23,10 +23,10 @@ def initialise(bootstrap: str, ids: Iterable[str], timeout_ms: int = 60_000) -> 
         wire.close()
 
 
-async def _initialised(wire: Wire, name: str, timeout_ms: int) -> bool:
+async def _initialised(connection: AdminConnection, name: str, timeout_ms: int) -> bool:
     kind = CoordinatorType.TRANSACTION.value
     find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name], min_version=4)
-    (found,) = (await wire.send_request(find, 1)).coordinators
+    (found,) = (await connection.send_request(find, 1)).coordinators
     if found.error_code:
         return False
     request = InitProducerIdRequest(
@@ -36,4 +36,4 @@ async def _initialised(wire: Wire, name: str, timeout_ms: int) -> bool:
         producer_epoch=-1,
         max_version=4,
     )
-    return not (await wire.send_request(request, found.node_id)).error_code
+    return not (await connection.send_request(request, found.node_id)).error_code

@@ -374,7 +374,7 @@ def test_many_partitions_are_few_requests_and_no_more_than_four_at_a_time(
     partitions = of(name, *range(30))
     wait_for(lambda: all_seen(reads, partitions), "all partitions have a leader")
     on_their_way, most = [0], [0]
-    send = reads._wire._manager.send
+    send = reads._connection._manager.send
 
     def counted(*arguments: Any, **named: Any) -> Any:
         on_their_way[0] += 1
@@ -383,11 +383,11 @@ def test_many_partitions_are_few_requests_and_no_more_than_four_at_a_time(
         future.add_both(lambda _: on_their_way.__setitem__(0, on_their_way[0] - 1))
         return future
 
-    reads._wire._manager.send = counted
+    reads._connection._manager.send = counted
     before = reads.cost.requests
     expected = reads.list_offsets(partitions)
     assert reads.cost.requests - before == 3
     few_at_once = Question(kafka_reads._offset_requests, reads._read_offsets, "DESCRIBE", most=4)
-    assert reads._wire.run(reads._leaders.ask_leaders, partitions * 2, few_at_once) == expected
+    assert reads._connection.run(reads._leaders.ask_leaders, partitions * 2, few_at_once) == expected
     assert reads.cost.requests - before == 3 + 3 * 8
     assert most == [4]

@@ -45,7 +45,7 @@ def test_a_broker_that_holds_us_back_is_waited_for(kafka_42: Broker, topic_42: s
         for _ in range(20):
             (found,) = reads.list_offsets(of(topic_42, 0)).values()
             assert isinstance(found, Offsets), found
-            connections = reads._wire._manager._conns.values()
+            connections = reads._connection._manager._conns.values()
             paused += any("throttle" in each.paused for each in connections)
             if paused:
                 break

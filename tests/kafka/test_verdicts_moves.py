@@ -29,7 +29,7 @@ from tests.kafka.strays import identity_of, stray, unverified
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
 from tests.kafka.watch import Watch
 from tests.waiting import wait_for
-from transaction_admin.api import CannotAdminister
+from transaction_admin.api import AdminUnavailable
 
 __all__ = ["guarded"]
 
@@ -169,7 +169,7 @@ def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
         before = watch.pins("away")[0].first_seen_ms
         assert watch.said("away", 1) == [("stray", PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)]
         broker.stop()
-        with pytest.raises(CannotAdminister):
+        with pytest.raises(AdminUnavailable):
             watch.look()
         broker.start()
         broker.wait_ready()
@@ -177,7 +177,7 @@ def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
         def seen_again() -> bool:
             try:
                 watch.look()
-            except CannotAdminister:
+            except AdminUnavailable:
                 return False
             # What could not be seen while it started is a gap, and never another verdict.
             for number, expected in (

@@ -26,7 +26,7 @@ from tests.kafka.strays import unverified
 from tests.kafka.watch import Watch, describe_producers, find_hanging
 from tests.seeds import SEED
 from tests.waiting import wait_for
-from transaction_admin.api import CannotAdminister
+from transaction_admin.api import AdminUnavailable
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.django_db]
 
@@ -88,7 +88,7 @@ def test_two_hundred_situations_and_none_wrong(
 
 def restart(broker: Broker, watch: Watch, end: Callable[[], None]) -> None:
     end()
-    with pytest.raises(CannotAdminister):
+    with pytest.raises(AdminUnavailable):
         watch.look()
     broker.start()
     broker.wait_ready()
@@ -96,7 +96,7 @@ def restart(broker: Broker, watch: Watch, end: Callable[[], None]) -> None:
     def seen() -> bool:
         try:
             watch.look()
-        except CannotAdminister:
+        except AdminUnavailable:
             return False
         return not watch.gaps()
 

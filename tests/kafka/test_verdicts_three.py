@@ -33,7 +33,7 @@ from tests.kafka.strays import identity_of, stray, unverified
 from tests.kafka.watch import Watch
 from tests.seeds import SEED
 from tests.waiting import wait_for
-from transaction_admin.api import CannotAdminister
+from transaction_admin.api import AdminUnavailable
 
 __all__ = ["kafka_three"]
 
@@ -103,7 +103,7 @@ class Truth:
         """Look once; fail where anything wrong is said. Return whether all is seen and rightly told."""
         try:
             self.watch.look(full=self.dice.random() < 0.5)
-        except CannotAdminister:
+        except AdminUnavailable:
             return False
         for number, (said, expected) in enumerate(zip(self.told(), self.expected, strict=True)):
             assert said in (expected, [UNSEEN]), f"{self.topic}-{number}: {said}"
@@ -221,7 +221,7 @@ def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
         producer.poll(0)
         try:
             found = watch.watcher._reads.list_offsets([where])[where]
-        except CannotAdminister:
+        except AdminUnavailable:
             return None
         if isinstance(found, Offsets):
             seen.append(found)

@@ -19,7 +19,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.markers import Marked
 from fenceline.plans.plan import SubjectPlan
-from transaction_admin.api import CannotAdminister, Ended, Marker, Unseen, grant_command
+from transaction_admin.api import AdminUnavailable, Ended, Marker, Unseen, grant_command
 
 REQUEST = "WriteTxnMarkers"
 _PATIENCE_S, _PAUSE_S = 30.0, 0.5
@@ -61,7 +61,7 @@ def plan_facts(subject: SubjectPlan) -> MarkerPlanFacts:
 
 
 def write_marker(subject: SubjectPlan, hands: Hands) -> Result:
-    """Write the marker where all still is as it was seen. Raises `CannotAdminister`."""
+    """Write the marker where all still is as it was seen. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
     until = time.monotonic() + _PATIENCE_S
     asked: tuple[RequestResult, ...] = ()
@@ -90,7 +90,7 @@ def write_marker(subject: SubjectPlan, hands: Hands) -> Result:
 
 
 def read_outcome(subject: SubjectPlan, hands: Hands) -> Result:
-    """Return what came of a marker whose worker died, by looking alone. Raises `CannotAdminister`."""
+    """Return what came of a marker whose worker died, by looking alone. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
     if _find(seen, hands) is None:
         return Result(
@@ -101,11 +101,11 @@ def read_outcome(subject: SubjectPlan, hands: Hands) -> Result:
 
 
 def verify_unchanged(seen: MarkerPlanFacts, hands: Hands) -> None:
-    """Raise `MarkerPlanStale` unless all is as it was seen and it still hangs; `CannotAdminister`."""
+    """Raise `MarkerPlanStale` unless all is as it was seen and it still hangs; `AdminUnavailable`."""
     found = inspect.inspect_partitions(hands.inspector, [seen.topic_partition])[seen.topic_partition]
     _verify_leader(seen, found)
     if found.log.unseen:
-        raise CannotAdminister(f"{seen.topic_partition}: {found.log.unseen}")
+        raise AdminUnavailable(f"{seen.topic_partition}: {found.log.unseen}")
     pins = [pin for pin in found.pins if pin.producer_id == seen.producer_id]
     if not pins:
         raise MarkerPlanStale(f"it has ended: nothing of producer id {seen.producer_id} is open there")
@@ -124,7 +124,7 @@ def verify_unchanged(seen: MarkerPlanFacts, hands: Hands) -> None:
 
 def _verify_leader(seen: MarkerPlanFacts, found: Marked) -> None:
     if found.leader is None:
-        raise CannotAdminister(f"{seen.topic_partition} has no leader, or cannot be seen: {found.log.unseen}")
+        raise AdminUnavailable(f"{seen.topic_partition} has no leader, or cannot be seen: {found.log.unseen}")
     if found.leader != seen.leader:
         raise MarkerPlanStale(f"its leader has moved: broker {seen.leader} → {found.leader}")
     if found.leader_epoch != seen.leader_epoch:
@@ -137,7 +137,7 @@ def _find(seen: MarkerPlanFacts, hands: Hands) -> ProducerState | None:
     """Return the transaction as it was seen, None where it is open no more."""
     found = hands.reads.describe_producers([seen.topic_partition])[seen.topic_partition]
     if isinstance(found, Unseen):
-        raise CannotAdminister(str(found))
+        raise AdminUnavailable(str(found))
     same = seen.producer_id, seen.producer_epoch, seen.start_offset
     return next((each for each in found if (*each[:2], each.start_offset) == same), None)
 

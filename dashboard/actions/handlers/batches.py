@@ -72,7 +72,7 @@ def plan_facts(subject: SubjectPlan) -> BatchPlanFacts:
 
 
 def finish_batch(subject: SubjectPlan, hands: Hands) -> Result:
-    """Commit what is left of a prepared batch. Raises `CannotAdminister`, `SinkError`, `OSError`."""
+    """Commit what is left of a prepared batch. Raises `AdminUnavailable`, `SinkError`, `OSError`."""
     seen = plan_facts(subject)
     ledger = hands.open_ledger(seen.root, seen.checkpoint)
     try:

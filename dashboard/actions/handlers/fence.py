@@ -72,7 +72,7 @@ def plan_facts(subject: SubjectPlan) -> FencePlanFacts:
 
 
 def fence_producer(subject: SubjectPlan, hands: Hands) -> Result:
-    """Fence what still is as it was seen. Raises `CannotAdminister`."""
+    """Fence what still is as it was seen. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
     said = hands.describe_id(seen.transactional_id)
     if isinstance(said, NotDescribed):
@@ -83,7 +83,7 @@ def fence_producer(subject: SubjectPlan, hands: Hands) -> Result:
 
 
 def read_outcome(subject: SubjectPlan, hands: Hands) -> Result:
-    """Return what came of a fencing whose worker died, by looking alone. Raises `CannotAdminister`."""
+    """Return what came of a fencing whose worker died, by looking alone. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
     said = hands.describe_id(seen.transactional_id)
     if isinstance(said, NotDescribed):

@@ -52,7 +52,7 @@ Found = Mapping[Opened, CurrentTransaction]
 
 
 def current_states(wanted: Sequence[Opened], hands: Hands) -> Found:
-    """Return how each is now. Raises `CannotAdminister`."""
+    """Return how each is now. Raises `AdminUnavailable`."""
     ids = [each.transactional_id for each in wanted]
     said = hands.admin.describe_transactions(ids, listed=True) if ids else {}
     return {each: _now(each, said[each.transactional_id]) for each in wanted}

@@ -19,7 +19,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.decode import text
-from transaction_admin.api import CannotAdminister, Cost
+from transaction_admin.api import AdminUnavailable, Cost
 from transaction_admin.properties import kafka_python
 
 T = TypeVar("T")
@@ -39,11 +39,11 @@ _TRIES = 3
 _PAUSE_S = 0.01
 
 
-class Wire:
+class AdminConnection:
     """Connections to the brokers of one cluster, on a thread of their own.
 
     `properties` are librdkafka's. Raises `CannotTranslate` for those that kafka-python has no like of, and
-    `CannotAdminister` when no broker can be reached within `timeout_s`.
+    `AdminUnavailable` when no broker can be reached within `timeout_s`.
     """
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float) -> None:
@@ -89,7 +89,7 @@ class Wire:
         self._net.close()
 
     def run(self, question: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run a coroutine on the thread of the connections; what Kafka's errors say is `CannotAdminister`."""
+        """Run a coroutine on the thread of the connections; what Kafka's errors say is `AdminUnavailable`."""
         try:
             answer: T = self._manager.run(question, *arguments)
         except errors.KafkaError as error:
@@ -189,8 +189,8 @@ class Wire:
                 return
         raise self._refused("; ".join(f"{server}: {reason}" for server, reason in reasons.items()))
 
-    def _refused(self, reason: str) -> CannotAdminister:
-        return CannotAdminister(f"cannot ask the coordinators at {self.where}: {reason}")
+    def _refused(self, reason: str) -> AdminUnavailable:
+        return AdminUnavailable(f"cannot ask the coordinators at {self.where}: {reason}")
 
 
 class _SignIn:

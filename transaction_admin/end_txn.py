@@ -16,7 +16,7 @@ import kafka.errors as errors
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from transaction_admin.api import Ended, Ending, Fencing
-from transaction_admin.wire import Wire, error_name, explain_error, wire_form
+from transaction_admin.connection import AdminConnection, error_name, explain_error, wire_form
 
 _NEWEST_VERSION = 4
 #: The coordinator has moved, or is loading: look it up again.
@@ -38,8 +38,8 @@ Asked = Ending | Fencing
 class Endings:
     """Ends transactions and fences producers; remembers the coordinators."""
 
-    def __init__(self, wire: Wire, find: Find) -> None:
-        self._wire, self._find = wire, find
+    def __init__(self, connection: AdminConnection, find: Find) -> None:
+        self._connection, self._find = connection, find
         self._coordinators: dict[str, int] = {}
 
     async def end_all(
@@ -53,7 +53,7 @@ class Endings:
             left = await self._once(left, answers, on_ended)
             if not left or time.monotonic() + pause > until:
                 return answers
-            await self._wire.pause(pause)
+            await self._connection.pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _once(
@@ -62,7 +62,7 @@ class Endings:
         """Ask once for each; return those that are to be asked again."""
         by_broker, again = await self._located(endings, answers)
         questions = [(_request(each), broker) for each, broker in by_broker]
-        pairs = zip(by_broker, await self._wire.send_each(questions), strict=True)
+        pairs = zip(by_broker, await self._connection.send_each(questions), strict=True)
         for (ending, _), answer in pairs:
             ended, retried, moved = _read(ending, answer)
             answers[ending.transactional_id] = ended

@@ -30,7 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from fenceline.kafka.acls import EVERY, Resource, Right
 from transaction_admin.api import Unseen
-from transaction_admin.wire import Wire, error_name, explain_error, text_form
+from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form
 
 #: Codes of Kafka's AclOperation, AclPermissionType, ResourceType, ResourcePatternType, ConfigResource.
 _ANY, _ALL, _DESCRIBE, _DENY = 1, 2, 8, 2
@@ -97,21 +97,21 @@ class Clock(NamedTuple):
 class Trials:
     """Trials on one cluster. `properties` are librdkafka's; a question waits up to `timeout_s`.
 
-    Raises `CannotTranslate` when kafka-python has no like of a property, `CannotAdminister` when the cluster
+    Raises `CannotTranslate` when kafka-python has no like of a property, `AdminUnavailable` when the cluster
     cannot be reached. Nothing that is asked writes or creates.
     """
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
-        self._wire = Wire(properties, timeout_s)
+        self._connection = AdminConnection(properties, timeout_s)
         self._nobody = f"fenceline-nobody-{secrets.token_hex(8)}"
 
     def close(self) -> None:
         """Close every connection."""
-        self._wire.close()
+        self._connection.close()
 
     def list_brokers(self) -> Mapping[int, tuple[str, int]]:
         """Return the brokers by id, each with the host and port that it tells clients to use."""
-        return self._wire.brokers
+        return self._connection.brokers
 
     def broker_abilities(self, brokers: Collection[int]) -> Mapping[int, Abilities | Unseen]:
         """Return what each broker can, asked all at once; the time is that of one more, short question."""
@@ -231,14 +231,14 @@ class Trials:
     def _ask(self, make: Callable[[], Any]) -> Any:
         async def ask() -> Any:
             try:
-                return await self._wire.send_to_any(make)
+                return await self._connection.send_to_any(make)
             except errors.KafkaError as error:
                 return error
 
-        return self._wire.run(ask)
+        return self._connection.run(ask)
 
     def _ask_each(self, questions: Sequence[tuple[Any, int]]) -> Sequence[Any]:
-        return self._wire.run(self._wire.send_each, questions)
+        return self._connection.run(self._connection.send_each, questions)
 
     def _ask_everybody(self, make: Callable[[], Any]) -> Sequence[Any]:
         """Ask every broker and return the answers that came."""
