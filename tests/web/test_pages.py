@@ -61,7 +61,7 @@ def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) 
     seed.busy(prod, 40)
     text = read(page, "/")
     assert "payments-ledger-7 has been open since 10:21:14 (+1 more)." in text
-    assert text.index("payments-ledger-7 is open") < text.index("inventory-sync-stuck-3 is open")
+    assert text.index("payments-ledger-7 has been open") < text.index("inventory-sync-stuck-3 has been open")
     assert "(2) Overview · Fenceline" in text
 
 

@@ -3,7 +3,7 @@
 window.fenceline = window.fenceline || {};
 {
   // Milliseconds until a page that began to leave is gone, at most; a download leaves nothing.
-  const LEAVES_WITHIN = 5000;
+  const LEAVES_WITHIN = 30000;
   let leaving = false;
   addEventListener("beforeunload", () => {
     leaving = true;
