@@ -114,6 +114,8 @@ def test_a_phone_shows_the_same_figures_under_the_same_names(
     nameless: set[str] = set()
     for path in PAGES[kind]:
         page.goto(path)
+        # Else its figures may be fetched anew between the two widths.
+        page.get_by_role("button", name="Pause").click()
         wide, narrow = tables(page, 1600), tables(page, 390)
         for each, small in zip(wide, narrow, strict=True):
             where = f"{path}: {each['name']}"
