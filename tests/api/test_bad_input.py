@@ -17,7 +17,7 @@ from fenceline.facts import EVERYDAY, Tombstone, TransactionState, TransitionKin
 from tests.api.asking import Ask
 from tests.web import happened, seed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 
 LISTS = ("transactions", "transitions", "applications", "partitions", "groups", "recoveries", "findings")
 
@@ -91,6 +91,7 @@ def test_since_rev_needs_a_cluster_where_there_are_several(ask: Ask) -> None:
     ask(f"transitions?since_rev={2**63}&cluster=prod", 422)
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize("since", ["0001-01-01T00:00:00", "9999-12-31T23:59:59.999999-14:00", "0", "-1"])
 def test_any_instant_can_be_asked_for(ask: Ask, since: str) -> None:
     ask(f"transitions?since={quote(since)}")
@@ -122,6 +123,7 @@ def test_a_window_out_of_range_is_refused(ask: Ask, window: str) -> None:
     ask(f"applications?window_s={window}", 422)
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     "path",
     [
@@ -157,6 +159,7 @@ def test_nul_is_in_no_name(ask: Ask, path: str) -> None:
     assert "NUL" in ask(path, 422)["detail"]
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize("raw", [*seed.NASTY, b"c" * 1_000, bytes(range(32)) * 30, b"\x7f\x80", b""])
 def test_any_id_is_found_by_its_text_and_comes_back_byte_for_byte(
     ask: Ask, prod: Cluster, raw: bytes
@@ -190,6 +193,7 @@ def test_what_is_left_of_an_expired_id_are_its_transitions(ask: Ask, prod: Clust
     assert all(item["evidence"] for item in items)
 
 
+@pytest.mark.sql
 def test_paging_over_equal_instants_loses_and_doubles_nothing(ask: Ask, prod: Cluster) -> None:
     for cluster in (prod, seed.cluster("other")):
         if cluster != prod:
@@ -213,6 +217,7 @@ def _walked(ask: Ask, path: str) -> list[tuple[str, int, int]]:
     return found
 
 
+@pytest.mark.sql
 def test_ids_of_an_application_are_walked_through_whatever_their_length(ask: Ask, prod: Cluster) -> None:
     same = "x" * 250
     for of in (prod, seed.cluster("other")):

@@ -15,7 +15,7 @@ from dashboard.runtime.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES
 from tests.web import happened, roles, seed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 Ask = Callable[..., Any]
 
 
@@ -62,10 +62,12 @@ def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.sql
 def test_cursors_walk_through_every_transition_once_newest_first(ask: Ask) -> None:
     assert places(walked(ask, "transitions?limit=7")) == expected()
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "wanted"),
     [
@@ -82,6 +84,7 @@ def test_filters(ask: Ask, query: str, wanted: dict[str, object]) -> None:
     assert places(walked(ask, f"transitions?limit=5&{query}")) == expected(**wanted)
 
 
+@pytest.mark.sql
 def test_a_search_cut_short_still_comes_to_everything(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_queries, "MOST_SEARCHED", 10)
     assert places(walked(ask, "transitions?limit=5&confidence=ambiguous")) == expected(confidence="ambiguous")
@@ -89,6 +92,7 @@ def test_a_search_cut_short_still_comes_to_everything(ask: Ask, monkeypatch: pyt
     assert told == sorted(expected(kind="reinit"))
 
 
+@pytest.mark.sql
 def test_since_rev_tells_what_was_told_or_revised_after_it(ask: Ask) -> None:
     prod = Cluster.objects.get()
     before = prod.rev

@@ -16,7 +16,7 @@ from fenceline.decode import text
 from tests.api.asking import Ask, walked
 from tests.web import held, seed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -73,6 +73,7 @@ def test_a_partition_is_told_with_what_holds_it(ask: Ask, prod: Cluster) -> None
     assert ask("partitions?verdict=hanging")["items"][0]["transactions"] == told["transactions"]
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "names"),
     [
@@ -136,6 +137,7 @@ def test_a_group_is_told_with_what_it_waits_for(ask: Ask, prod: Cluster) -> None
     assert len(told["trend"]) == 21
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "names"),
     [
@@ -157,6 +159,7 @@ def test_groups_are_filtered_and_walked_through(
         assert [each["group"] for each in walked(ask, f"groups?limit={limit}&{query}")] == names
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize("raw", [*seed.NASTY, b"c" * 1_000, b"\x7f\x80"])
 def test_any_group_is_found_by_its_text(ask: Ask, prod: Cluster, raw: bytes) -> None:
     held.group(prod, raw)
@@ -176,6 +179,7 @@ def test_a_recovery_is_told_with_what_was_lost(ask: Ask, prod: Cluster) -> None:
     assert ask("recoveries")["items"] == [told]
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "ids"),
     [

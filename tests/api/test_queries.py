@@ -13,7 +13,7 @@ from fenceline.facts import TransactionState
 from tests.api.asking import Ask, walked
 from tests.web import held, seed, streams
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -42,6 +42,7 @@ def test_as_of_is_the_checkpoints_collector_s(ask: Ask, prod: Cluster) -> None:
     assert ask("clusters/prod")["as_of"]["queries"] == "2026-11-18T11:06:40.123Z"
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "names"),
     [
@@ -111,6 +112,7 @@ def test_a_query_has_an_address_by_each_of_its_names(ask: Ask, prod: Cluster, as
     assert ask(f"queries/{quote(asked, safe='')}")["id"] == f"{streams.QUERY_ID}@0a1b2c3d"
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize("name", ["dir/c d", "batches", "safe_to_stop", "ü%2F?"])
 def test_any_name_has_an_address(ask: Ask, prod: Cluster, name: str) -> None:
     row = streams.query(prod, name)

@@ -24,7 +24,7 @@ from fenceline.alerts.limits import Alerting
 from tests import receivers
 from tests.receivers import Authority, Receiver, answer
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 
 LIMITS = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5, retry_for_s=60, disable_after=3)
 PAYLOAD = {"version": "4", "alerts": [{"labels": {"subject": "payments-ключ"}, "status": "firing"}]}
@@ -237,6 +237,7 @@ def test_a_channel_that_never_takes_anything_is_disabled_and_says_why(
     assert send(make_delivery(channel)).state == "delivered"
 
 
+@pytest.mark.sql
 def test_a_claim_is_one_workers_and_only_the_newest_writes(receiver: Receiver, channel: Channel) -> None:
     row = make_delivery(channel)
     first = delivery_queue.claim(row.pk, LIMITS.timeout_s)
@@ -256,6 +257,7 @@ def test_a_claim_is_one_workers_and_only_the_newest_writes(receiver: Receiver, c
     assert delivery_queue.claim(row.pk, LIMITS.timeout_s) is None
 
 
+@pytest.mark.sql
 def test_a_groups_messages_go_in_order_and_hold_up_no_other(channel: Channel) -> None:
     firing, resolved = make_delivery(channel), make_delivery(channel)
     other = make_delivery(channel, group_key="h")

@@ -16,7 +16,7 @@ from dashboard.web import addresses
 from fenceline.kafka.groups import GroupStatus
 from tests.web import held, seed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 FAMILY = "spark-kafka-source-*"
 
 
@@ -45,6 +45,7 @@ def five(prod: Cluster) -> Cluster:
     return prod
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "shown"),
     [
@@ -209,6 +210,7 @@ def test_a_group_without_commits_and_one_that_is_unknown_read_differently(
     assert page.get("/groups/nowhere/billing").status_code == 404
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize("raw", [*seed.NASTY, seed.LONG, b"", b"x" * 513])
 def test_any_id_has_a_page_that_shows_it_escaped(page: Client, prod: Cluster, raw: bytes) -> None:
     row = held.group(prod, raw)

@@ -17,8 +17,6 @@ from dashboard.runtime import collector_store
 from dashboard.system.tokens import token_digest
 from tests.db.telling import OTHER_QUERY, document, done, event
 
-pytestmark = pytest.mark.sql
-
 SENT_MS = 1_795_000_000_000
 BOMB = gzip.compress(b"[" + b" " * (65 * 2**20))
 
@@ -183,6 +181,7 @@ def test_only_who_sends_a_bomb_waits_for_the_answer(
     assert waited == rests
 
 
+@pytest.mark.sql
 def test_what_no_database_holds_spoils_nothing_beside_it(client: Client) -> None:
     text = json.dumps(sent(done(0, SENT_MS), done(1, SENT_MS), done(2, SENT_MS)))
     text = text.replace('"batchId": 1', f'"batchId": {"9" * 5_000}').replace('"orders"', '"a\\u0000\\ud800"')

@@ -10,7 +10,7 @@ from django.test import Client
 
 from tests.web import seed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 
 NO_READ = "no READ on __transaction_state at kafka:9092; grant it: kafka-acls --add …"
 

@@ -10,7 +10,7 @@ from django.test import Client
 from fenceline.facts import TransactionState
 from tests.web import seed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def ids(page: Client, query: str) -> list[str]:
     return re.findall(r"data-row><bdi>([^<]+)</bdi>", answer.content.decode())
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "shown"),
     [
@@ -76,6 +77,7 @@ def test_a_bad_value_is_ignored_and_told(three: Client, query: str, said: str) -
     assert "<script>alert" not in text
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     "query", ["?q=%00", "?q=%ff%fe", "?q=" + "x" * 3_000, "?q=%F0%9F%98%80", "?&&=&q", "?q=a&q=b"]
 )

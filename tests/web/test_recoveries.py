@@ -14,7 +14,7 @@ from dashboard.models import Cluster, Recovery
 from fenceline.recoveries import RecoveryOutcome
 from tests.web import held, seed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sql]
+pytestmark = pytest.mark.django_db
 
 
 def read(page: Client, url: str, status: int = 200) -> str:
@@ -28,6 +28,7 @@ def ids(page: Client, query: str = "") -> list[str]:
     return re.findall(r'class="id"><a href="[^"]+"><bdi>([^<]+)</bdi>', rows)
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "shown"),
     [
@@ -55,6 +56,7 @@ def test_a_bad_value_is_ignored_and_told(page: Client, prod: Cluster, query: str
     assert ids(page, query) == ["a-1"]
 
 
+@pytest.mark.sql
 def test_many_are_walked_through_from_the_newest(page: Client, prod: Cluster) -> None:
     for n in range(120):
         held.episode(prod, f"id-{n}", opened_ms=1_795_000_000_000 + n // 3)
