@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -34,7 +35,13 @@ def parsed(root: Path, *packages: str) -> Iterator[tuple[str, ast.Module]]:
     for package in packages:
         for path in sorted((root / package).rglob("*.py")):
             if "migrations" not in path.parts:
-                yield str(path.relative_to(root)), ast.parse(path.read_text())
+                yield str(path.relative_to(root)), _parse(path.read_text())
+
+
+@functools.cache
+def _parse(text: str) -> ast.Module:
+    """Parse a module once, however many checks and copies ask for it."""
+    return ast.parse(text)
 
 
 def classes_of_one_name(root: Path) -> list[str]:

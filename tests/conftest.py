@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
+from dashboard.models import AuditEntry
 from dashboard.system import access
 
 
@@ -21,6 +22,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
     """
     with django_db_blocker.unblock():
         access.ensure_roles()
+        AuditEntry.objects.all().delete()
     yield
     if connection.vendor == "postgresql":
         with django_db_blocker.unblock(), connection.cursor() as cursor:

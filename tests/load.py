@@ -22,11 +22,11 @@ ROUGH_IDS = (
 
 
 #: A client's rest between two transactions: what a test breaks needs the cores to come back.
-_REST_S = 0.02
+_REST_S = 0.1
 
 
 class Load:
-    """Clients that commit and abort about 150 transactions a second, and remember what they were told."""
+    """Clients that commit and abort about 35 transactions a second, and remember what they were told."""
 
     def __init__(self, bootstrap: str, ids: int) -> None:
         self._bootstrap, self._ids = bootstrap, ids
@@ -101,6 +101,7 @@ class RoughLoad:
         while not self._stop.is_set():
             live(self._world, list(ROUGH_IDS), 3 * len(ROUGH_IDS), seed, threads=2)
             seed += 1
+            self._stop.wait(_REST_S)
 
 
 def commit(bootstrap: str, name: str, times: int = 1) -> None:

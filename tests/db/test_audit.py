@@ -50,7 +50,7 @@ def set_password(user: User) -> None:
 def changes() -> dict[str, Callable[[], object]]:
     """Return every change of channels, silences and users, each ready to be made."""
     row, made, user = channels.add(DRAFT, by="ada"), silence(), User.objects.create_user("grace")
-    role = Group.objects.create(name="operator")
+    role = Group.objects.create(name="night shift")
     other = channels.ChannelDraft("chat", "webhook", "https://93.184.216.34/x")
     return {
         "add": lambda: channels.add(other, by="ada"),
@@ -130,7 +130,7 @@ def test_a_refused_change_leaves_no_row() -> None:
 
 def test_one_transaction_of_one_user_is_one_row_and_the_next_is_another() -> None:
     user = User.objects.create_user("grace")
-    roles = [Group.objects.create(name=name) for name in ("operator", "viewer")]
+    roles = [Group.objects.create(name=name) for name in ("night shift", "day shift")]
     AuditEntry.objects.all().delete()
     with transaction.atomic():
         user.email = "g@example.org"
@@ -138,15 +138,15 @@ def test_one_transaction_of_one_user_is_one_row_and_the_next_is_another() -> Non
         user.groups.set(roles)
         user.groups.remove(roles[0])
     (row,) = AuditEntry.objects.all()
-    assert row.changes == {"email": ["", "g@example.org"], "groups": [[], ["viewer"]]}
+    assert row.changes == {"email": ["", "g@example.org"], "groups": [[], ["day shift"]]}
     user.groups.clear()
     last = AuditEntry.objects.latest("pk")
-    assert (last.pk > row.pk, last.changes) == (True, {"groups": [["viewer"], []]})
+    assert (last.pk > row.pk, last.changes) == (True, {"groups": [["day shift"], []]})
 
 
 def test_a_row_of_a_transaction_that_was_rolled_back_is_not_gone_on_with() -> None:
     user = User.objects.create_user("grace")
-    role = Group.objects.create(name="operator")
+    role = Group.objects.create(name="night shift")
     AuditEntry.objects.all().delete()
 
     def undone() -> None:
@@ -157,7 +157,7 @@ def test_a_row_of_a_transaction_that_was_rolled_back_is_not_gone_on_with() -> No
     with pytest.raises(Undone):
         undone()
     user.groups.add(role)
-    assert [row.changes for row in AuditEntry.objects.all()] == [{"groups": [[], ["operator"]]}]
+    assert [row.changes for row in AuditEntry.objects.all()] == [{"groups": [[], ["night shift"]]}]
 
 
 def test_sign_ins_are_pruned_and_changes_never(take: Callable[..., Lease]) -> None:

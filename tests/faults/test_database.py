@@ -22,6 +22,7 @@ from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.kafka,
+    pytest.mark.soak,
     pytest.mark.skipif(connection.vendor != "sqlite", reason="locks and moves SQLite's file"),
 ]
 

@@ -143,6 +143,7 @@ def test_any_part_may_be_killed_under_load(stack: Stack, world: World) -> None:
     check(stack, world, load)
 
 
+@pytest.mark.soak
 def test_a_dashboard_that_was_off_has_no_hole_in_its_history(stack: Stack, world: World) -> None:
     """It comes back under load, and with another number of workers."""
     with ExitStack() as until_the_end:

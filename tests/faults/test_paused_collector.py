@@ -21,7 +21,7 @@ from tests.load import Load
 from tests.stack import Stack
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 
 DEADLINE_S = 60
 IDS = 8

@@ -19,7 +19,7 @@ from tests.load import Load
 from tests.stack import Stack
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 
 DEADLINE_S = 60
 #: Longer than a slice of 30 s: its end, where the next one is sent through Redis, falls into the outage.

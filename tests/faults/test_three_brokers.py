@@ -26,7 +26,7 @@ from tests.load import Load
 from tests.stack import Stack
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 
 PARTITIONS, GROUP = 6, "readers"
 #: Five times the 10 s within which all figures are right again.

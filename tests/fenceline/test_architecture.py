@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,13 +43,25 @@ PLANTED = (
 )
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A copy of every package and of the templates, to break."""
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of every package and of the templates, to break and to mend."""
+    folder = tmp_path_factory.mktemp("copy")
     for package in (*architecture.PACKAGES, "templates"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("static", "*.pyc"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("static", "*.pyc"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+@contextmanager
+def planted(copy: Path, path: str, line: str) -> Iterator[None]:
+    """Append a line to a file of the copy; without it again when left."""
+    whole = (copy / path).read_text()
+    (copy / path).write_text(f"{whole}\n{line}\n")
+    try:
+        yield
+    finally:
+        (copy / path).write_text(whole)
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -58,9 +71,8 @@ def test_the_code_holds_to_it(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "path", "line"), PLANTED)
 def test_what_breaks_it_is_found(copy: Path, name: str, path: str, line: str) -> None:
-    with (copy / path).open("a") as file:
-        file.write(f"\n{line}\n")
-    (found,) = CHECKS[name](copy)
+    with planted(copy, path, line):
+        (found,) = CHECKS[name](copy)
     assert path in found
 
 
@@ -79,9 +91,8 @@ def test_what_breaks_it_is_found(copy: Path, name: str, path: str, line: str) ->
     ],
 )
 def test_an_import_that_runs_upward_is_found(copy: Path, path: str, line: str) -> None:
-    with (copy / path).open("a") as file:
-        file.write(f"\n{line}\n")
-    done = lint(copy)
+    with planted(copy, path, line):
+        done = lint(copy)
     assert done.returncode == 1, done.stdout
     assert "BROKEN" in done.stdout
     assert line.split()[1].partition(".")[0] in done.stdout
@@ -91,6 +102,7 @@ def test_a_room_that_no_layer_names_is_found(copy: Path) -> None:
     (copy / "dashboard" / "annex").mkdir()
     (copy / "dashboard" / "annex" / "__init__.py").touch()
     done = lint(copy)
+    shutil.rmtree(copy / "dashboard" / "annex")
     assert done.returncode == 1, done.stdout
     assert "annex" in done.stdout
 

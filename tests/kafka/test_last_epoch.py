@@ -23,7 +23,7 @@ from tests.kafka.observe import raw_records
 from tests.kafka.raw import RawProducer, RawProducer2
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 
 
 def opened_at_last_epoch(broker: Broker, name: str) -> RawProducer2:

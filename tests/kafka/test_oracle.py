@@ -19,7 +19,7 @@ from tests.kafka.saved import saved
 from tests.seeds import SEED
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
+pytestmark = pytest.mark.kafka
 
 TRANSACTIONS = 5_000
 #: The last few are those that a careless reader would get wrong.

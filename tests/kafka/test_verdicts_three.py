@@ -115,6 +115,7 @@ class Truth:
         return self.told() == self.expected and not self.watch.gaps()
 
 
+@pytest.mark.soak
 def test_a_rolling_restart_makes_no_wrong_verdict(
     kafka_three: KafkaCluster, watch: Watch, topic: str
 ) -> None:

@@ -36,6 +36,7 @@ def test_any_part_may_be_killed_under_load(server: Server, tmp_path: Path) -> No
     again.run("tests/faults/test_kills.py::test_any_part_may_be_killed_under_load", server, tmp_path)
 
 
+@pytest.mark.soak
 def test_the_database_may_be_killed_under_load(tmp_path: Path) -> None:
     """Everything is right again by itself; rows equal a replay of the log to the byte."""
     with Server() as server, Broker(tmp_path / "kafka") as broker:

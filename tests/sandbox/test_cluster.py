@@ -52,6 +52,7 @@ def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: K
         assert {broker.node_id for broker in kafka_three.brokers} == set(found.brokers)
 
 
+@pytest.mark.soak
 @pytest.mark.kafka
 def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_killed(tmp_path: Path) -> None:
     with KafkaCluster(tmp_path) as cluster:
