@@ -73,8 +73,13 @@ def long_parts(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def unit_of(nodeid: str) -> str:
-    """Return what one worker does at a time: a file, or its tests that are repeated on PostgreSQL."""
+    """Return what one worker does at a time: a file, or what is repeated on PostgreSQL or on Kafka 3.9.
+
+    All of the latter is one unit, so that the machine has one such broker.
+    """
     file, _, test = nodeid.partition("::")
+    if "kafka_39" in test:
+        return "kafka_39"
     return f"{file}[postgresql]" if "[postgresql" in test else file
 
 

@@ -148,6 +148,7 @@ def test_both_adapters_write_what_spark_s_own_sink_writes(place: Callable[[], Pl
         assert each.open_ids() == []
 
 
+@pytest.mark.matrix
 def test_a_checkpoint_on_hdfs_holds_the_ledger_over_a_restart(
     spark: SparkSession, place: Callable[[], Place], hdfs_root: str
 ) -> None:

@@ -29,7 +29,7 @@ from spark_pipeline.sink.storage import (
 CREATORS = 8
 
 
-@pytest.fixture(params=["local", "memory", "hdfs"])
+@pytest.fixture(params=["local", "memory", pytest.param("hdfs", marks=pytest.mark.matrix)])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """An empty folder in each kind of store."""
     if request.param == "local":
