@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 
 def format_duration(ms: int) -> str:
-    """Return a duration in at most two units: `850 ms`, `2.1 s`, `14 m 2 s`, `3 h 5 m`, `2 d 4 h`."""
+    """Return a duration in at most two units: `850 ms`, `2.1 s`, `14 min 2 s`, `3 h 5 min`, `2 d 4 h`."""
     if ms < 1_000:
         return f"{max(0, ms)} ms"
     if ms < 10_000:
         return f"{ms / 1_000:.1f} s".replace(".0 s", " s")
     seconds = ms // 1_000
-    for unit, name, below, lower in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
+    for unit, name, below, lower in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
         if seconds >= unit:
             rest = seconds % unit // below
             return f"{seconds // unit} {name}" + (f" {rest} {lower}" if rest else "")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 #: How far back deliveries are counted.
 DELIVERIES_WITHIN = timedelta(hours=1)
-#: Upper bounds of durations, 4 ms to 17 m: those that the histograms which are kept have as well.
+#: Upper bounds of durations, 4 ms to 17 min: those that the histograms which are kept have as well.
 _BOUNDS_MS = [2**n for n in range(2, 21)]
 _KINDS = [kind.value for kind in TransitionKind if kind is not TransitionKind.BASELINE]
 _NEVER = float("inf")

@@ -39,7 +39,8 @@ def test_at_360_pixels_state_id_and_age_stay(server: Server, opened: Opener) -> 
     server("reset", "busy")
     page = opened("/transactions?q=payments-ledger-7", viewport={"width": 360, "height": 740})
     cells = [cell for cell in page.locator("tbody tr td").all() if cell.is_visible()]
-    assert [cell.inner_text().split("\n")[0] for cell in cells] == ["Ongoing", "payments-ledger-7", "1 h 5 m"]
+    shown = [cell.inner_text().split("\n")[0] for cell in cells]
+    assert shown == ["Ongoing", "payments-ledger-7", "1 h 5 min"]
 
 
 def test_a_stranger_signs_in_and_arrives_where_he_wanted(server: Server, browser: Browser) -> None:

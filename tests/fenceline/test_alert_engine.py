@@ -190,7 +190,7 @@ def test_the_reason_says_that_it_flaps() -> None:
     _, alert = played("xx.." * 3)
     assert alert.state is not None
     assert engine.why_flapping(alert.state, LIMITS) == (
-        "it opened 3 times within 1 m: it goes on firing until nothing was found for as long"
+        "it opened 3 times within 1 min: it goes on firing until nothing was found for as long"
     )
     assert engine.why_flapping(played("xx")[1].state or alert.state, LIMITS) == ""
 

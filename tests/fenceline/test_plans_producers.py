@@ -108,7 +108,7 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
             "its coordinator",
         ),
         # Refused, an admin may: it is healthy.
-        (20, producer(**YOUNG), LIMITS, [RefusalReason.HEALTHY], "within its limit of 1 m"),
+        (20, producer(**YOUNG), LIMITS, [RefusalReason.HEALTHY], "within its limit of 1 min"),
         (21, producer(**UNSEEN), LIMITS, [RefusalReason.HEALTHY], "open for 30 s"),
         (
             22,
@@ -177,7 +177,7 @@ def test_what_is_verified_again_and_what_is_asked() -> None:
     }  # fmt: skip
     (step,) = found.steps
     assert step.request == "InitProducerId"
-    assert "(broker 2), with its own timeout of 15 m" in step.words
+    assert "(broker 2), with its own timeout of 15 min" in step.words
     assert found.held == ((TOPIC, 0, 10, 15, 15),)
 
 
@@ -190,7 +190,7 @@ def test_effects_of_a_fence() -> None:
     }  # fmt: skip
     assert "payments-0 from offset 10 to 11" in found["records_lost"].words
     assert "1 group (billing) reads that input again" in found["commits_dropped"].words
-    assert "nothing before our eyes for 9 m" in found["producer_fenced"].words
+    assert "nothing before our eyes for 9 min" in found["producer_fenced"].words
 
 
 @pytest.mark.parametrize(

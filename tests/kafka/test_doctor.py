@@ -204,7 +204,7 @@ def test_a_healthy_cluster_has_nothing_to_remedy(kafka: Broker) -> None:
     assert "the active controller's is" in by_what["clock"]
     details = [each.detail for each in checks if each.what == "settings"]
     assert details == [
-        "transaction.max.timeout.ms is 15 m",
+        "transaction.max.timeout.ms is 15 min",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms is 500 ms",
     ]
 

@@ -50,7 +50,7 @@ def test_it_takes_force_and_a_timeout_that_the_broker_takes(broker: Broker, java
         refused = planned(Act.FENCE, NAME, force=False)
         assert grounds(refused) == [[RefusalReason.TWO_PHASE, RefusalReason.HEALTHY]]
         forced = planned(Act.FENCE, NAME)
-        assert "with a timeout of 1 m, since only a two-phase producer" in forced.subjects[0].steps[0].words
+        assert "with a timeout of 1 min, since only a two-phase producer" in forced.subjects[0].steps[0].words
         row = executed(forced)
         assert row.state == Action.State.DONE, words(row)
         said = admin.describe_transactions([NAME])[NAME]

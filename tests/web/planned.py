@@ -47,7 +47,7 @@ def fence(name: str = "payments-7", **fields: Any) -> SubjectPlan:
         {"transactional_id": name, "producer_id": 4017, "producer_epoch": 3, "started_ms": 1_795_000_000_000},
         (
             PlanStep(
-                "InitProducerId", f"To the coordinator of {name} (broker 2), with its own timeout of 10 m."
+                "InitProducerId", f"To the coordinator of {name} (broker 2), with its own timeout of 10 min."
             ),
         ),
         (

@@ -122,7 +122,7 @@ def finding(of: Cluster, subject: str, severity: str = "warning", **fields: obje
         "severity": severity,
         "summary": f"{subject.partition(':')[2]} has been open since 10:21:14",
         "evidence": "read_committed consumers of stock-1, stock-4 are blocked at its first record; "
-        "its coordinator aborts it at 12:17:31 UTC, after 15 m",
+        "its coordinator aborts it at 12:17:31 UTC, after 15 min",
         "next_step": "Find its producer; if that is gone, only the timeout or a fence ends it.",
         "since_ms": now_ms() - 842_000,
         "seen_at": datetime.now(UTC),
@@ -180,7 +180,7 @@ def busy(of: Cluster, ids: int = 300) -> None:
         of,
         "transaction:payments-ledger-7",
         "critical",
-        evidence="read_committed consumers of payments-0 are blocked; its timeout of 1 m passed",
+        evidence="read_committed consumers of payments-0 are blocked; its timeout of 1 min passed",
         next_step="Look at its coordinator: it should have aborted this transaction.",
         since_ms=now_ms() - 3_900_000,
     )

@@ -217,7 +217,7 @@ def test_flapping_is_said_beside_who_was_told(page: Client, prod: Cluster) -> No
     row = voiced.alert(prod, flapping_ms=1_795_000_000_000, openings=[1, 2, 3, 4, 5])
     (said,) = reasons(page, row)
     assert said.startswith("flapping since")
-    assert "it opened 5 times within 10 m: it goes on firing until nothing was found" in said
+    assert "it opened 5 times within 10 min: it goes on firing until nothing was found" in said
 
 
 def test_one_alert_has_its_labels_words_changes_and_acts(page: Client, prod: Cluster) -> None:

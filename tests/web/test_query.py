@@ -50,7 +50,7 @@ def test_a_broken_link_names_its_recovery_and_its_transactions(page: Client, pro
     assert text.count("</i>Ongoing</span>") == 3
     assert text.count("</i>CompleteCommit</span>") == 1
     assert "Restart orders_enrich before " in text
-    assert re.search(r'data-until="0 s" [^>]+>11 m \d+ s</time> left for 1 prepared batch', text)
+    assert re.search(r'data-until="0 s" [^>]+>11 min \d+ s</time> left for 1 prepared batch', text)
 
 
 def test_an_earlier_batch_is_opened_with_what_became_of_it(page: Client, prod: Cluster) -> None:
@@ -273,7 +273,7 @@ def test_runs_tell_what_their_listener_could_not(page: Client, prod: Cluster) ->
     streams.run(row, spooled=3, dropped=2, spool_age_ms=61_000, exception="java.lang.Error: boom", ended_ms=1)
     text = read(page, ONE)
     assert "2 dropped" in text
-    assert "3 spooled, oldest 1 m 1 s" in text
+    assert "3 spooled, oldest 1 min 1 s" in text
     assert "java.lang.Error: boom" in text
 
 

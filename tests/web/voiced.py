@@ -32,7 +32,7 @@ def alert(
         "subject_kind": kind,
     }  # fmt: skip
     said = {
-        "summary": f"{name} has been open for 10 m",
+        "summary": f"{name} has been open for 10 min",
         "evidence": "it pins payments-0",
         "next_step": "Fence its producer.",
     }

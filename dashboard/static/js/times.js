@@ -13,10 +13,10 @@ window.fenceline = window.fenceline || {};
 
   const two = (number) => String(number).padStart(2, "0");
 
-  /** 42 s, 14 m 2 s, 3 h 5 m, 2 d 4 h: the words of fenceline/words.py, in whole seconds. */
+  /** 42 s, 14 min 2 s, 3 h 5 min, 2 d 4 h: the words of fenceline/formatting.py, in whole seconds. */
   fenceline.age = (ms) => {
     const seconds = Math.max(0, Math.floor(ms / 1000));
-    for (const [unit, name, below, lower] of [[86400, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]]) {
+    for (const [unit, name, below, lower] of [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]]) {
       if (seconds >= unit) {
         const rest = Math.floor((seconds % unit) / below);
         return `${Math.floor(seconds / unit)} ${name}${rest ? ` ${rest} ${lower}` : ""}`;

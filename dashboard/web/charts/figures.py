@@ -250,5 +250,5 @@ def plain_label(words: str) -> str:
 
 
 def span_words(span_ms: int) -> str:
-    """Return how long a step is: "a minute", "5 m"."""
+    """Return how long a step is: "a minute", "5 min"."""
     return {60_000: "a minute", 3_600_000: "an hour"}.get(span_ms, format_duration(span_ms))

@@ -63,7 +63,7 @@ class FeedQuery(list_forms.ListByInstant):
 def feed_page(request: HttpRequest) -> HttpResponse:
     """Show the newest aborts and fences that the query string asks for."""
     wanted = list_forms.read(request, FeedQuery)
-    # The headline's "last 10 m" moves with the clock.
+    # The headline's "last 10 min" moves with the clock.
     return render_page(
         request, "feed/list", lambda: _read(request, wanted), depends_on=now_ms(request) // 15_000
     )
@@ -129,9 +129,9 @@ def _headline(frame: page_context.Chrome, at_ms: int) -> str:
         history_queries.HistoryCriteria(cluster=frame.cluster, kinds=_KINDS, since_ms=since_ms)
     )
     if not number:
-        return f"Nothing was aborted or fenced in the last {_MINUTES} m."
+        return f"Nothing was aborted or fenced in the last {_MINUTES} min."
     more = "" if whole else "+"
     return (
         f"{count_noun(number, 'transaction')}{more} ended otherwise than by a commit in the last "
-        f"{_MINUTES} m."
+        f"{_MINUTES} min."
     )

@@ -31,7 +31,7 @@ _RANGES = {
     "7d": (604_800, 7_200),
     "30d": (2_592_000, 43_200),
 }
-_RANGE_WORDS = {"15m": "15 m", "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 d", "30d": "30 d"}
+_RANGE_WORDS = {"15m": "15 min", "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 d", "30d": "30 d"}
 #: What is done to a producer, worst first: the page's headline.
 _DONE_TO = (
     TransitionKind.TAKEOVER,

@@ -119,7 +119,7 @@ def test_epoch_burn(number: int, burn: Burn | None, is_told: bool, why: str) -> 
 def test_epoch_burn_tells_the_time_to_the_next_producer_id() -> None:
     (finding,) = found("epoch_burn", applications=application(burn=Burn("payments-7", 9, 327_660, 3)))
     assert "payments-7 uses 300,000+ of its 32,766 epochs an hour" in finding.evidence
-    assert "every 5 m" in finding.evidence
+    assert "every 5 min" in finding.evidence
     assert "200+ a day; 3 of its ids do" in finding.evidence
 
 
