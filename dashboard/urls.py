@@ -9,10 +9,7 @@ from django.urls import path, re_path
 from dashboard.api import api, ingest, problems, prometheus
 from dashboard.web.pages import (
     actions,
-    alerts,
     audit,
-    channels,
-    deliveries,
     feed,
     fencing,
     groups,
@@ -23,12 +20,12 @@ from dashboard.web.pages import (
     queries,
     recoveries,
     sign_in,
-    silences,
     system,
     transactions,
 )
 from dashboard.web.pages import history as history_page
-from dashboard.web.pages import rules as rules_page
+from dashboard.web.pages.alerting import alerts, channels, deliveries, silences
+from dashboard.web.pages.alerting import rules as rules_page
 
 urlpatterns = [
     path("", overview.overview_page, name="overview"),

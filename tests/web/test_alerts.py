@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Action, Alert, Cluster
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.pages.alerts import AlertListQuery
-from dashboard.web.pages.deliveries import DeliveryListQuery
+from dashboard.web.pages.alerting.alerts import AlertListQuery
+from dashboard.web.pages.alerting.deliveries import DeliveryListQuery
 from tests.web import roles, seed, voiced
 from tests.web.roles import read
 from tests.web.streams import QUERY_ID
