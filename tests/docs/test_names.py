@@ -41,18 +41,19 @@ def paragraphs(path: Path) -> Iterator[str]:
 
 def missing(path: Path, root: Path) -> list[str]:
     """Return what a document names that is not there."""
-    found = [name for text in paragraphs(path) for name in (*_paths(text, root), *_dotted(text, root))]
+    found = [name for text in paragraphs(path) for name in (*_paths(text, root, path.parent), *_dotted(text, root))]
     return found + _links(path)
 
 
-def _paths(text: str, root: Path) -> Iterator[str]:
+def _paths(text: str, root: Path, beside: Path) -> Iterator[str]:
+    """Yield the paths that are neither below the root nor beside the document."""
     text = LINK.sub("]", text)
     folder = root
     for match in sorted((*PATH.finditer(text), *MODULE.finditer(text)), key=lambda found: found.start()):
         name = match[1].rstrip(".-")
         if "/" in name:
             folder = _folder(root / name)
-        if not ((root / name).exists() or (folder / name).exists()):
+        if not any((place / name).exists() for place in (root, folder, beside)):
             yield name
 
 
