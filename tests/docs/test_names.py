@@ -41,7 +41,9 @@ def paragraphs(path: Path) -> Iterator[str]:
 
 def missing(path: Path, root: Path) -> list[str]:
     """Return what a document names that is not there."""
-    found = [name for text in paragraphs(path) for name in (*_paths(text, root, path.parent), *_dotted(text, root))]
+    found = []
+    for text in paragraphs(path):
+        found += [*_paths(text, root, path.parent), *_dotted(text, root)]
     return found + _links(path)
 
 
