@@ -199,7 +199,7 @@ def _detail(row: Incident) -> IncidentDetail:
     others = incident_queries.also_blocked_by(row, findings)
     shown = [_finding_out(each, kept, others.get(each.finding, ())) for each in findings]
     now = [each for each in shown if each.until is None]
-    cause = next((each for each in now if each.role == IncidentFinding.Role.CAUSE), None)
+    cause = next((each for each in now if each.role == "cause"), None)
     latest = incident_queries.causes_of([row]).get(row.pk)
     return IncidentDetail(
         **_fields(row, latest, kept),
