@@ -548,8 +548,8 @@ class Starts(Writer):
 #: Every writer; a cluster `prod` is there.
 WRITERS: tuple[Callable[[], Writer], ...] = (
     lambda: Tail(0), lambda: Tail(1), Corrections, Checkpoints, Progress, Groups, lambda: Commits(0),
-    lambda: Commits(1), Partitions, Replicas, Judge, Operators, Alerts, Deliveries, Channels, Silences, SignIns,
-    Actions, Recoveries, Prune, Trouble, Starts,
+    lambda: Commits(1), Partitions, Replicas, Judge, Operators, Alerts, Deliveries, Channels, Silences,
+    SignIns, Actions, Recoveries, Prune, Trouble, Starts,
 )  # fmt: skip
 
 
