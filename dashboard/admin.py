@@ -26,6 +26,9 @@ from dashboard.models import (
     Group,
     GroupOffset,
     GroupRecord,
+    Incident,
+    IncidentEvent,
+    IncidentFinding,
     PartitionRecord,
     PinRecord,
     Position,
@@ -99,6 +102,13 @@ _show(
     ["summary", "cluster", "rule", "severity", "seen_at", "closed_at"],
     filters=["cluster", "rule"],
 )
+_show(
+    Incident,
+    ["__str__", "cluster", "severity", "opened_ms", "closed_ms", "acknowledged_by"],
+    filters=["cluster", "rule", "severity"],
+)
+_show(IncidentFinding, ["summary", "incident", "role", "since_ms", "until_ms"], filters=["role"])
+_show(IncidentEvent, ["__str__", "incident", "at_ms", "actor"], filters=["kind"])
 _show(
     PartitionRecord,
     ["topic", "partition", "cluster", "verdict", "log_start", "lso", "high_watermark", "leader", "rev"],

@@ -96,6 +96,8 @@ class Retention:
     batches_d: float = 90.0
     #: Findings, gaps and alerts that are over, and the messages that told them.
     closed_d: float = 30.0
+    #: Incidents that are closed, with their history.
+    incidents_d: float = 400.0
     #: Sign-ins, failed ones too, and sign-outs in the audit log; its changes are kept for ever.
     sign_ins_d: float = 400.0
 

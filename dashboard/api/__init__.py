@@ -17,6 +17,7 @@ from dashboard.api.routers import (
     findings,
     groups,
     history,
+    incidents,
     partitions,
     queries,
     recoveries,
@@ -49,6 +50,7 @@ api.add_router("/channels", channels.router)
 api.add_router("/deliveries", deliveries.router)
 api.add_router("/silences", silences.router)
 api.add_router("/findings", findings.router)
+api.add_router("/incidents", incidents.router)
 api.add_router("/collectors", collectors.router)
 api.add_router("/clusters", clusters.router)
 problems.install_handlers(api)

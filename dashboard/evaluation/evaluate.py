@@ -18,6 +18,8 @@ from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.functions import Now
 
 from dashboard.evaluation.snapshot import SnapshotReader
+from dashboard.incidents import store as incident_store
+from dashboard.incidents.store import IncidentFacts
 from dashboard.models import Collector, FindingRecord
 from dashboard.runtime import leases
 from dashboard.runtime.collector_names import JUDGE
@@ -32,6 +34,8 @@ _WORDS = ["severity", "summary", "evidence", "next_step", "affected", "since_ms"
 #: What is open after a tick, and complete, was found by it.
 _IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 
+#: What incidents know of things where no snapshot is at hand.
+NO_FACTS = IncidentFacts()
 #: Whether a tick could see what a finding is about.
 Sees = Callable[[FindingRecord], bool]
 
@@ -47,7 +51,8 @@ def evaluate_cluster(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int
         return rules.covers_finding(sight, row.rule, row.subject, row.affected)
 
     waiting = _unconfirmed(lease, reader, found, snapshot, now_ms)
-    save_findings(lease, found, sees=sees, now_ms=now_ms, waiting=waiting)
+    facts = incident_store.incident_facts(snapshot)
+    save_findings(lease, found, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
     return len(found) - len(waiting)
 
 
@@ -84,13 +89,14 @@ def save_findings(
     sees: Sees,
     now_ms: int,
     waiting: Collection[bytes] = (),
+    facts: IncidentFacts = NO_FACTS,
 ) -> None:
-    """Open, update and close findings in one transaction, and ring when anything that is shown changed.
+    """Open, update and close findings and their incidents in one transaction; ring when any of it changed.
 
     `waiting`: fingerprints of those that are found and leave what is stored as it is.
     """
     wanted = {_fingerprint(finding): finding for finding in found}
-    _save(lease, wanted, sees=sees, now_ms=now_ms, waiting=waiting)
+    _save(lease, wanted, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
 
 
 @retry_write
@@ -101,6 +107,7 @@ def _save(
     sees: Sees,
     now_ms: int,
     waiting: Collection[bytes],
+    facts: IncidentFacts,
 ) -> None:
     """Save what was found, by fingerprint. The judge's lease guards findings."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
@@ -118,6 +125,10 @@ def _save(
         _open(lease).update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
         if news or changed or ended or dimmed:
             write.notify_after_commit("findings")
+        left = {row.pk for row in ended}
+        found = [*(row for row in rows.values() if row.pk not in left), *news]
+        if incident_store.save_incidents(lease.cluster_id, found, facts, now_ms=now_ms):
+            write.notify_after_commit("incidents")
 
 
 def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:

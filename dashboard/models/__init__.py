@@ -15,6 +15,7 @@ from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Sil
 from dashboard.models.audit import SIGN_INS, AuditEntry
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
+from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding
 from dashboard.models.judging import FindingRecord
 from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.models.queries import Batch, Query, Run, SinkDecision
@@ -56,6 +57,9 @@ __all__ = [
     "Group",
     "GroupOffset",
     "GroupRecord",
+    "Incident",
+    "IncidentEvent",
+    "IncidentFinding",
     "Ordered",
     "PartitionRecord",
     "PinRecord",

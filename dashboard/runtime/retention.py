@@ -18,6 +18,7 @@ from dashboard.models import (
     Delivery,
     FindingRecord,
     GapRecord,
+    Incident,
     Query,
     Recent,
     Recovery,
@@ -37,6 +38,7 @@ _DAY_MS = 86_400_000
 #: Tables that one lease guards.
 _GUARDS: Mapping[type[Model], str] = {
     FindingRecord: collector_names.JUDGE,
+    Incident: collector_names.JUDGE,
     Alert: collector_names.ALERTS,
     AlertChange: collector_names.ALERTS,
     Delivery: collector_names.ALERTS,
@@ -82,6 +84,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield Recovery.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.transitions_d))
     yield GapRecord.objects.filter(cluster_id=cluster_id, until_ms__lt=closed_ms)
     yield FindingRecord.objects.filter(cluster_id=cluster_id, closed_at__lt=closed_at)
+    yield Incident.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.incidents_d))
     yield from _of_alerts(cluster_id, closed_ms, now_ms)
     yield from _of_queries(cluster_id, before_ms(keep.batches_d))
     # Of no cluster: whoever prunes one deletes them.

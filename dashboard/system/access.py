@@ -36,6 +36,8 @@ FORCE = "dashboard.force_action"
 ASK_REPLICAS = "dashboard.ask_replicas"
 #: To make and end silences.
 SILENCE = "dashboard.add_silence"
+#: To acknowledge incidents and add notes to them.
+INCIDENTS = "dashboard.change_incident"
 #: To send a delivery again, and a test.
 SEND = "dashboard.add_delivery"
 #: To add, change, disable and delete channels.
@@ -43,7 +45,7 @@ CHANNELS = "dashboard.change_channel"
 #: To see who changed what, and who signed in from where.
 AUDIT = "dashboard.view_auditentry"
 
-_OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND})
+_OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND, INCIDENTS})
 #: The permissions of each role; an ingest token has none of them.
 ROLES: Mapping[str, frozenset[str]] = {
     Token.Role.VIEWER: frozenset({VIEW}),

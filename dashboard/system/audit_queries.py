@@ -20,10 +20,11 @@ def _beginning(*starts: str) -> Sequence[Event]:
 
 
 #: Kinds that are asked for together, by their name in an address.
-Family = Literal["channels", "silences", "tokens", "users", "roles", "sign-ins"]
+Family = Literal["channels", "silences", "incidents", "tokens", "users", "roles", "sign-ins"]
 FAMILIES: Mapping[str, Sequence[Event]] = {
     "channels": _beginning("channel."),
     "silences": _beginning("silence."),
+    "incidents": _beginning("incident."),
     "tokens": _beginning("token."),
     "users": _beginning("user.", "password."),
     "roles": _beginning("role."),

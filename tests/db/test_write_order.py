@@ -34,6 +34,8 @@ CONTENDING = (
     ("Tail-0", "Corrections"),
     ("Channels", "Alerts"),
     ("Judge", "Prune"),
+    ("Judge", "Operators"),
+    ("Operators", "Judge"),
 )
 #: How often each writer writes in the short run, and for how long in the long one.
 ROUNDS, SOAK_S = 4, 600

@@ -26,6 +26,7 @@ from dashboard.alerts.senders import SendOutcome
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.groups import commit_store
 from dashboard.groups import store as group_store
+from dashboard.incidents import operators
 from dashboard.models import (
     Action,
     Alert,
@@ -40,6 +41,7 @@ from dashboard.models import (
     GapRecord,
     Group,
     GroupOffset,
+    Incident,
     PartitionRecord,
     Query,
     Recovery,
@@ -344,6 +346,23 @@ class Judge(Writer):
         return FindingRecord.objects.filter(subject__startswith="query:").count() - self.number - 2
 
 
+class Operators(Writer):
+    """Operators who write notes to one incident, which the judge closes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        of = Cluster.objects.get(name="prod")
+        self.incident = Incident.objects.create(
+            cluster=of, rule="hanging", subject="partition:a-0", severity="info", opened_ms=NOW_MS
+        )
+
+    def write(self, number: int) -> None:
+        operators.add_incident_note(self.incident.pk, f"note {number}", by="ada", now_ms=self.now_ms)
+
+    def lost(self) -> object:
+        return self.incident.events.filter(kind="note").count() - self.number
+
+
 class Alerts(Writer):
     """What turns findings into alerts and messages."""
 
@@ -529,8 +548,8 @@ class Starts(Writer):
 #: Every writer; a cluster `prod` is there.
 WRITERS: tuple[Callable[[], Writer], ...] = (
     lambda: Tail(0), lambda: Tail(1), Corrections, Checkpoints, Progress, Groups, lambda: Commits(0),
-    lambda: Commits(1), Partitions, Replicas, Judge, Alerts, Deliveries, Channels, Silences, SignIns, Actions,
-    Recoveries, Prune, Trouble, Starts,
+    lambda: Commits(1), Partitions, Replicas, Judge, Operators, Alerts, Deliveries, Channels, Silences,
+    SignIns, Actions, Recoveries, Prune, Trouble, Starts,
 )  # fmt: skip
 
 

@@ -8,7 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 from django.db.models import F
 
-from dashboard.models import Cluster, Collector, FindingRecord, GapRecord, Position, StateCount, Transaction
+from dashboard.models import (
+    Cluster,
+    Collector,
+    FindingRecord,
+    GapRecord,
+    Incident,
+    Position,
+    StateCount,
+    Transaction,
+)
 from fenceline.decode import text
 from fenceline.facts import TransactionState
 from fenceline.kafka.applications import application_of
@@ -128,6 +137,19 @@ def finding(of: Cluster, subject: str, severity: str = "warning", **fields: obje
         "seen_at": datetime.now(UTC),
     }
     return FindingRecord.objects.create(cluster=of, **(defaults | fields))
+
+
+def incident(of: Cluster, **fields: object) -> Incident:
+    """Return an open incident without findings."""
+    defaults: dict[str, object] = {
+        "rule": "open_too_long",
+        "subject": "transaction:payments-7",
+        "severity": "warning",
+        "opened_ms": now_ms() - 842_000,
+        "impact": dict.fromkeys(("transactions", "partitions", "groups", "queries"), 1)
+        | {"backlog": None, "records_lost": None},
+    }
+    return Incident.objects.create(cluster=of, **(defaults | fields))
 
 
 def gap(of: Cluster, **fields: object) -> GapRecord:

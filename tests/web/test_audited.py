@@ -79,12 +79,12 @@ def test_no_door_that_writes_is_forgotten() -> None:
 def test_a_door_leaves_one_row(method: str, path: str) -> None:
     write = AUDITED[method, path]
     channel = voiced.channel(url="http://127.0.0.1:9/services/T0/a-token-that-is-secret")
-    silence = voiced.silence()
+    silence, incident = voiced.silence(), seed.incident(seed.cluster())
     Channel.objects.update(**write.channel)
     client, actor, via = by_admin(path)
     forget()
     kind = {"content_type": "application/json"} if via == "api" else {}
-    where = path.format(channel=channel.pk, silence=silence.pk)
+    where = path.format(channel=channel.pk, silence=silence.pk, incident=incident.pk)
     answer = getattr(client, method.lower())(where, dict(write.body), **kind)
     assert answer.status_code < 400, answer.content
     row = only()

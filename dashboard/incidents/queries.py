@@ -1,0 +1,91 @@
+"""Incidents, open and closed, as pages and the API read them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from django.db.models import Q
+
+from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
+from dashboard.runtime import visibility
+from dashboard.runtime.criteria import Criteria, Name
+from fenceline.facts import Severity
+
+#: Keys of one query of the database.
+_KEYS = 500
+
+
+class IncidentCriteria(Criteria):
+    """Which incidents a list is asked for."""
+
+    cluster: Name = ""
+    state: Literal["open", "closed", "all"] = "open"
+    severity: Severity | Literal[""] = ""
+
+
+def incidents_before(
+    place: int | None,
+    wanted: IncidentCriteria,
+    *,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    limit: int,
+) -> Sequence[Incident]:
+    """Return incidents behind a number, the newest first; with a range those that were open in it."""
+    rows = Incident.objects.filter(cluster__configured=True).select_related("cluster")
+    rows = visibility.rows_of_cluster(rows, wanted.cluster)
+    if wanted.state != "all":
+        rows = rows.filter(closed_ms__isnull=wanted.state == "open")
+    if wanted.severity:
+        rows = rows.filter(severity=wanted.severity)
+    if from_ms is not None:
+        rows = rows.filter(Q(closed_ms=None) | Q(closed_ms__gte=from_ms))
+    if to_ms is not None:
+        rows = rows.filter(opened_ms__lt=to_ms)
+    rows = rows if place is None else rows.filter(pk__lt=place)
+    return list(rows.order_by("-pk")[:limit])
+
+
+def incident_by_number(number: int) -> Incident | None:
+    """Return one incident of a configured cluster, open or closed."""
+    return Incident.objects.filter(pk=number, cluster__configured=True).select_related("cluster").first()
+
+
+def incident_findings(row: Incident, limit: int) -> Sequence[IncidentFinding]:
+    """Return the newest findings of an incident, those that are in it now first, the oldest first of each."""
+    newest = list(row.findings.filter(until_ms=None).order_by("-pk")[:limit])
+    over = list(row.findings.exclude(until_ms=None).order_by("-pk")[: limit - len(newest)])
+    return [*reversed(newest), *reversed(over)]
+
+
+def incident_events(row: Incident, limit: int) -> Sequence[IncidentEvent]:
+    """Return the newest events of an incident, in their order."""
+    return list(row.events.order_by("-pk")[:limit])[::-1]
+
+
+def causes_of(rows: Iterable[Incident]) -> Mapping[int, IncidentFinding]:
+    """Return the newest cause of each incident by its number."""
+    numbers = [row.pk for row in rows]
+    found = IncidentFinding.objects.filter(incident__in=numbers, role=IncidentFinding.Role.CAUSE)
+    return {row.incident_id: row for row in found.order_by("pk")}
+
+
+def finding_rows(numbers: Iterable[int]) -> Mapping[int, FindingRecord]:
+    """Return the findings that are still kept, by number."""
+    wanted, found = list(numbers), {}
+    for at in range(0, len(wanted), _KEYS):
+        found.update(FindingRecord.objects.in_bulk(wanted[at : at + _KEYS]))
+    return found
+
+
+def also_blocked_by(row: Incident, findings: Iterable[IncidentFinding]) -> Mapping[int, Sequence[int]]:
+    """Return by finding which other incidents it is in now: all of their causes must end."""
+    found: dict[int, set[int]] = defaultdict(set)
+    wanted = [each.finding for each in findings if each.until_ms is None]
+    for at in range(0, len(wanted), _KEYS):
+        others = IncidentFinding.objects.filter(finding__in=wanted[at : at + _KEYS], until_ms=None)
+        for finding, incident in others.exclude(incident=row.pk).values_list("finding", "incident"):
+            found[finding].add(incident)
+    return {finding: sorted(numbers) for finding, numbers in found.items()}

@@ -1,0 +1,98 @@
+"""Incidents: causes with their effects, over time (`fenceline.incidents`).
+
+The lease that guards findings guards these tables too.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from dashboard.models.collecting import Cluster
+from fenceline.facts import Severity
+from fenceline.incidents.findings import IncidentEventKind
+
+_SEVERITIES = [(each.value, each.value) for each in Severity]
+
+
+class Incident(models.Model):
+    """An incident; its key is its number, for ever and for all clusters. Open while `closed_ms` is empty."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE)
+    #: The finding that is its cause now, or was when it closed.
+    rule = models.CharField(max_length=64)
+    subject = models.TextField()
+    #: The worst since it was opened, or reopened.
+    severity = models.CharField(max_length=8, choices=_SEVERITIES)
+    opened_ms = models.BigIntegerField()
+    #: When it was reopened last.
+    reopened_ms = models.BigIntegerField(null=True)
+    closed_ms = models.BigIntegerField(null=True)
+    #: Since when its cause is over while effects are left.
+    cause_over_ms = models.BigIntegerField(null=True)
+    #: The team of its cause, from the configuration's `[[owners]]`; "" without one.
+    owner = models.CharField(max_length=200, blank=True)
+    acknowledged_ms = models.BigIntegerField(null=True)
+    acknowledged_by = models.CharField(max_length=200, blank=True)
+    #: `fenceline.incidents.impact.IncidentImpact` by field; of a closed one as it was at last.
+    impact = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name = "incident"
+        verbose_name_plural = "incidents"
+        indexes = [
+            models.Index(fields=["cluster"], condition=Q(closed_ms=None), name="incident_open"),
+            models.Index(fields=["cluster", "closed_ms"], name="incident_closed"),
+        ]
+
+    def __str__(self) -> str:
+        return f"#{self.pk} {self.rule} of {self.subject}"
+
+
+class IncidentFinding(models.Model):
+    """A finding in an incident, in one role, for a time; kept for longer than the finding's row."""
+
+    class Role(models.TextChoices):
+        CAUSE = "cause"
+        EFFECT = "effect"
+
+    incident = models.ForeignKey(Incident, models.CASCADE, related_name="findings")
+    #: The key of its `FindingRecord`, which is kept for a shorter time.
+    finding = models.BigIntegerField()
+    rule = models.CharField(max_length=64)
+    subject = models.TextField()
+    role = models.CharField(max_length=6, choices=Role)
+    #: As the finding was when it came in.
+    severity = models.CharField(max_length=8, choices=_SEVERITIES)
+    summary = models.TextField()
+    since_ms = models.BigIntegerField()
+    until_ms = models.BigIntegerField(null=True)
+
+    class Meta:
+        verbose_name = "incident finding"
+        verbose_name_plural = "incident findings"
+        indexes = [models.Index(fields=["finding"], name="incident_of_finding")]
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.summary}"
+
+
+class IncidentEvent(models.Model):
+    """One line of an incident's history; rows are added, never changed."""
+
+    incident = models.ForeignKey(Incident, models.CASCADE, related_name="events")
+    at_ms = models.BigIntegerField()
+    kind = models.CharField(max_length=16, choices=[(each.value, each.value) for each in IncidentEventKind])
+    #: The finding it is about; "" where it is about none.
+    rule = models.CharField(max_length=64, blank=True)
+    subject = models.TextField(blank=True)
+    #: Who acknowledged, or wrote the note.
+    actor = models.CharField(max_length=200, blank=True)
+    text = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name = "incident event"
+        verbose_name_plural = "incident events"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}".rstrip()

@@ -1,0 +1,47 @@
+"""What incidents need of a finding, and the events of an incident's history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+
+class FindingKey(NamedTuple):
+    """A finding of one cluster, over all the rows that it has had: at most one of a key is open."""
+
+    rule: str
+    subject: str
+
+
+class OpenFinding(Protocol):
+    """An open finding: `facts.Finding`, or its row."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def affected(self) -> Sequence[str]: ...
+    @property
+    def since_ms(self) -> int | None: ...
+
+
+class IncidentEventKind(StrEnum):
+    """What happened to an incident; the history of each is a list of these."""
+
+    OPENED = "opened"
+    REOPENED = "reopened"
+    CAUSE_CHANGED = "cause_changed"
+    EFFECT_ADDED = "effect_added"
+    EFFECT_REMOVED = "effect_removed"
+    ACKNOWLEDGED = "acknowledged"
+    NOTE = "note"
+    CLOSED = "closed"
+
+
+def key_of(finding: OpenFinding) -> FindingKey:
+    """Return the key of a finding."""
+    return FindingKey(finding.rule, finding.subject)

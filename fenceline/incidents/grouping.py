@@ -1,0 +1,137 @@
+"""Group open findings into incidents: each cause with everything that follows from it.
+
+Findings and edges form a graph. Its cycles are found with Tarjan's algorithm, without recursion, and count
+as one node each; then causes are handed on along the edges, each node once. The cost is that of findings and
+edges, times the causes of a node, of which MOST_CAUSES are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fenceline.incidents.causality import Edge, Node, ThingLinks, causal_edges
+from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
+
+#: An effect belongs to so many incidents at most, those of the oldest causes.
+MOST_CAUSES = 50
+NO_LINKS = ThingLinks()
+_NEVER_MS = 2**63
+#: Nodes by number -> the numbers of their effects.
+Arrows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentGroup:
+    """A cause that no other open finding explains, and its effects, the oldest first."""
+
+    cause: FindingKey
+    effects: tuple[FindingKey, ...] = ()
+
+    @property
+    def members(self) -> frozenset[FindingKey]:
+        """Return the cause and its effects."""
+        return frozenset((self.cause, *self.effects))
+
+
+def group_findings(findings: Iterable[OpenFinding], links: ThingLinks = NO_LINKS) -> Sequence[IncidentGroup]:
+    """Return the incidents among the open findings of one cluster, the oldest cause first.
+
+    Every finding is in one of them: as a cause, or as an effect of up to MOST_CAUSES causes.
+    """
+    oldest_first = sorted(findings, key=_age)
+    keys = tuple(dict.fromkeys(key_of(each) for each in oldest_first))
+    return group_by_cause(keys, causal_edges(oldest_first, links))
+
+
+def group_by_cause(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Sequence[IncidentGroup]:
+    """Return groups of findings by edges from cause to effect; of a cycle its first finding is the cause.
+
+    Edges may lead over nodes that are no findings; from such a node alone nothing follows.
+    """
+    arrows = _arrows(keys, edges)
+    causes: list[tuple[int, ...]] = [()] * len(arrows)
+    effects: dict[int, list[int]] = {}
+    for circle in reversed(list(_circles(arrows))):
+        own = sorted(number for number in circle if number < len(keys))
+        explained = sorted({cause for number in circle for cause in causes[number]})[:MOST_CAUSES]
+        roots = tuple(explained or own[:1])
+        for cause in roots:
+            effects.setdefault(cause, []).extend(number for number in own if number != cause)
+        for number in circle:
+            for effect in arrows[number]:
+                causes[effect] = _merged(causes[effect], roots)
+    return [
+        IncidentGroup(keys[cause], tuple(keys[number] for number in sorted(effects[cause])))
+        for cause in sorted(effects)
+    ]
+
+
+def _arrows(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Arrows:
+    """Number the nodes, findings first and in their order, and return each one's effects."""
+    numbers: dict[Node, int] = {key: number for number, key in enumerate(keys)}
+    arrows: list[list[int]] = [[] for _ in keys]
+    for cause, effect in edges:
+        for node in (cause, effect):
+            if numbers.setdefault(node, len(arrows)) == len(arrows):
+                arrows.append([])
+        arrows[numbers[cause]].append(numbers[effect])
+    return [list(dict.fromkeys(each)) for each in arrows]
+
+
+def _merged(some: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+    if not some or some == more:
+        return more
+    return tuple(sorted({*some, *more})[:MOST_CAUSES]) if more else some
+
+
+def _circles(arrows: Arrows) -> Iterator[Sequence[int]]:
+    """Yield the strongly connected components of a graph, each after all that follow from it (Tarjan)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    for start in range(len(arrows)):
+        path = [] if start in order else [(start, iter(arrows[start]))]
+        while path:
+            node, left = path[-1]
+            if node not in order:
+                order[node] = low[node] = len(order)
+                stack.append(node)
+                on_stack.add(node)
+            following = _next(node, left, order, low, on_stack)
+            if following is not None:
+                path.append((following, iter(arrows[following])))
+                continue
+            path.pop()
+            if path:
+                low[path[-1][0]] = min(low[path[-1][0]], low[node])
+            if low[node] == order[node]:
+                circle = _popped(stack, node)
+                on_stack.difference_update(circle)
+                yield circle
+
+
+def _next(
+    node: int, left: Iterator[int], order: Mapping[int, int], low: dict[int, int], on_stack: set[int]
+) -> int | None:
+    """Return the next effect of a node that was not met before, None after the last."""
+    for effect in left:
+        if effect not in order:
+            return effect
+        if effect in on_stack:
+            low[node] = min(low[node], order[effect])
+    return None
+
+
+def _popped(stack: list[int], node: int) -> Sequence[int]:
+    """Take what is above a node, and the node itself, off a stack."""
+    circle = [stack.pop()]
+    while circle[-1] != node:
+        circle.append(stack.pop())
+    return circle
+
+
+def _age(finding: OpenFinding) -> tuple[int, str, str]:
+    since_ms = _NEVER_MS if finding.since_ms is None else finding.since_ms
+    return since_ms, finding.rule, finding.subject

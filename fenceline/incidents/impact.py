@@ -1,0 +1,83 @@
+"""What an incident costs, in figures: counts of what its findings name, and sums where figures are known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from fenceline.incidents.findings import OpenFinding
+from fenceline.snapshot import Snapshot
+
+#: Rules whose queries lose the records of their prepared batches, or have lost them.
+_LOSING = ("batch_prepared", "batch_lost")
+#: A sum that has changed by less than this part is the same: else each new record were news.
+_NEWS = 0.1
+
+
+class ImpactFigures(NamedTuple):
+    """Figures of a snapshot that counts cannot give; what is missing is not known."""
+
+    #: Subjects of partitions -> records and markers between LSO and high watermark.
+    backlog: Mapping[str, int] = {}
+    #: Subjects of queries -> records of their batches that are prepared or lost, and not recorded as such.
+    records_at_risk: Mapping[str, int] = {}
+
+
+class IncidentImpact(NamedTuple):
+    """Distinct things that the findings of an incident name; None where no figure is known."""
+
+    transactions: int
+    partitions: int
+    groups: int
+    queries: int
+    #: Records, at most, that read_committed consumers cannot read, over the partitions with a known figure.
+    backlog: int | None
+    #: Records that are lost unless their batches are committed, or are lost already.
+    records_lost: int | None
+
+    def is_news(self, before: IncidentImpact) -> bool:
+        """Whether it differs from the impact before: a count at all, a sum by a tenth."""
+        return self[:4] != before[:4] or any(
+            _differs(now, then) for now, then in zip(self[4:], before[4:], strict=True)
+        )
+
+
+def impact_figures(snapshot: Snapshot) -> ImpactFigures:
+    """Return the figures of a snapshot."""
+    batches = {
+        query.subject: [each.records for each in query.sink_batches if not each.recorded]
+        for query in snapshot.queries
+    }
+    return ImpactFigures(
+        {f"partition:{each}": each.uncommitted_backlog for each in snapshot.partitions},
+        {subject: sum(records) for subject, records in batches.items() if records},
+    )
+
+
+def impact_of(findings: Collection[OpenFinding], figures: ImpactFigures) -> IncidentImpact:
+    """Return the impact of an incident by its findings."""
+    things = {each.subject for each in findings} | {name for each in findings for name in each.affected}
+    losing = {each.subject for each in findings if each.rule in _LOSING}
+    return IncidentImpact(
+        transactions=_count("transaction:", things),
+        partitions=_count("partition:", things),
+        groups=_count("group:", things),
+        queries=_count("query:", things),
+        backlog=_sum(figures.backlog, things),
+        records_lost=_sum(figures.records_at_risk, losing),
+    )
+
+
+def _count(kind: str, things: Iterable[str]) -> int:
+    return sum(thing.startswith(kind) for thing in things)
+
+
+def _sum(figures: Mapping[str, int], things: Iterable[str]) -> int | None:
+    known = [figures[thing] for thing in things if thing in figures]
+    return sum(known) if known else None
+
+
+def _differs(now: int | None, before: int | None) -> bool:
+    if now is None or before is None:
+        return now is not before
+    return abs(now - before) > _NEWS * before

@@ -1,0 +1,172 @@
+"""Proves the API of incidents: filters, ranges, cursors, one incident with its history, who may write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.api.schemas import format_iso
+from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
+from tests.api.asking import Ask, walked
+from tests.web import roles, seed
+
+pytestmark = pytest.mark.django_db
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    of.collector_set.update(seen_through_ms=seed.now_ms() + 600_000)
+    return of
+
+
+def member(row: Incident, of: FindingRecord, role: str, **columns: Any) -> IncidentFinding:
+    return IncidentFinding.objects.create(
+        incident=row,
+        finding=of.pk,
+        rule=of.rule,
+        subject=of.subject,
+        role=role,
+        severity="info",
+        summary="as it came in",
+        since_ms=row.opened_ms,
+        **columns,
+    )
+
+
+@pytest.fixture
+def story(prod: Cluster) -> Incident:
+    """An open incident with an effect that a second one shares, and one that has left."""
+    row = seed.incident(prod)
+    other = seed.incident(prod, subject="transaction:orders-1")
+    cause = seed.finding(prod, "transaction:payments-7", summary="payments-7 is open")
+    shared = seed.finding(prod, "partition:payments-0", rule="lso_pinned")
+    gone = seed.finding(prod, "group:billing", rule="group_stalled")
+    member(row, cause, "cause")
+    for each in (row, other):
+        member(each, shared, "effect")
+    member(row, gone, "effect", until_ms=seed.now_ms())
+    gone.delete()
+    IncidentEvent.objects.create(incident=row, at_ms=row.opened_ms, kind="opened")
+    return row
+
+
+def post(path: str, body: object, *, role: str, status: int) -> Any:
+    client: Client = roles.signed_in(role)
+    answer = client.post(f"/api/v1/{path}", body, content_type="application/json")
+    assert answer.status_code == status, answer.content
+    return answer.json()
+
+
+def numbers(answer: Any) -> list[int]:
+    return [each["number"] for each in answer["items"]]
+
+
+def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask, story: Incident) -> None:
+    body = ask("incidents")
+    assert set(body) == {"items", "next", "as_of", "gaps"}
+    assert body["as_of"]
+    told = body["items"][-1]
+    assert (told["number"], told["state"], told["summary"]) == (story.pk, "open", "payments-7 is open")
+    assert told["impact"]["backlog"] is None
+
+
+def test_filters(ask: Ask, prod: Cluster) -> None:
+    closed = seed.incident(prod, closed_ms=seed.now_ms(), severity="critical")
+    opened = seed.incident(prod)
+    other = Cluster.objects.create(name="other", configured=True)
+    seed.incident(other)
+    seed.incident(Cluster.objects.create(name="gone", configured=False))
+    assert numbers(ask("incidents?cluster=prod")) == [opened.pk]
+    assert numbers(ask("incidents?cluster=prod&state=all")) == [opened.pk, closed.pk]
+    assert numbers(ask("incidents?state=closed")) == [closed.pk]
+    assert numbers(ask("incidents?state=all&severity=critical")) == [closed.pk]
+    assert len(numbers(ask("incidents"))) == 2
+    for wrong in ("state=over", "severity=bad", "from=yesterday", "cursor=x"):
+        ask(f"incidents?{wrong}", status=400 if wrong.startswith("cursor") else 422)
+
+
+def test_a_range_has_what_was_open_in_it(ask: Ask, prod: Cluster) -> None:
+    start_ms = seed.now_ms() // 1_000 * 1_000 - 24 * HOUR_MS
+    over = seed.incident(prod, opened_ms=start_ms, closed_ms=start_ms + HOUR_MS)
+    long = seed.incident(prod, opened_ms=start_ms + 2 * HOUR_MS)
+    for first, last, expected in (
+        (-2, -1, []),
+        (-1, 0, []),
+        (0, 1, [over.pk]),
+        (1, 2, [over.pk]),
+        (0.5, 2.5, [long.pk, over.pk]),
+        (3, 4, [long.pk]),
+        (4, 3, [long.pk]),
+    ):
+        begin, end = (format_iso(int(start_ms + hours * HOUR_MS)) for hours in (first, last))
+        assert numbers(ask(f"incidents?state=all&from={begin}&to={end}")) == expected, (first, last)
+
+
+def test_cursors_walk_all(ask: Ask, prod: Cluster) -> None:
+    rows = [seed.incident(prod).pk for _ in range(7)]
+    assert [each["number"] for each in walked(ask, "incidents?limit=3")] == rows[::-1]
+
+
+def test_one_incident_with_its_findings_and_history(ask: Ask, story: Incident) -> None:
+    told = ask(f"incidents/{story.pk}")
+    assert (told["cause"]["subject"], told["cause"]["evidence"] != "") == ("transaction:payments-7", True)
+    (effect,) = told["effects"]
+    assert (effect["rule"], effect["also_blocked_by"]) == ("lso_pinned", [story.pk + 1])
+    assert told["also_blocked_by"] == [story.pk + 1]
+    (past,) = told["past"]
+    assert (past["rule"], past["summary"], past["evidence"]) == ("group_stalled", "as it came in", "")
+    assert past["until"]
+    assert [each["kind"] for each in told["history"]] == ["opened"]
+
+
+@pytest.mark.parametrize("number", ["999", str(2**63), str(2**80)])
+def test_an_unknown_number_is_a_404(ask: Ask, prod: Cluster, number: str) -> None:
+    ask(f"incidents/{number}", status=404)
+    post(f"incidents/{number}/notes", {"text": "where?"}, role="operator", status=404)
+    post(f"incidents/{number}/acknowledge", {}, role="operator", status=404)
+
+
+def test_an_operator_acknowledges_and_writes_notes(story: Incident) -> None:
+    told = post(f"incidents/{story.pk}/acknowledge", {}, role="operator", status=200)
+    by, at = told["acknowledged_by"], told["acknowledged_at"]
+    assert by
+    assert at
+    again = post(f"incidents/{story.pk}/acknowledge", {}, role="admin", status=200)
+    assert (again["acknowledged_by"], again["acknowledged_at"]) == (by, at)
+    noted = post(f"incidents/{story.pk}/notes", {"text": " <b>restarted</b> "}, role="operator", status=200)
+    last = noted["history"][-1]
+    assert (last["kind"], last["actor"], last["text"]) == ("note", by, "<b>restarted</b>")
+
+
+def test_a_viewer_writes_nothing(story: Incident) -> None:
+    post(f"incidents/{story.pk}/acknowledge", {}, role="viewer", status=403)
+    post(f"incidents/{story.pk}/notes", {"text": "hello"}, role="viewer", status=403)
+    assert IncidentEvent.objects.count() == 1
+
+
+@pytest.mark.parametrize("text", ["", "   ", "nul\0", "x" * 5_001, None, 7])
+def test_a_note_that_cannot_be_used_is_refused(story: Incident, text: object) -> None:
+    post(f"incidents/{story.pk}/notes", {"text": text}, role="operator", status=422)
+    assert IncidentEvent.objects.count() == 1
+
+
+def test_a_closed_incident_is_not_acknowledged(story: Incident) -> None:
+    Incident.objects.update(closed_ms=seed.now_ms())
+    post(f"incidents/{story.pk}/acknowledge", {}, role="operator", status=409)
+    assert post(f"incidents/{story.pk}/notes", {"text": "over"}, role="operator", status=200)
+
+
+def test_a_list_of_100_costs_a_few_queries(
+    ask: Ask, prod: Cluster, django_assert_max_num_queries: Any
+) -> None:
+    rows = [seed.incident(prod) for _ in range(100)]
+    cause = seed.finding(prod, "transaction:payments-7")
+    for row in rows:
+        member(row, cause, "cause")
+    with django_assert_max_num_queries(12):
+        assert len(ask("incidents")["items"]) == 100

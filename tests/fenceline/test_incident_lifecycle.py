@@ -1,0 +1,217 @@
+"""Proves how incidents go on from tick to tick: numbers, changes of cause, reopening, severity, none lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from fenceline.facts import Severity
+from fenceline.incidents.findings import FindingKey
+from fenceline.incidents.grouping import IncidentGroup, group_by_cause
+from fenceline.incidents.lifecycle import (
+    REOPEN_MS,
+    SETTLE_MS,
+    IncidentUpdate,
+    KnownIncident,
+    follow_incidents,
+)
+
+INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+Stories = dict[str, Sequence[str]]
+
+
+def key(name: str) -> FindingKey:
+    return FindingKey("r", name)
+
+
+class Deployment:
+    """Incidents as a store keeps them; each `tick` has the groups that are found, by cause."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.rows: dict[int, KnownIncident] = {}
+        self.updates: Sequence[IncidentUpdate] = ()
+
+    def tick(self, stories: Stories, severity: Severity = WARNING, after_ms: int = 1_000) -> None:
+        groups = [IncidentGroup(key(cause), tuple(map(key, effects))) for cause, effects in stories.items()]
+        self.follow(groups, severity, after_ms)
+
+    def follow(self, groups: Sequence[IncidentGroup], severity: Severity, after_ms: int) -> None:
+        self.now_ms += after_ms
+        found = dict.fromkeys((name for group in groups for name in group.members), severity)
+        lately = [
+            each
+            for each in self.rows.values()
+            if each.closed_ms is None or self.now_ms - each.closed_ms <= REOPEN_MS
+        ]
+        self.updates = follow_incidents(lately, groups, found, now_ms=self.now_ms)
+        for update in self.updates:
+            self._save(update)
+
+    def _save(self, update: IncidentUpdate) -> None:
+        number = update.before.number if update.before else len(self.rows) + 1
+        if update.group is None:
+            assert update.before is not None
+            closed = KnownIncident(number, update.before.cause, update.severity, closed_ms=self.now_ms)
+            self.rows[number] = closed
+            return
+        effects = frozenset(update.group.effects)
+        self.rows[number] = KnownIncident(
+            number, update.group.cause, update.severity, effects, update.cause_over_ms
+        )
+
+    @property
+    def open(self) -> dict[int, tuple[str, set[str]]]:
+        return {
+            each.number: (each.cause.subject, {effect.subject for effect in each.effects})
+            for each in self.rows.values()
+            if each.closed_ms is None
+        }
+
+
+@pytest.fixture
+def prod() -> Deployment:
+    return Deployment()
+
+
+def changes(prod: Deployment) -> list[IncidentUpdate]:
+    return [each for each in prod.updates if each.is_change]
+
+
+def test_an_incident_opens_goes_on_without_change_and_closes(prod: Deployment) -> None:
+    prod.tick({"t": ["p"]})
+    assert prod.open == {1: ("t", {"p"})}
+    prod.tick({"t": ["p"]})
+    assert changes(prod) == []
+    prod.tick({"t": ["p", "g"]})
+    assert [(each.added, each.removed) for each in changes(prod)] == [((key("g"),), ())]
+    prod.tick({"t": ["g"]})
+    assert [(each.added, each.removed) for each in changes(prod)] == [((), (key("p"),))]
+    prod.tick({})
+    assert prod.open == {}
+
+
+def test_a_cause_that_is_found_later_takes_over_the_number(prod: Deployment) -> None:
+    prod.tick({"g": []})
+    prod.tick({"p": ["g"]})
+    assert prod.open == {1: ("p", {"g"})}
+    assert [each.has_new_cause for each in prod.updates] == [True]
+    prod.tick({"q": ["t", "p", "g"]})
+    assert prod.open == {1: ("q", {"t", "p", "g"})}
+    assert prod.updates[0].added == (key("t"),)
+
+
+def test_of_eleven_incidents_with_one_cause_the_first_goes_on(prod: Deployment) -> None:
+    names = [f"f{n:02}" for n in range(11)]
+    prod.tick({name: [] for name in names})
+    assert len(prod.open) == 11
+    prod.tick({"cause": names})
+    assert prod.open == {1: ("cause", set(names))}
+    merged = [each for each in prod.updates if each.is_closed]
+    assert [each.merged_into for each in merged] == [(key("cause"),)] * 10
+
+
+def test_a_cause_found_later_keeps_the_open_incident_of_its_own(prod: Deployment) -> None:
+    prod.tick({"q": []})
+    prod.tick({"q": [], "g": []})
+    prod.tick({"q": ["g"]})
+    assert prod.open == {1: ("q", {"g"})}
+    assert prod.rows[2].closed_ms is not None
+
+
+def test_two_causes_stay_two_and_share_their_effect(prod: Deployment) -> None:
+    prod.tick({"a": ["p"], "b": ["p"]})
+    assert prod.open == {1: ("a", {"p"}), 2: ("b", {"p"})}
+    prod.tick({"b": ["p"]})
+    assert prod.open == {2: ("b", {"p"})}, "what another cause explains does not keep it open"
+
+
+def test_a_reader_with_two_new_causes_gives_its_number_to_one(prod: Deployment) -> None:
+    prod.tick({"p": []})
+    prod.tick({"a": ["p"], "b": ["p"]})
+    assert prod.open == {1: ("a", {"p"}), 2: ("b", {"p"})}
+
+
+def test_a_flapping_cause_keeps_its_number_for_ten_minutes(prod: Deployment) -> None:
+    prod.tick({"t": ["p"]})
+    for _ in range(5):
+        prod.tick({})
+        assert prod.open == {}
+        prod.tick({"t": []}, after_ms=REOPEN_MS)
+        assert list(prod.open) == [1]
+        assert prod.updates[0].is_reopened
+    prod.tick({})
+    prod.tick({"t": []}, after_ms=REOPEN_MS + 1)
+    assert list(prod.open) == [2]
+
+
+def test_effects_outlive_their_cause_for_a_while_in_its_incident(prod: Deployment) -> None:
+    prod.tick({"t": ["p", "g", "h"]})
+    prod.tick({"p": ["g"], "h": []})
+    assert prod.open == {1: ("t", {"p", "g", "h"})}
+    assert prod.updates[0].cause_over_ms == prod.now_ms
+    prod.tick({"h": []}, after_ms=SETTLE_MS - 1)
+    assert prod.open == {1: ("t", {"h"})}
+    prod.tick({})
+    assert prod.open == {}
+
+
+def test_effects_that_stay_become_causes(prod: Deployment) -> None:
+    prod.tick({"t": ["p", "g", "h"]})
+    prod.tick({"p": ["g"], "h": []})
+    prod.tick({"p": ["g"], "h": []}, after_ms=SETTLE_MS)
+    assert prod.open == {1: ("h", set()), 2: ("p", {"g"})}
+
+
+def test_a_cause_that_comes_back_while_its_effects_last_is_the_cause_again(prod: Deployment) -> None:
+    prod.tick({"t": ["p"]})
+    prod.tick({"p": []})
+    prod.tick({"t": ["p"]})
+    assert prod.open == {1: ("t", {"p"})}
+    assert prod.rows[1].cause_over_ms is None
+    assert [each.is_change for each in prod.updates] == [True]
+
+
+def test_severity_grows_while_it_is_open_and_begins_anew(prod: Deployment) -> None:
+    seen = []
+    for severity in (INFO, CRITICAL, WARNING):
+        prod.tick({"t": []}, severity)
+        seen.append(prod.rows[1].severity)
+    prod.tick({})
+    prod.tick({"t": []}, WARNING)
+    assert [*seen, prod.rows[1].severity] == [INFO, CRITICAL, CRITICAL, WARNING]
+
+
+def effects_of(groups: Iterable[IncidentGroup]) -> set[FindingKey]:
+    return {name for group in groups for name in group.members}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_lives_lose_no_finding_and_give_no_cause_two_incidents(seed: int) -> None:
+    random_ = random.Random(seed)
+    prod, nodes = Deployment(), [key(f"f{n:02}") for n in range(12)]
+    edges = [(nodes[a], nodes[b]) for a in range(12) for b in range(12) if random_.random() < 0.12]
+    present: set[FindingKey] = set()
+    for _ in range(400):
+        present ^= set(random_.sample(nodes, random_.randint(0, 3)))
+        found = sorted(present)
+        groups = group_by_cause(found, [(a, b) for a, b in edges if a in present and b in present])
+        prod.follow(groups, WARNING, random_.choice([1_000, 30_000, SETTLE_MS, REOPEN_MS]))
+        rows = [each for each in prod.rows.values() if each.closed_ms is None]
+        members = {name for each in rows for name in each.members}
+        over = {each.cause for each in rows if each.cause_over_ms is not None}
+        assert members - over == present
+        assert len({each.cause for each in rows}) == len(rows)
+        assert not over & present
+
+
+@pytest.mark.parametrize("count", [10_000])
+def test_10_000_incidents_go_on_without_change(count: int) -> None:
+    prod = Deployment()
+    stories: Stories = {f"t{n}": [f"p{n}"] for n in range(count)}
+    prod.tick(stories)
+    prod.tick(stories)
+    assert len(prod.open) == count
+    assert changes(prod) == []
