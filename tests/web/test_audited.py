@@ -210,6 +210,7 @@ def test_roles_given_from_the_other_side_leave_a_row_of_each_user(db: None) -> N
 def test_what_is_noted_at_each_use_is_no_change(field: str) -> None:
     user = User.objects.create_user("grace")
     token = Token.objects.create(name="ci", role="viewer", digest=token_digest("secret token"))
+    Group.objects.all().delete()
     forget()
     if field == "last_login":
         user.save(update_fields=["last_login"])
@@ -321,6 +322,8 @@ def test_changepassword_leaves_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prepare_records_what_it_makes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FENCELINE_ADMIN_PASSWORD", PASSWORD)
     monkeypatch.setenv("FENCELINE_INGEST_TOKEN", "an ingest token")
+    Group.objects.all().delete()
+    forget()
     with origin.command_origin("prepare"):
         call_command("prepare", stdout=io.StringIO())
         found = AuditEntry.objects.order_by("event", "pk").values_list("event", "subject_name", "actor")
