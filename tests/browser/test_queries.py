@@ -64,7 +64,7 @@ def test_at_360_pixels_state_batch_chain_and_lag_stay(server: Server, opened: Op
 
 def seconds(page: Page, where: str) -> int:
     words = page.locator(where).first.inner_text()
-    found = re.fullmatch(r"(\d+) m(?: (\d+) s)?", words)
+    found = re.fullmatch(r"(\d+) min(?: (\d+) s)?", words)
     assert found, words
     return int(found[1]) * 60 + int(found[2] or 0)
 

@@ -142,7 +142,7 @@ def test_a_wrong_token_loses_nothing_and_is_said_once(
         wait_for(lambda: len(server.posted) >= 3, "it is tried", DEADLINE_S)
         token.write_text("right\n")
         all_there(server)
-    said = [record.message for record in caplog.records if "401" in record.message]
+    said = [record.getMessage() for record in caplog.records if "401" in record.getMessage()]
     assert len(said) == 1
     assert "create_token NAME --role ingest" in said[0]
 

@@ -300,7 +300,7 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
         channel_layers.backends.clear()
         notify.notify_change("prod", "transactions", 9)
     channel_layers.backends.clear()
-    said = [record.message for record in caplog.records if record.name == "dashboard.runtime.notify"]
+    said = [record.getMessage() for record in caplog.records if record.name == "dashboard.runtime.notify"]
     assert len(said) == 2, said
     assert "poll instead" in said[0]
     assert "answers again" in said[1]
