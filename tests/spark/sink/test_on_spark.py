@@ -175,7 +175,7 @@ def test_a_stop_amid_a_batch_leaves_nothing_open(place: Callable[[], Place], ada
     slow = here.rows("cast(value AS STRING) AS value", pause)
     rows = slow.where("slow IS NULL OR slow = 'null'").drop("slow")
     query = getattr(here, adapter)(rows, topic=here.topic)
-    wait_for(lambda: len(here.open_ids()) == 2, "both tasks have begun their transactions", DEADLINE_S)
+    wait_for(lambda: here.open_ids(), "a task has begun its transaction", DEADLINE_S)
     query.stop()
     wait_for(lambda: not here.open_ids(), "it is aborted", DEADLINE_S)
     assert here.records() == []
