@@ -167,16 +167,53 @@ def test_a_checkpoint_on_hdfs_holds_the_ledger_over_a_restart(
     assert here.open_ids() == []
 
 
-@pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
-def test_a_stop_amid_a_batch_leaves_nothing_open(place: Callable[[], Place], adapter: str) -> None:
+def slowly(here: Place, fate: str = "java_method('java.lang.Thread', 'sleep', 200L)") -> DataFrame:
+    """Return rows of two tasks: one is done at once, and holds its transaction open while the other is slow.
+
+    `fate` is what happens to each row of the slow one.
+    """
+    slow = here.rows("cast(value AS STRING) AS value", f"CASE WHEN value % 2 = 1 THEN {fate} END AS slow")
+    return slow.where("slow IS NULL OR slow = 'null'").drop("slow")
+
+
+def test_a_stop_amid_a_batch_leaves_nothing_open(place: Callable[[], Place]) -> None:
     here = place()
-    # One of the two tasks is done at once, and holds its transaction open for the half minute of the other.
-    pause = "CASE WHEN value % 2 = 1 THEN java_method('java.lang.Thread', 'sleep', 200L) END AS slow"
-    slow = here.rows("cast(value AS STRING) AS value", pause)
-    rows = slow.where("slow IS NULL OR slow = 'null'").drop("slow")
-    query = getattr(here, adapter)(rows, topic=here.topic)
+    query = here.foreach_batch(slowly(here), topic=here.topic)
     wait_for(lambda: here.open_ids(), "a task has begun its transaction", DEADLINE_S)
     query.stop()
+    refuse_all_of_it(here)
+
+
+def test_what_a_stop_of_the_data_source_leaves_open_ends_at_the_next_start(
+    place: Callable[[], Place],
+) -> None:
+    """Spark interrupts its thread, and so at times the call that would abort the batch (docs/sink.md)."""
+    here = place()
+    query = here.data_source(slowly(here), topic=here.topic)
+    left = wait_for(lambda: here.open_ids(), "a task has begun its transaction", DEADLINE_S)
+    query.stop()
+    assert here.records() == []
+    run(here.data_source(here.rows("cast(value AS STRING) AS value"), topic=here.topic))
+    assert not set(left) & set(here.open_ids())
+    values = sorted(int(row[1]) for row in here.records())
+    assert values == list(range(len(values)))
+    assert len(values) >= BATCHES * ROWS
+
+
+@pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
+def test_a_task_that_fails_leaves_nothing_open(place: Callable[[], Place], adapter: str) -> None:
+    here = place()
+    # Only its last row fails: the other task is done by then, on any machine.
+    sleep = "java_method('java.lang.Thread', 'sleep', 20L)"
+    fate = f"CASE WHEN value < 299 THEN {sleep} ELSE raise_error('wrong') END"
+    query = getattr(here, adapter)(slowly(here, fate), topic=here.topic)
+    with pytest.raises(StreamingQueryException, match="wrong"):
+        run(query)
+    refuse_all_of_it(here)
+
+
+def refuse_all_of_it(here: Place) -> None:
+    """Check that the first batch was aborted, and that nothing of it is visible or open."""
     wait_for(lambda: not here.open_ids(), "it is aborted", DEADLINE_S)
     assert here.records() == []
     decided = open_ledger(str(here.checkpoint)).read_state().done
