@@ -14,6 +14,7 @@ from dashboard.web.pages import (
     fencing,
     groups,
     health,
+    incidents,
     overview,
     parent_paths,
     partitions,
@@ -29,6 +30,10 @@ from dashboard.web.pages.alerting import rules as rules_page
 
 urlpatterns = [
     path("", overview.overview_page, name="overview"),
+    path("incidents", incidents.incident_list, name="incidents"),
+    path("incidents/<int:number>", incidents.incident_detail, name="incident"),
+    path("incidents/<int:number>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
+    path("incidents/<int:number>/notes", incidents.add_note, name="incident-note"),
     path("transactions", transactions.transaction_list, name="transactions"),
     path(
         "transactions/<str:cluster>/<text:transactional_id>",

@@ -10,10 +10,25 @@ from dashboard.system.audit import AuditedSubject, Event
 from fenceline.incidents.findings import IncidentEventKind
 
 _LONGEST_NAME = 200
+#: Of a note, in characters.
+LONGEST_NOTE = 5_000
 
 
 class IncidentClosed(Exception):
     """It is over: nobody needs to take care of it."""
+
+
+class UnfitNote(ValueError):
+    """A note that is empty, too long, or has NUL."""
+
+
+def usable_note(text: str) -> str:
+    """Return a note without the space around it. Raises `UnfitNote`."""
+    if "\0" in text or not text.strip():
+        raise UnfitNote("a note is some text without NUL")
+    if len(text.strip()) > LONGEST_NOTE:
+        raise UnfitNote(f"a note has {LONGEST_NOTE:,} characters at most, this one {len(text.strip()):,}")
+    return text.strip()
 
 
 @retry_write

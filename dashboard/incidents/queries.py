@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.runtime import visibility
@@ -89,3 +89,44 @@ def also_blocked_by(row: Incident, findings: Iterable[IncidentFinding]) -> Mappi
         for finding, incident in others.exclude(incident=row.pk).values_list("finding", "incident"):
             found[finding].add(incident)
     return {finding: sorted(numbers) for finding, numbers in found.items()}
+
+
+def open_incidents(cluster: str = "") -> Sequence[Incident]:
+    """Return the open incidents, worst and oldest first."""
+    rows = Incident.objects.filter(closed_ms=None, cluster__configured=True).select_related("cluster")
+    order = [severity.value for severity in Severity]
+    return sorted(
+        visibility.rows_of_cluster(rows, cluster), key=lambda row: (order.index(row.severity), row.opened_ms)
+    )
+
+
+def open_findings_of(rows: Iterable[Incident]) -> Mapping[int, Sequence[FindingRecord]]:
+    """Return the open findings of incidents by number: the cause first, then effects, the worst first."""
+    order = [severity.value for severity in Severity]
+    members = IncidentFinding.objects.filter(incident__in=[row.pk for row in rows], until_ms=None)
+    roles = list(members.values_list("incident", "finding", "role"))
+    kept = finding_rows({finding for _, finding, _ in roles})
+    found: dict[int, list[tuple[bool, int, int]]] = defaultdict(list)
+    for incident, number, role in roles:
+        if number in kept and kept[number].closed_at is None:
+            is_effect = role == IncidentFinding.Role.EFFECT
+            found[incident].append((is_effect, order.index(kept[number].severity), number))
+    return {incident: [kept[key[-1]] for key in sorted(keys)] for incident, keys in found.items()}
+
+
+def ungrouped_findings(cluster: str = "") -> Sequence[FindingRecord]:
+    """Return the open findings that are in no open incident."""
+    return list(_ungrouped(cluster).select_related("cluster"))
+
+
+def open_count(cluster: str, severities: Collection[str]) -> int:
+    """Return how many incidents are open, with findings that are in none, of these severities."""
+    rows = Incident.objects.filter(closed_ms=None, cluster__configured=True, severity__in=severities)
+    alone = _ungrouped(cluster).filter(severity__in=severities)
+    return visibility.rows_of_cluster(rows, cluster).values("pk").union(alone.values("pk"), all=True).count()
+
+
+def _ungrouped(cluster: str) -> QuerySet[FindingRecord]:
+    rows = FindingRecord.objects.filter(closed_at=None, cluster__configured=True)
+    members = IncidentFinding.objects.filter(until_ms=None, incident__closed_ms=None)
+    return visibility.rows_of_cluster(rows, cluster).exclude(pk__in=members.values("finding"))

@@ -6,7 +6,16 @@ from urllib.parse import quote, urlencode
 
 from django.urls import reverse
 
-from dashboard.models import Action, Alert, FindingRecord, Query, Recovery, Transaction, TransitionRecord
+from dashboard.models import (
+    Action,
+    Alert,
+    FindingRecord,
+    Incident,
+    Query,
+    Recovery,
+    Transaction,
+    TransitionRecord,
+)
 from dashboard.system.owners import split_partition
 from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
@@ -68,6 +77,11 @@ def recovery_url(row: Recovery) -> str:
 def rule_url(name: str) -> str:
     """Return the address of what a rule means, why it finds something, and what to do."""
     return reverse("rule", args=[name])
+
+
+def incident_url(row: Incident) -> str:
+    """Return the address of what an incident's cause is about."""
+    return subject_url(row.cluster.name, row.subject)
 
 
 def finding_url(row: FindingRecord) -> str:

@@ -14,6 +14,7 @@ from django.urls import reverse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.evaluation import finding_queries
+from dashboard.incidents import queries as incident_queries
 from dashboard.models import Cluster, FindingRecord
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import (
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
 PAGES = (
-    ("overview", "Overview", "o", ""),
+    ("overview", "Incidents", "o", ""),
     ("transactions", "Transactions", "t", "Monitor"),
     ("fencing", "Fencing", "f", "Monitor"),
     ("partitions", "Partitions", "p", "Monitor"),
@@ -49,6 +50,7 @@ PAGES = (
 )
 #: The list that a page about one thing belongs to.
 _LIST_OF = {
+    **dict.fromkeys(("incidents", "incident"), "overview"),
     "transaction": "transactions",
     "partition": "partitions",
     "group": "groups",
@@ -217,6 +219,11 @@ class Chrome:
     def findings(self) -> Sequence[FindingRecord]:
         """Return the open findings that need somebody, worst first."""
         return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
+
+    @cached_property
+    def open_number(self) -> int:
+        """Return how many incidents are open that need somebody."""
+        return incident_queries.open_count(self.cluster, _NEEDS_SOMEBODY) if self.findings else 0
 
     @cached_property
     def findings_by_list(self) -> Mapping[str, Sequence[FindingRecord]]:

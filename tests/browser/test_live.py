@@ -76,10 +76,10 @@ def test_the_verdict_the_title_and_the_icon_follow_a_finding(server: Server, liv
     server("reset", "calm")
     page = live("/")
     expect(page.locator("h1")).to_have_text("No transaction is stuck.")
-    expect(page).to_have_title("Overview · Fenceline")
+    expect(page).to_have_title("Incidents · Fenceline")
     server("find", "only")
     expect(page.locator("h1")).to_have_text("only has been open since 10:21:14.")
-    expect(page).to_have_title("(1) Overview · Fenceline")
+    expect(page).to_have_title("(1) Incidents · Fenceline")
     expect(page.locator("#icon")).to_have_attribute("href", re.compile("icon-critical"))
     expect(page.locator("#announcer")).to_have_text("only has been open since 10:21:14.")
 

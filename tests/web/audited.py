@@ -48,6 +48,8 @@ AUDITED: Mapping[tuple[str, str], Write] = {
     ("DELETE", "/api/v1/channels/{channel}"): Write(Event.CHANNEL_DELETED),
     ("POST", "/api/v1/channels/{channel}/secret"): Write(Event.CHANNEL_SECRET_ROTATED),
     ("DELETE", "/api/v1/channels/{channel}/secret/old"): Write(Event.CHANNEL_OLD_SECRET_ENDED, channel=_OLD),
+    ("POST", "/incidents/{incident}/acknowledge"): Write(Event.INCIDENT_ACKNOWLEDGED),
+    ("POST", "/incidents/{incident}/notes"): Write(Event.INCIDENT_NOTED, {"text": "ticket 4411"}),
     ("POST", "/api/v1/incidents/{incident}/acknowledge"): Write(Event.INCIDENT_ACKNOWLEDGED),
     ("POST", "/api/v1/incidents/{incident}/notes"): Write(Event.INCIDENT_NOTED, {"text": "ticket 4411"}),
     ("POST", "/api/v1/silences"): Write(Event.SILENCE_CREATED, _SILENCE | {"duration_s": 60}),

@@ -103,6 +103,10 @@ DOORS = (
     Door("POST", "/actions/{action}", OPERATE, _CONFIRM),
     Door("GET", "/audit", AUDIT),
     # Alerting.
+    Door("GET", "/incidents", PAGE),
+    Door("GET", "/incidents/{incident}", PAGE),
+    Door("POST", "/incidents/{incident}/acknowledge", OPERATE),
+    Door("POST", "/incidents/{incident}/notes", OPERATE, {"text": "ticket 4411"}),
     Door("GET", "/alerts", PAGE),
     Door("GET", "/alerts/{alert}", PAGE),
     Door("GET", "/channels", PAGE),

@@ -14,6 +14,7 @@ from dashboard.models import (
     FindingRecord,
     GapRecord,
     Incident,
+    IncidentFinding,
     Position,
     StateCount,
     Transaction,
@@ -150,6 +151,24 @@ def incident(of: Cluster, **fields: object) -> Incident:
         | {"backlog": None, "records_lost": None},
     }
     return Incident.objects.create(cluster=of, **(defaults | fields))
+
+
+def grouped(of: Cluster, cause: FindingRecord | None, *effects: FindingRecord, **fields: object) -> Incident:
+    """Return an open incident of these findings."""
+    row = incident(of, **fields)
+    roles = [(effect, IncidentFinding.Role.EFFECT) for effect in effects]
+    for found, role in [(cause, IncidentFinding.Role.CAUSE), *roles] if cause else roles:
+        IncidentFinding.objects.create(
+            incident=row,
+            finding=found.pk,
+            rule=found.rule,
+            subject=found.subject,
+            role=role,
+            severity=found.severity,
+            summary=found.summary,
+            since_ms=row.opened_ms,
+        )
+    return row
 
 
 def gap(of: Cluster, **fields: object) -> GapRecord:

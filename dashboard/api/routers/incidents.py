@@ -26,13 +26,6 @@ router = Router(tags=["incidents"])
 
 #: Findings and events of one answer; an incident that flaps for days has more.
 _MOST = 1_000
-_LONGEST_NOTE = 5_000
-
-
-def _usable_note(text: str) -> str:
-    if "\0" in text or not text.strip():
-        raise ValueError("a note is some text without NUL")
-    return text.strip()
 
 
 class IncidentImpactOut(Schema):
@@ -132,7 +125,7 @@ class IncidentFilters(schemas.ShortListFilters, incident_queries.IncidentCriteri
 class IncidentNoteIn(Schema):
     """A note to an incident."""
 
-    text: Annotated[str, Field(max_length=_LONGEST_NOTE), AfterValidator(_usable_note)]
+    text: Annotated[str, Field(max_length=operators.LONGEST_NOTE), AfterValidator(operators.usable_note)]
 
 
 @router.get("", response=IncidentList, summary="List incidents")

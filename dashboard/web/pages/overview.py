@@ -1,4 +1,4 @@
-"""The first page: is anything stuck, and what needs somebody."""
+"""The first page: the open incidents, and how everything else is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboard.labels.status import WORST_VERDICTS
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
-from dashboard.web import action_buttons, page_context
+from dashboard.web import incident_cards, page_context
 from dashboard.web.charts import figures
 from dashboard.web.headlines import overview_headline
 from dashboard.web.pages.queries import query_rows as query_rows
@@ -29,13 +29,13 @@ _STRIP_KINDS = ((TransitionKind.COMMIT,), *(kinds for _, kinds, _ in figures.STR
 _LONGEST_OPEN = 8
 #: How many of the queries that need somebody most it lists.
 _MOST_QUERIES = 6
-#: How many findings it lists.
-_FINDINGS = 50
+#: How many incidents it lists.
+_CARDS = 50
 
 
 @signed_in
 def overview_page(request: HttpRequest) -> HttpResponse:
-    """Show the verdict, the findings and the freshness of what they stand on."""
+    """Show the verdict, the open incidents and the freshness of what they stand on."""
     # The strip moves with the clock.
     moved = (now_ms(request) // 60_000, collector_states(request))
     return render_page(request, "overview/page", lambda: _read(request), depends_on=moved)
@@ -58,8 +58,9 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         group_queries.status_counts(frame.cluster),
     )
     pinned = held.count_of(partition_queries.PINNED, internal=True)
+    cards = incident_cards.open_cards(request)
     said = overview_headline(
-        frame.all_findings,
+        [card.finding for card in cards],
         frame.freshness,
         clusters=clusters,
         ids=sum(states.values()),
@@ -75,7 +76,8 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "pinned": pinned,
         "waiting": waiting,
         "verdict": said,
-        "cards": action_buttons.finding_cards(request, frame.all_findings[:_FINDINGS], linked=True),
+        "cards": cards[:_CARDS],
+        "more_cards": len(cards[_CARDS:]),
         "quiet": alert_queries.unnotified_counts(frame.cluster)[1],
         "states": states,
         "ids": sum(states.values()),

@@ -1,0 +1,136 @@
+"""Proves that the first page has one card for each incident, that an incident's page has its cause, effects
+and history, and that operators acknowledge it and add notes, with a clear text for what cannot be done."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
+from dashboard.web.forms import lists as list_forms
+from dashboard.web.pages.incidents import IncidentListQuery
+from tests.web import roles, seed
+from tests.web.roles import read
+
+pytestmark = pytest.mark.django_db
+
+Role = IncidentFinding.Role
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    of = seed.cluster()
+    seed.seen(of)
+    return of
+
+
+def cards(text: str) -> list[str]:
+    return re.findall(r'<li class="finding" id="finding-(\d+)"', text)
+
+
+def test_effects_are_folded_into_the_card_of_their_cause(page: Client, prod: Cluster) -> None:
+    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
+    row = seed.grouped(prod, cause, effect, severity="critical")
+    alone = seed.finding(prod, "group:billing")
+    text = read(page, "/")
+    assert cards(text) == [str(cause.pk), str(alone.pk)]
+    assert re.findall(r'data-incident="(\d+)"', text) == [str(row.pk)]
+    folded = text.partition(f'id="effects-{row.pk}"')[2].partition("</details>")[0]
+    assert "1 effect" in folded
+    assert effect.summary in folded
+    # Its severity is that of the incident, which is the worst of cause and effects.
+    assert 'mark-critical"' in text.partition(f'id="finding-{cause.pk}"')[2].partition("</li>")[0]
+    assert "(2) Incidents" in text
+
+
+def test_a_card_stays_with_an_effect_that_outlives_its_cause(page: Client, prod: Cluster) -> None:
+    effect = seed.finding(prod, "partition:payments-0")
+    seed.grouped(prod, None, effect, cause_over_ms=seed.now_ms())
+    assert cards(read(page, "/")) == [str(effect.pk)]
+
+
+def test_the_action_that_comes_first_is_offered_once(page: Client, prod: Cluster) -> None:
+    seed.transaction(prod, "payments-7", age_ms=842_000)
+    cause = seed.finding(prod, "transaction:payments-7")
+    row = seed.grouped(prod, cause, seed.finding(prod, "partition:payments-0"))
+    for url in "/", f"/incidents/{row.pk}":
+        text = read(roles.signed_in("operator"), url)
+        assert text.count('name="act" value="fence"') == 1, url
+
+
+def test_a_page_has_cause_effects_history_and_who_else_blocks_them(page: Client, prod: Cluster) -> None:
+    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
+    row = seed.grouped(prod, cause, effect)
+    other = seed.grouped(prod, seed.finding(prod, "transaction:orders-1"), effect)
+    note = {"kind": "note", "actor": "ada", "text": "<b>4411</b>"}
+    IncidentEvent.objects.create(incident=row, at_ms=seed.now_ms(), **note)
+    text = read(page, f"/incidents/{row.pk}")
+    assert cause.evidence in text
+    assert f'data-finding="{effect.pk}"' in text
+    assert f'also in <a href="/incidents/{other.pk}">' in " ".join(text.split())
+    assert "&lt;b&gt;4411&lt;/b&gt;" in text
+    assert re.findall(r"<dt>(\w+)</dt> *<dd>(\d+)</dd>", " ".join(text.split())) == [
+        ("transactions", "1"), ("partitions", "1"), ("groups", "1"), ("queries", "1"),
+    ]  # fmt: skip
+
+
+def test_a_closed_incident_outlives_its_findings(page: Client, prod: Cluster) -> None:
+    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7"))
+    row.findings.update(until_ms=seed.now_ms())
+    Incident.objects.update(closed_ms=seed.now_ms())
+    FindingRecord.objects.all().delete()
+    text = read(page, f"/incidents/{row.pk}")
+    assert "payments-7 has been open since" in text
+    assert "Acknowledge" not in read(roles.signed_in("operator"), f"/incidents/{row.pk}")
+
+
+def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -> None:
+    now = seed.now_ms()
+    open_one = seed.incident(prod, severity="critical")
+    closed = seed.incident(prod, closed_ms=now)
+    for query, shown in {
+        "": [open_one],
+        "?state=closed": [closed],
+        "?state=all": [closed, open_one],
+        "?state=all&severity=critical": [open_one],
+        "?severity=info": [],
+        f"?state=all&before={closed.pk}": [open_one],
+        "?state=wrong&severity=wrong&before=x": [open_one],
+    }.items():
+        found = re.findall(r'<tr id="incident-(\d+)"', read(page, f"/incidents{query}"))
+        assert found == [str(row.pk) for row in shown], query
+    asked = list_forms.parse({"state": "wrong"}, IncidentListQuery, "", [])
+    assert asked.ignored == ("state “wrong” is none of open, closed, all",)
+    assert page.get("/incidents/999999999999999999999999").status_code == 404
+
+
+def test_an_operator_acknowledges_and_adds_a_note(prod: Cluster) -> None:
+    row = seed.incident(prod)
+    operator = roles.signed_in("operator")
+    assert operator.post(f"/incidents/{row.pk}/acknowledge").status_code == 303
+    assert operator.post(f"/incidents/{row.pk}/notes", {"text": " ticket 4411 "}).status_code == 303
+    row.refresh_from_db()
+    assert row.acknowledged_by
+    assert list(row.events.values_list("kind", "text")) == [("acknowledged", ""), ("note", "ticket 4411")]
+    assert "ticket 4411" in read(operator, f"/incidents/{row.pk}")
+
+
+@pytest.mark.parametrize(
+    ("act", "text", "why"),
+    [
+        ("notes", " \n", "a note is some text without NUL"),
+        ("notes", "x\0y", "a note is some text without NUL"),
+        ("notes", "x" * 5_001, "5,000 characters at most"),
+        ("acknowledge", "", "is closed"),
+    ],
+)
+def test_what_cannot_be_written_is_said_and_changes_nothing(
+    prod: Cluster, act: str, text: str, why: str
+) -> None:
+    row = seed.incident(prod, closed_ms=seed.now_ms())
+    operator = roles.signed_in("operator")
+    operator.post(f"/incidents/{row.pk}/{act}", {"text": text})
+    assert why in read(operator, f"/incidents/{row.pk}").partition('role="alert"')[2]
+    assert not row.events.exists()
