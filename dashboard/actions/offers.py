@@ -67,12 +67,6 @@ def available_offers(offers: Iterable[Offer]) -> Sequence[Offer]:
     return [each for each in offers if not each.refusals]
 
 
-def primary_offer(offers: Iterable[Offer]) -> Offer | None:
-    """Return the one to show first: nothing refuses it, and no record that is prepared is lost by it."""
-    safe = [each for each in available_offers(offers) if each.act is not Act.ROLL_BACK_BATCH]
-    return min(safe, key=lambda each: each.act is not Act.FINISH_BATCH, default=None)
-
-
 def of_transactions(
     rows: Sequence[Transaction], pins: Mapping[int, Sequence[PinRecord]] | None = None, *, now_ms: int
 ) -> Mapping[int, Sequence[Offer]]:

@@ -100,23 +100,22 @@ def open_incidents(cluster: str = "") -> Sequence[Incident]:
     )
 
 
-def open_findings_of(rows: Iterable[Incident]) -> Mapping[int, Sequence[FindingRecord]]:
-    """Return the open findings of incidents by number: the cause first, then effects, the worst first."""
-    order = [severity.value for severity in Severity]
+def open_findings_of(
+    rows: Iterable[Incident], findings: Iterable[FindingRecord]
+) -> Mapping[int, Sequence[FindingRecord]]:
+    """Return those of some open findings that are in these incidents, by number: the cause first.
+
+    The rest keeps its order.
+    """
     members = IncidentFinding.objects.filter(incident__in=[row.pk for row in rows], until_ms=None)
-    roles = list(members.values_list("incident", "finding", "role"))
-    kept = finding_rows({finding for _, finding, _ in roles})
-    found: dict[int, list[tuple[bool, int, int]]] = defaultdict(list)
-    for incident, number, role in roles:
-        if number in kept and kept[number].closed_at is None:
-            is_effect = role == IncidentFinding.Role.EFFECT
-            found[incident].append((is_effect, order.index(kept[number].severity), number))
-    return {incident: [kept[key[-1]] for key in sorted(keys)] for incident, keys in found.items()}
-
-
-def ungrouped_findings(cluster: str = "") -> Sequence[FindingRecord]:
-    """Return the open findings that are in no open incident."""
-    return list(_ungrouped(cluster).select_related("cluster"))
+    of: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+    for incident, finding, role in members.values_list("incident", "finding", "role"):
+        of[finding].append((incident, role == IncidentFinding.Role.CAUSE))
+    found: dict[int, list[FindingRecord]] = defaultdict(list)
+    for row in findings:
+        for incident, is_cause in of.get(row.pk, ()):
+            found[incident].insert(0 if is_cause else len(found[incident]), row)
+    return found
 
 
 def open_count(cluster: str, severities: Collection[str]) -> int:

@@ -66,13 +66,22 @@ def of_batch(request: HttpRequest, query: Query, batch_id: int) -> Sequence[Butt
 
 def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
     """Return the buttons of what a rule found: nothing for most."""
-    known: dict[int, Sequence[Offer]] = request.__dict__.setdefault("offers_of_findings", {})
-    if row.pk not in known:
-        cards = {each.pk: each for each in page_context.chrome_of(request).all_findings[:_CARDS]} | {
-            row.pk: row
-        }
-        known |= offers.of_findings(list(cards.values()), now_ms=now_ms(request))
-    return action_buttons(request, known[row.pk])
+    if row.pk not in _known_offers(request):
+        prefetch_offers(request, [*page_context.chrome_of(request).all_findings[:_CARDS], row])
+    return action_buttons(request, _known_offers(request)[row.pk])
+
+
+def prefetch_offers(request: HttpRequest, rows: Iterable[FindingRecord]) -> None:
+    """Ask at once for the offers of those findings that this request has not asked for yet."""
+    known = _known_offers(request)
+    missing = {row.pk: row for row in rows if row.pk not in known}
+    if missing:
+        known |= offers.of_findings(list(missing.values()), now_ms=now_ms(request))
+
+
+def _known_offers(request: HttpRequest) -> dict[int, Sequence[Offer]]:
+    found: dict[int, Sequence[Offer]] = request.__dict__.setdefault("offers_of_findings", {})
+    return found
 
 
 def finding_cards(

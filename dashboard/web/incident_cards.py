@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.http import HttpRequest
 
-from dashboard.actions import offers
 from dashboard.incidents import queries as incident_queries
 from dashboard.models import FindingRecord, Incident
 from dashboard.system import owners
-from dashboard.web import action_buttons, page_context
-from dashboard.web.action_buttons import Button, FindingCard
-from dashboard.web.request_time import now_ms
+from dashboard.web import action_buttons
+from dashboard.web.action_buttons import Button
 from fenceline.facts import Severity
 from fenceline.owners import Owner
+from fenceline.plans.plan import Act
 
 #: Findings of an incident whose actions are looked up, the cause first.
 _ACTIONABLE = 10
 #: Effects that a card names.
 _EFFECTS = 20
+_ORDER = [severity.value for severity in Severity]
 _FIGURES = {
     "transactions": "transactions",
     "partitions": "partitions",
@@ -32,13 +32,31 @@ _FIGURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class IncidentCard:
-    """An open incident; `finding` is its cause, or once that is over the worst effect that is left."""
+class OpenProblem:
+    """An open incident with its open findings, or a finding that is in none.
 
-    incident: Incident
+    The first of `findings` is the cause, or once that is over the worst effect that is left.
+    """
+
+    incident: Incident | None
+    findings: Sequence[FindingRecord]
+
+    @property
+    def urgency(self) -> tuple[int, int]:
+        """Return the order of a list: worst and oldest first."""
+        if self.incident is not None:
+            return _ORDER.index(self.incident.severity), self.incident.opened_ms
+        return _ORDER.index(self.findings[0].severity), self.findings[0].since_ms
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentCard:
+    """An open problem with what pages add to it."""
+
+    incident: Incident | None
     finding: FindingRecord
     owner: Owner | None
-    #: One at most: the action to take first.
+    #: Of an incident one at most: the action to take first.
     offers: Sequence[Button]
     effects: Sequence[FindingRecord]
     effect_number: int
@@ -46,34 +64,33 @@ class IncidentCard:
     figures: Sequence[tuple[str, int]]
 
 
-def open_cards(request: HttpRequest) -> Sequence[IncidentCard | FindingCard]:
-    """Return the open incidents as cards, and findings that are in none, worst and oldest first."""
-    cluster = page_context.chrome_of(request).cluster
-    cards: list[IncidentCard | FindingCard] = [
-        *incident_cards(request, incident_queries.open_incidents(cluster)),
-        *action_buttons.finding_cards(request, incident_queries.ungrouped_findings(cluster), linked=True),
-    ]
-    return sorted(cards, key=_urgency)
+def open_problems(cluster: str, findings: Sequence[FindingRecord]) -> Sequence[OpenProblem]:
+    """Return the open incidents and those of the open findings that are in none, worst and oldest first."""
+    rows = incident_queries.open_incidents(cluster)
+    members = incident_queries.open_findings_of(rows, findings)
+    # Findings of one may end between the two queries.
+    grouped = [OpenProblem(row, members[row.pk]) for row in rows if row.pk in members]
+    known = {each.pk for found in members.values() for each in found}
+    alone = [OpenProblem(None, [row]) for row in findings if row.pk not in known]
+    return sorted([*grouped, *alone], key=lambda each: each.urgency)
 
 
-def incident_cards(request: HttpRequest, rows: Sequence[Incident]) -> Sequence[IncidentCard]:
-    """Return the cards of open incidents; none for one whose findings have all ended by now."""
-    findings = incident_queries.open_findings_of(rows)
-    whose = owners.of_findings([found[0] for found in findings.values()])
-    buttons = primary_buttons(request, findings)
-    return [_card(row, findings[row.pk], whose, buttons[row.pk]) for row in rows if row.pk in findings]
+def incident_cards(request: HttpRequest, problems: Sequence[OpenProblem]) -> Sequence[IncidentCard]:
+    """Return problems as cards, with owners and the actions to take."""
+    action_buttons.prefetch_offers(request, [row for each in problems for row in each.findings[:_ACTIONABLE]])
+    whose = owners.of_findings([each.findings[0] for each in problems])
+    return [_card(request, each, whose) for each in problems]
 
 
-def primary_buttons(
-    request: HttpRequest, findings: Mapping[int, Sequence[FindingRecord]]
-) -> Mapping[int, Sequence[Button]]:
-    """Return the action to take first by incident, of its cause or else of an effect, if one is safe."""
-    rows = [row for found in findings.values() for row in found[:_ACTIONABLE]]
-    offered = offers.of_findings(rows, now_ms=now_ms(request))
-    return {
-        number: _primary(request, [each for row in found[:_ACTIONABLE] for each in offered[row.pk]])
-        for number, found in findings.items()
-    }
+def primary_button(request: HttpRequest, findings: Sequence[FindingRecord]) -> Sequence[Button]:
+    """Return the action to take first, of the cause or else of an effect; none where none is safe.
+
+    What the planner refuses is not offered at all; to roll a batch back loses what is prepared.
+    """
+    action_buttons.prefetch_offers(request, findings[:_ACTIONABLE])
+    offered = [each for row in findings[:_ACTIONABLE] for each in action_buttons.of_finding(request, row)]
+    safe = [each for each in offered if each.act is not Act.ROLL_BACK_BATCH]
+    return sorted(safe, key=lambda each: each.act is not Act.FINISH_BATCH)[:1]
 
 
 def impact_words(row: Incident) -> Sequence[tuple[str, int]]:
@@ -81,25 +98,12 @@ def impact_words(row: Incident) -> Sequence[tuple[str, int]]:
     return [(words, number) for key, words in _FIGURES.items() if (number := row.impact.get(key))]
 
 
-def _primary(request: HttpRequest, found: Iterable[offers.Offer]) -> Sequence[Button]:
-    offer = offers.primary_offer(found)
-    return action_buttons.action_buttons(request, [offer] if offer else [])
-
-
-def _card(
-    row: Incident,
-    found: Sequence[FindingRecord],
-    whose: Mapping[int, Owner | None],
-    buttons: Sequence[Button],
-) -> IncidentCard:
-    shown, *effects = found
+def _card(request: HttpRequest, problem: OpenProblem, whose: Mapping[int, Owner | None]) -> IncidentCard:
+    row, (shown, *effects) = problem.incident, problem.findings
+    if row is None:
+        buttons = action_buttons.of_finding(request, shown)
+        return IncidentCard(None, shown, whose[shown.pk], buttons, (), 0, ())
+    buttons = primary_button(request, problem.findings)
     return IncidentCard(
         row, shown, whose[shown.pk], buttons, effects[:_EFFECTS], len(effects), impact_words(row)
     )
-
-
-def _urgency(card: IncidentCard | FindingCard) -> tuple[int, int]:
-    order = [severity.value for severity in Severity]
-    if isinstance(card, IncidentCard):
-        return order.index(card.incident.severity), card.incident.opened_ms
-    return order.index(card.finding.severity), card.finding.since_ms

@@ -325,8 +325,8 @@ def busy(of: Cluster) -> None:
 
 
 def findings(of: Cluster) -> None:
-    """Let rules have found something about a partition and a group."""
-    seed.finding(
+    """Let rules have found something about a partition, and about a group that follows from it."""
+    hanging = seed.finding(
         of,
         "partition:payments-0",
         "critical",
@@ -336,7 +336,7 @@ def findings(of: Cluster) -> None:
         next_step="Write an abort marker.",
         since_ms=seed.now_ms() - 712_000,
     )
-    seed.finding(
+    stalled = seed.finding(
         of,
         "group:billing",
         "warning",
@@ -346,6 +346,12 @@ def findings(of: Cluster) -> None:
         next_step="End the transactions it waits for.",
         since_ms=seed.now_ms() - 700_000,
     )
+    about = {"rule": hanging.rule, "subject": hanging.subject, "owner": "Payments"}
+    row = seed.grouped(of, hanging, stalled, severity="critical", **about)
+    seed.incident(of, closed_ms=seed.now_ms())
+    seed.grouped(of, None, stalled, cause_over_ms=seed.now_ms())
+    note = {"kind": "note", "actor": "ada", "text": "Its producer was restarted.\nTicket 4411."}
+    row.events.create(at_ms=seed.now_ms(), **note)
 
 
 def many(of: Cluster, partitions: int) -> None:

@@ -244,7 +244,7 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
     ("name", "most"),
     [
         # Who looks, what they may, what fires, and how many incidents are open.
-        ("/", 31),
+        ("/", 33),
         ("/transactions", 16),
         # The list and its number, each kind by itself: only so has each an index.
         ("/fencing", 40),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
+from dashboard.evaluation import finding_queries
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
 from dashboard.models import FindingRecord, Incident, IncidentFinding
@@ -131,7 +132,9 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
     lines = _finding_lines(row)
     now = [line for line in lines if line.of.until_ms is None]
     cause = next((line for line in reversed(lines) if line.of.role == IncidentFinding.Role.CAUSE), None)
-    findings = incident_queries.open_findings_of([row])
+    findings = incident_queries.open_findings_of([row], finding_queries.open_findings(row.cluster.name)).get(
+        row.pk, ()
+    )
     return {
         "row": row,
         "cluster": row.cluster.name,
@@ -142,7 +145,7 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
         "past": [line for line in lines if line.of.until_ms is not None],
         "others": sorted({number for line in now for number in line.others}),
         "figures": incident_cards.impact_words(row),
-        "offers": incident_cards.primary_buttons(request, findings).get(row.pk, ()),
+        "offers": incident_cards.primary_button(request, findings),
         "events": list(reversed(incident_queries.incident_events(row, _MOST))),
         "cannot_write": access.permission_refusal(actor_of(request, "page"), access.INCIDENTS),
         "longest_note": operators.LONGEST_NOTE,

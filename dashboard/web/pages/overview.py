@@ -58,9 +58,9 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         group_queries.status_counts(frame.cluster),
     )
     pinned = held.count_of(partition_queries.PINNED, internal=True)
-    cards = incident_cards.open_cards(request)
+    problems = incident_cards.open_problems(frame.cluster, frame.all_findings)
     said = overview_headline(
-        [card.finding for card in cards],
+        [each.findings[0] for each in problems],
         frame.freshness,
         clusters=clusters,
         ids=sum(states.values()),
@@ -76,8 +76,8 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "pinned": pinned,
         "waiting": waiting,
         "verdict": said,
-        "cards": cards[:_CARDS],
-        "more_cards": len(cards[_CARDS:]),
+        "cards": incident_cards.incident_cards(request, problems[:_CARDS]),
+        "more_cards": len(problems[_CARDS:]),
         "quiet": alert_queries.unnotified_counts(frame.cluster)[1],
         "states": states,
         "ids": sum(states.values()),
