@@ -1,13 +1,14 @@
 """Which finding explains which: edges from causes to effects, by what findings name and snapshots hold.
 
 A node is a finding, or a place that findings meet at: `transaction:ID` (why it is open), `held:…` (what a thing
-holds), `partition:…` (why its LSO is stuck), `blocked:…` (why a group or query waits), `aborts:APPLICATION` and
-`late:APPLICATION`. Places keep the number of edges near the number of names: n transactions and m groups of
+holds), `batch:…` (why transactions of one prepared batch are open), `partition:…` (why its LSO is stuck),
+`blocked:…` (why a group or query waits), `aborts:APPLICATION` and `late:APPLICATION`. Places keep the number of edges near the number of names: n transactions and m groups of
 one partition make n + m edges, not n × m.
 
 | edge | comes from |
 |---|---|
 | query's batch, or its dead driver → transaction | `affected` of `batch_prepared`, `batch_lost`; the ids of the sink's batches in the snapshot |
+| open transaction ↔ the others of its query's prepared batches | the ids of the sink's batches in the snapshot: one driver left all of them open |
 | query failed → its batch, restart, wait, watermark | the same subject, `SAME_SUBJECT` |
 | application or id that times out → its open transactions | the id's shape (`application_of`), the same id |
 | id that is taken over or times out → its application's figures | the id's shape |
@@ -106,6 +107,7 @@ def causal_edges(findings: Collection[OpenFinding], links: ThingLinks) -> Iterat
             yield from _of_reader(each)
         else:
             yield from _of_observer(each)
+    yield from _of_prepared_batches(keys, links)
     yield from _of_held(findings, links)
 
 
@@ -137,6 +139,16 @@ def _of_query(each: OpenFinding, links: ThingLinks) -> Iterator[Edge]:
             yield key_of(each), thing
     elif each.rule == "query_blocked":
         yield from _of_reader(each)
+
+
+def _of_prepared_batches(keys: Collection[FindingKey], links: ThingLinks) -> Iterator[Edge]:
+    """Yield a circle for each query: what keeps one transaction of its prepared batches open keeps all."""
+    for query, things in links.holds.items():
+        for thing in things if query.startswith("query:") else ():
+            for key in (FindingKey(rule, thing) for rule in _PRODUCER_ENDS):
+                if key in keys:
+                    yield f"batch:{query}", thing
+                    yield key, f"batch:{query}"
 
 
 def _of_repeated(each: OpenFinding) -> Iterator[Edge]:

@@ -151,6 +151,22 @@ def test_a_broker_explains_the_markers_that_its_partitions_wait_for() -> None:
     assert incidents(other, stuck, links=links) == {words(other): set(), words(stuck): set()}
 
 
+def test_transactions_of_one_prepared_batch_are_one_incident_before_the_batch_has_a_finding() -> None:
+    names = [f"transaction:sink-p{number}" for number in range(3)]
+    late = [finding("open_too_long", name, f"partition:out-{name[-1]}") for name in names]
+    other = finding("open_too_long", "transaction:orders-1", "partition:out-0")
+    links = ThingLinks({"query:q": names})
+    apart = incidents(*late, other)
+    assert len(apart) == 4
+    together = incidents(*late, other, links=links)
+    assert sorted(len(effects) for effects in together.values()) == [0, 2]
+    batch = finding("batch_prepared", "query:q", *names)
+    assert incidents(*late, other, batch, links=links) == {
+        words(batch): {words(each) for each in late},
+        words(other): set(),
+    }
+
+
 def snapshot() -> Snapshot:
     """A dead driver's prepared batch with one transaction, that holds a partition."""
     name = SINK.partition(":")[2]
