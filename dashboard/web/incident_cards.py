@@ -62,6 +62,8 @@ class IncidentCard:
     effect_number: int
     #: Words and numbers of what it affects.
     figures: Sequence[tuple[str, int]]
+    #: When its first open transaction times out; None where none is known.
+    deadline_ms: int | None
 
 
 def open_problems(cluster: str, findings: Sequence[FindingRecord]) -> Sequence[OpenProblem]:
@@ -79,7 +81,9 @@ def incident_cards(request: HttpRequest, problems: Sequence[OpenProblem]) -> Seq
     """Return problems as cards, with owners and the actions to take."""
     action_buttons.prefetch_offers(request, [row for each in problems for row in each.findings[:_ACTIONABLE]])
     whose = owners.of_findings([each.findings[0] for each in problems])
-    return [_card(request, each, whose) for each in problems]
+    grouped = {each.incident.pk: each.findings for each in problems if each.incident}
+    deadlines = incident_queries.deadlines_of(grouped)
+    return [_card(request, each, whose, deadlines) for each in problems]
 
 
 def primary_button(request: HttpRequest, findings: Sequence[FindingRecord]) -> Sequence[Button]:
@@ -98,12 +102,24 @@ def impact_words(row: Incident) -> Sequence[tuple[str, int]]:
     return [(words, number) for key, words in _FIGURES.items() if (number := row.impact.get(key))]
 
 
-def _card(request: HttpRequest, problem: OpenProblem, whose: Mapping[int, Owner | None]) -> IncidentCard:
+def _card(
+    request: HttpRequest,
+    problem: OpenProblem,
+    whose: Mapping[int, Owner | None],
+    deadlines: Mapping[int, int],
+) -> IncidentCard:
     row, (shown, *effects) = problem.incident, problem.findings
     if row is None:
         buttons = action_buttons.of_finding(request, shown)
-        return IncidentCard(None, shown, whose[shown.pk], buttons, (), 0, ())
+        return IncidentCard(None, shown, whose[shown.pk], buttons, (), 0, (), None)
     buttons = primary_button(request, problem.findings)
     return IncidentCard(
-        row, shown, whose[shown.pk], buttons, effects[:_EFFECTS], len(effects), impact_words(row)
+        row,
+        shown,
+        whose[shown.pk],
+        buttons,
+        effects[:_EFFECTS],
+        len(effects),
+        impact_words(row),
+        deadlines.get(row.pk),
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from dashboard.api import schemas
 from dashboard.api.schemas import format_iso
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
 from tests.api.asking import Ask, walked
@@ -73,6 +74,7 @@ def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask, story: Incident) -> 
     told = body["items"][-1]
     assert (told["number"], told["state"], told["summary"]) == (story.pk, "open", "payments-7 is open")
     assert told["impact"]["backlog"] is None
+    assert told["deadline_at"] is None
 
 
 def test_filters(ask: Ask, prod: Cluster) -> None:
@@ -170,3 +172,12 @@ def test_a_list_of_100_costs_a_few_queries(
         member(row, cause, "cause")
     with django_assert_max_num_queries(12):
         assert len(ask("incidents")["items"]) == 100
+
+
+def test_the_deadline_is_when_its_open_transaction_times_out(
+    ask: Ask, story: Incident, prod: Cluster
+) -> None:
+    opened = seed.transaction(prod, "payments-7", age_ms=10_000)
+    at = schemas.format_iso(opened.started_ms + opened.timeout_ms)
+    assert ask(f"incidents/{story.pk}")["deadline_at"] == at
+    assert [each["deadline_at"] for each in ask("incidents")["items"]] == [None, at]

@@ -11,6 +11,7 @@ from django.test import Client
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.pages.incidents import IncidentListQuery
+from fenceline.facts import TransactionState
 from tests.web import roles, seed
 from tests.web.roles import read
 
@@ -58,6 +59,19 @@ def test_the_action_that_comes_first_is_offered_once(page: Client, prod: Cluster
     for url in "/", f"/incidents/{row.pk}":
         text = read(roles.signed_in("operator"), url)
         assert text.count('name="act" value="fence"') == 1, url
+
+
+def test_the_deadline_is_the_first_timeout_of_its_open_transactions(page: Client, prod: Cluster) -> None:
+    first = seed.transaction(prod, "payments-7", age_ms=10_000)
+    seed.transaction(prod, "payments-8", age_ms=5_000)
+    seed.transaction(prod, "payments-9", TransactionState.COMPLETE_ABORT, age_ms=90_000)
+    names = [f"transaction:payments-{number}" for number in (9, 8)]
+    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7", affected=names))
+    none = seed.grouped(prod, seed.finding(prod, "group:billing"))
+    for url in "/", f"/incidents/{row.pk}":
+        found = re.findall(r'data-deadline="(\d+)"', read(page, url))
+        assert found == [str(first.started_ms + first.timeout_ms)], url
+    assert "data-deadline" not in read(page, f"/incidents/{none.pk}")
 
 
 def test_a_page_has_cause_effects_history_and_who_else_blocks_them(page: Client, prod: Cluster) -> None:

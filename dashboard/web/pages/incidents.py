@@ -145,6 +145,7 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
         "past": [line for line in lines if line.of.until_ms is not None],
         "others": sorted({number for line in now for number in line.others}),
         "figures": incident_cards.impact_words(row),
+        "deadline_ms": incident_queries.deadlines_of({row.pk: findings}).get(row.pk),
         "offers": incident_cards.primary_button(request, findings),
         "events": list(reversed(incident_queries.incident_events(row, _MOST))),
         "cannot_write": access.permission_refusal(actor_of(request, "page"), access.INCIDENTS),
