@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.api import schemas
 from dashboard.api.schemas import format_iso
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
 from tests.api.asking import Ask, walked
@@ -178,6 +177,6 @@ def test_the_deadline_is_when_its_open_transaction_times_out(
     ask: Ask, story: Incident, prod: Cluster
 ) -> None:
     opened = seed.transaction(prod, "payments-7", age_ms=10_000)
-    at = schemas.format_iso(opened.started_ms + opened.timeout_ms)
+    at = format_iso(opened.started_ms + opened.timeout_ms)
     assert ask(f"incidents/{story.pk}")["deadline_at"] == at
     assert [each["deadline_at"] for each in ask("incidents")["items"]] == [None, at]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -210,14 +211,19 @@ def test_safe_to_restart_does_not_change_with_the_phase_of_a_batch(stack: Stack)
 
 
 @pytest.mark.soak
-def test_a_dead_driver_is_named_with_its_prepared_batch_until_it_is_back(stack: Stack) -> None:
+def test_a_dead_driver_is_one_incident_and_named_with_its_prepared_batch(stack: Stack) -> None:
     """The scene's driver dies by SIGKILL when it has prepared a batch, and stays away for 20 s."""
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
     headlines: list[str] = []
+    incidents: dict[int, str] = {}
+    actions: set[str] = set()
 
     def poll() -> None:
         while not over.wait(0.5):
             headlines.append(stack.api("queries/orders_enrich/safe_to_stop")["headline"])
+            named = [each for each in stack.api("incidents")["items"] if is_of_driver(each)]
+            incidents.update((each["number"], each["rule"]) for each in named)
+            actions.update(first_action(stack.page(f"/incidents/{each['number']}")) for each in named)
 
     over = threading.Event()
     polls = threading.Thread(target=poll)
@@ -230,6 +236,20 @@ def test_a_dead_driver_is_named_with_its_prepared_batch_until_it_is_back(stack: 
     gone = [each for each in headlines if "is prepared and the driver is gone (no heartbeat since" in each]
     assert gone, headlines
     assert all(": a restart finishes it until " in each for each in gone)
+    # Its four transactions are late before the batch has a finding: they are one incident from the first.
+    assert list(incidents.values()) == ["batch_prepared"]
+    assert actions <= {"finish_batch", ""}
+    assert "finish_batch" in actions
+
+
+def is_of_driver(incident: Any) -> bool:
+    """Whether an incident is about the demo's query, or a transaction of its sink."""
+    return incident["subject"].startswith(("query:", "transaction:demo-orders-enrich"))
+
+
+def first_action(page: str) -> str:
+    found = re.search(r'name="act"\s+value="(\w+)"', page)
+    return found[1] if found else ""
 
 
 def test_an_unknown_scene_is_refused_with_the_names_that_exist(stack: Stack) -> None:
