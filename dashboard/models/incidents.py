@@ -71,7 +71,12 @@ class IncidentFinding(models.Model):
     class Meta:
         verbose_name = "incident finding"
         verbose_name_plural = "incident findings"
-        indexes = [models.Index(fields=["finding"], name="incident_of_finding")]
+        indexes = [
+            models.Index(fields=["finding"], name="incident_of_finding"),
+            models.Index(
+                fields=["incident", "finding"], condition=Q(until_ms=None), name="incident_member_now"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.role}: {self.summary}"

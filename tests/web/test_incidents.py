@@ -90,6 +90,23 @@ def test_a_page_has_cause_effects_history_and_who_else_blocks_them(page: Client,
     ]  # fmt: skip
 
 
+def test_the_headline_is_the_cause_of_now_whatever_was_held_for_it_before(
+    page: Client, prod: Cluster
+) -> None:
+    cause, before = (
+        seed.finding(prod, "query:q", rule="batch_prepared"),
+        seed.finding(prod, "transaction:t-1"),
+    )
+    row = seed.grouped(prod, cause)
+    IncidentFinding.objects.create(
+        incident=row, finding=before.pk, rule=before.rule, subject=before.subject, role=Role.CAUSE,
+        severity="warning", summary="t-1 is open", since_ms=row.opened_ms, until_ms=seed.now_ms(),
+    )  # fmt: skip
+    text = " ".join(read(page, f"/incidents/{row.pk}").split())
+    assert re.findall(r"<h1[^>]*> *<bdi>([^<]*)</bdi>", text) == [cause.summary]
+    assert "1 finding that ended or changed role" in text
+
+
 def test_a_closed_incident_outlives_its_findings(page: Client, prod: Cluster) -> None:
     row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7"))
     row.findings.update(until_ms=seed.now_ms())

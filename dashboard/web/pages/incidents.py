@@ -131,14 +131,15 @@ def _summary(row: Incident, causes: Mapping[int, IncidentFinding], kept: Mapping
 def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]:
     lines = _finding_lines(row)
     now = [line for line in lines if line.of.until_ms is None]
-    cause = next((line for line in reversed(lines) if line.of.role == IncidentFinding.Role.CAUSE), None)
+    causes = [line for line in lines if line.of.role == IncidentFinding.Role.CAUSE]
     findings = incident_queries.open_findings_of([row], finding_queries.open_findings(row.cluster.name)).get(
         row.pk, ()
     )
     return {
         "row": row,
         "cluster": row.cluster.name,
-        "cause": cause,
+        # Once the cause is over the last one that was.
+        "cause": max(causes, key=lambda line: (line.of.until_ms is None, line.of.pk), default=None),
         "subject_url": addresses.incident_url(row),
         "subject_label": addresses.subject_label(row.subject),
         "effects": [line for line in now if line.of.role == IncidentFinding.Role.EFFECT],
