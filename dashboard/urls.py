@@ -32,6 +32,7 @@ urlpatterns = [
     path("", overview.overview_page, name="overview"),
     path("incidents", incidents.incident_list, name="incidents"),
     path("incidents/<int:number>", incidents.incident_detail, name="incident"),
+    path("incidents/<int:number>.md", incidents.incident_report, name="incident-report"),
     path("incidents/<int:number>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("incidents/<int:number>/notes", incidents.add_note, name="incident-note"),
     path("transactions", transactions.transaction_list, name="transactions"),

@@ -107,6 +107,25 @@ def test_the_headline_is_the_cause_of_now_whatever_was_held_for_it_before(
     assert "1 finding that ended or changed role" in text
 
 
+def test_its_markdown_has_cause_facts_effects_and_history(page: Client, prod: Cluster) -> None:
+    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
+    row = seed.grouped(prod, cause, effect, owner="Payments")
+    row.events.create(at_ms=row.opened_ms, kind="note", actor="ada", text="ticket 4411")
+    answer = page.get(f"/incidents/{row.pk}.md")
+    assert answer.headers["Content-Type"] == "text/markdown; charset=utf-8"
+    assert f'filename="incident-{row.pk}.md"' in answer.headers["Content-Disposition"]
+    text = answer.content.decode().replace("\\", "")
+    for part in (
+        cause.summary,
+        "Owner: Payments",
+        effect.summary,
+        "note by ada: ticket 4411",
+        "transactions: 1",
+    ):
+        assert part in text, part
+    assert page.get("/incidents/999.md").status_code == 404
+
+
 def test_a_closed_incident_outlives_its_findings(page: Client, prod: Cluster) -> None:
     row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7"))
     row.findings.update(until_ms=seed.now_ms())

@@ -12,7 +12,7 @@ from django.urls import reverse
 from dashboard.evaluation import finding_queries
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
-from dashboard.models import FindingRecord, Incident, IncidentFinding
+from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.runtime.criteria import choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
@@ -22,6 +22,7 @@ from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
+from fenceline.incidents.markdown import IncidentReport, ReportLine, incident_markdown, utc_text
 
 _ROWS = 50
 #: Findings and events that the page of one incident shows.
@@ -70,6 +71,16 @@ def incident_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one incident, open or closed."""
     row, note = _found(number), error_note(request)
     return render_page(request, "incidents/detail", lambda: _detail(request, row, note), depends_on=note)
+
+
+@signed_in
+def incident_report(request: HttpRequest, number: int) -> HttpResponse:
+    """Answer with an incident as a Markdown file."""
+    row = _found(number)
+    response = HttpResponse(incident_markdown(_report(row)), content_type="text/markdown; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="incident-{number}.md"'
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 @action_view
@@ -153,6 +164,44 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
         "longest_note": operators.LONGEST_NOTE,
         "note": note,
     }
+
+
+def _report(row: Incident) -> IncidentReport:
+    lines = _finding_lines(row)
+    effects = [line for line in lines if line.of.role == IncidentFinding.Role.EFFECT]
+    events = incident_queries.incident_events(row, _MOST)
+    return IncidentReport(
+        row.pk,
+        _summary(
+            row,
+            incident_queries.causes_of([row]),
+            {line.of.finding: line.kept for line in lines if line.kept},
+        ),
+        _facts(row),
+        [ReportLine(line.of.since_ms, line.summary) for line in effects],
+        [ReportLine(each.at_ms, _event_words(each)) for each in events],
+    )
+
+
+def _facts(row: Incident) -> Sequence[tuple[str, str]]:
+    facts = {
+        "Cluster": row.cluster.name,
+        "Severity": row.severity,
+        "Owner": row.owner,
+        "Opened": utc_text(row.opened_ms),
+        "Closed": "" if row.closed_ms is None else utc_text(row.closed_ms),
+        "Acknowledged by": row.acknowledged_by,
+    }
+    impact = [(words, f"{number:,}") for words, number in incident_cards.impact_words(row)]
+    return [*((name, text) for name, text in facts.items() if text), *impact]
+
+
+def _event_words(each: IncidentEvent) -> str:
+    about = f"{each.rule.replace('_', ' ')} of {each.subject}" if each.rule else ""
+    by = f"by {each.actor}" if each.actor else ""
+    return ": ".join(
+        part for part in (f"{each.kind.replace('_', ' ')} {by}".strip(), about, each.text) if part
+    )
 
 
 def _finding_lines(row: Incident) -> Sequence[FindingLine]:

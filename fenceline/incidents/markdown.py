@@ -1,0 +1,48 @@
+"""An incident as Markdown (CommonMark), for a ticket or a postmortem. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+#: What CommonMark gives a meaning anywhere in a line; names of Kafka may hold any of it.
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
+
+
+class ReportLine(NamedTuple):
+    """One line of a list: an instant in ms since 1970, and a text."""
+
+    at_ms: int
+    text: str
+
+
+class IncidentReport(NamedTuple):
+    """What a report says, in its order; empty sections are left out."""
+
+    number: int
+    headline: str
+    #: Name and text of each fact.
+    facts: Sequence[tuple[str, str]]
+    effects: Sequence[ReportLine]
+    history: Sequence[ReportLine]
+
+
+def incident_markdown(report: IncidentReport) -> str:
+    """Return a report as Markdown; no text of a user begins markup."""
+    lines = [f"# Incident {report.number}: {_escaped(report.headline)}", ""]
+    lines += [f"- {_escaped(name)}: {_escaped(text)}" for name, text in report.facts]
+    for title, rows in (("Effects", report.effects), ("History, oldest first", report.history)):
+        if rows:
+            lines += ["", f"## {title}", *(f"- {utc_text(row.at_ms)} {_escaped(row.text)}" for row in rows)]
+    return "\n".join([*lines, ""])
+
+
+def utc_text(ms: int) -> str:
+    """Return an instant as `2026-11-21 12:16:07 UTC`."""
+    return f"{datetime.fromtimestamp(ms // 1_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
