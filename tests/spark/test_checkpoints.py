@@ -56,8 +56,10 @@ def test_a_checkpoint_is_as_spark_tells_it(
     if kind.startswith("kafka"):
         _positions_are_as_told(look, progress)
     said = predict_restart(look.checkpoint, alive=False, asynchronous=kind == "async progress")
-    assert said.first_batch is not None
-    assert look.checkpoint.newest_finished in (said.first_batch, said.first_batch - 1)
+    # One at most is planned and not finished. Asynchronous tracking writes only some of them.
+    newest = look.checkpoint.offsets[-1]
+    assert look.checkpoint.newest_finished in look.checkpoint.offsets[-2:]
+    assert said.first_batch == newest + (look.checkpoint.newest_finished == newest)
 
 
 def _entries_are_whole(look: CheckpointLook, kind: str) -> None:
