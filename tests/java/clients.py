@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 
 STRINGS = "org.apache.kafka.common.serialization.StringSerializer"
 
@@ -27,8 +27,9 @@ class JavaError(Exception):
 class _Translating:
     """Turns what Java throws inside `with` into JavaError.
 
-    A PySpark in this process looks each Java error up in its own JVM, whichever JVM it came from, and may
-    fail at that: then what Java threw is behind the failure.
+    A PySpark in this process looks each Java error up in its own JVM, by the number that it has in ours. It
+    may fail at that, or find another object of that number and raise that: then what Java threw is the
+    context of what is raised.
     """
 
     def __enter__(self) -> None:
@@ -37,12 +38,22 @@ class _Translating:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        thrown = error.__context__ if type(error) is Py4JError else error
-        if isinstance(thrown, Py4JJavaError):
+        thrown = error
+        while thrown is not None and not isinstance(thrown, Py4JJavaError):
+            thrown = thrown.__context__
+        if thrown is not None:
             raise JavaError(thrown) from None
 
 
 translating = _Translating()
+
+
+def elements(collection: Any) -> list[Any]:
+    """Return the elements of a Java collection.
+
+    A Java iterator ends with an error in py4j, which a PySpark may turn into another (see _Translating).
+    """
+    return list(collection.toArray())
 
 
 class JavaProducer:
@@ -168,14 +179,14 @@ class JavaAdmin:
             listings = self._admin.listTransactions().all().get()
         return {
             listing.transactionalId(): Listing(listing.producerId(), listing.state().toString())
-            for listing in listings
+            for listing in elements(listings)
         }
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
         """Return what their coordinators say of these ids, which must exist."""
         with translating:
             found = self._admin.describeTransactions(list(transactional_ids)).all().get()
-        return {entry.getKey(): _described(entry.getValue()) for entry in found.entrySet()}
+        return {entry.getKey(): _described(entry.getValue()) for entry in elements(found.entrySet())}
 
     def describe_producers(
         self, partitions: Iterable[tuple[str, int]]
@@ -186,9 +197,9 @@ class JavaAdmin:
             found = self._admin.describeProducers(wanted).all().get()
         return {
             (entry.getKey().topic(), entry.getKey().partition()): {
-                _producer(state) for state in entry.getValue().activeProducers()
+                _producer(state) for state in elements(entry.getValue().activeProducers())
             }
-            for entry in found.entrySet()
+            for entry in elements(found.entrySet())
         }
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> None:
@@ -222,5 +233,5 @@ def _described(found: Any) -> Description:
         start.getAsLong() if start.isPresent() else None,
         found.producerId(),
         found.producerEpoch(),
-        frozenset((where.topic(), where.partition()) for where in found.topicPartitions()),
+        frozenset((where.topic(), where.partition()) for where in elements(found.topicPartitions())),
     )
