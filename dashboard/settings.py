@@ -136,6 +136,8 @@ MIDDLEWARE = [
     "dashboard.web.server.middleware.api_problems",
     "dashboard.web.server.middleware.streamed_files",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    # Below it: what WhiteNoise serves are fonts, which are compressed already.
+    "django.middleware.gzip.GZipMiddleware",
     "dashboard.web.server.middleware.DatabaseGone",
     "dashboard.system.origin.note_request",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -211,6 +213,8 @@ STATIC_URL = "/static/"
 # One machine serves its own checkout: no collectstatic step between a clone and a page.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 3600
+# Their names have their versions in them.
+WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/vendor/"
 
 # Named and shaped like Django 6.0's SECURE_CSP, so that the upgrade deletes our middleware.
 SECURE_CSP = {

@@ -27,6 +27,7 @@ from dashboard.web.pages import (
 from dashboard.web.pages import history as history_page
 from dashboard.web.pages.alerting import alerts, channels, deliveries, silences
 from dashboard.web.pages.alerting import rules as rules_page
+from dashboard.web.server import bundles
 
 urlpatterns = [
     path("", overview.overview_page, name="overview"),
@@ -99,6 +100,7 @@ urlpatterns = [
     path("system", system.system_page, name="system"),
     path("login/", sign_in.SignIn.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
+    path("static/bundles/<str:name>", bundles.serve_bundle, name="bundle"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", prometheus.metrics, name="metrics"),

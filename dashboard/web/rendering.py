@@ -87,11 +87,11 @@ def _is_refetch(request: HttpRequest) -> bool:
 
 
 def _tag(request: HttpRequest, depends_on: object) -> str:
-    """Return the page's ETag: the revision, and what pages say of sight, which time alone can change."""
+    """Return the page's weak ETag: the revision, and what pages say of sight, which time alone can change."""
     frame = page_context.chrome_of(request)
     blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
     known = (visibility.current_revision(frame.cluster), blind, list(frame.freshness.unseen), depends_on)
-    return f'"{hashlib.sha256(repr(known).encode()).hexdigest()[:20]}"'
+    return f'W/"{hashlib.sha256(repr(known).encode()).hexdigest()[:20]}"'
 
 
 def _dressed(response: HttpResponse, request: HttpRequest, tag: str) -> HttpResponse:

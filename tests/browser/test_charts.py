@@ -21,7 +21,8 @@ _COLOURS = """
 
 
 def drawn(page: Page, name: str) -> None:
-    """Wait until a chart has bars."""
+    """Bring a chart into view, and wait until it has bars."""
+    page.locator(f"#{name}").scroll_into_view_if_needed()
     expect(page.locator(f"#{name} .point path").first).to_be_attached()
 
 

@@ -103,6 +103,7 @@ def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None
     server("reset", "queries")
     listed = live("/queries?q=payments_ledger")
     one = live("/queries/prod/7a2e3b4c-5d6e-4f7a-9b0c-1d2e3f4a5b6c")
+    one.locator("#durations-chart").scroll_into_view_if_needed()
     expect(one.locator("#durations-chart .point path").first).to_be_attached()
     one.evaluate("document.getElementById('durations-chart').stays = true")
     bars = one.evaluate("document.getElementById('durations-chart').data[0].x.length")
@@ -119,6 +120,7 @@ def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None
 def test_charts_are_drawn_without_a_violation(server: Server, opened: Opener, scheme: str) -> None:
     server("reset", "queries")
     page = opened(ONE, color_scheme=scheme, timezone_id="Asia/Kolkata")
+    page.locator("#durations-chart").scroll_into_view_if_needed()
     for name in ("durations-chart", "rows-chart"):
         expect(page.locator(f"#{name} .point path").first).to_be_attached()
         expect(page.locator(f"#{name}-frame")).to_have_attribute("aria-label", re.compile(r": \d"))

@@ -136,6 +136,7 @@ DOORS = (
     # Without a role.
     Door("GET", "/login/", OPEN),
     Door("POST", "/login/", OPEN, {"username": "nobody", "password": "wrong"}),
+    Door("GET", "/static/bundles/app.css", OPEN),
     Door("GET", "/healthz", OPEN),
     Door("GET", "/readyz", OPEN),
     Door("GET", "/metrics", SCRAPE),

@@ -97,8 +97,9 @@ window.fenceline = window.fenceline || {};
     Plotly.react(element, data.map(dressed), laidOut(element, layout), { ...CONFIG, displayModeBar: coarse ? false : "hover" });
   };
 
-  /** Fetch Plotly once a page has a chart: 1.5 MB that must not keep the rest of the page waiting. */
+  /** Fetch Plotly: it weighs more than all the rest, and nobody may need it. */
   const ask = () => {
+    inView.disconnect();
     if (asked) return;
     asked = true;
     const script = document.createElement("script");
@@ -107,9 +108,12 @@ window.fenceline = window.fenceline || {};
     document.head.append(script);
   };
 
+  /** Charts that nearly are in view, also those in folds that a reader opens. */
+  const inView = new IntersectionObserver((charts) => charts.some((chart) => chart.isIntersecting) && ask(), { rootMargin: "200px" });
+
   const drawAll = () => {
     const charts = document.querySelectorAll("[data-chart]");
-    if (!window.Plotly) return charts.length ? ask() : undefined;
+    if (!window.Plotly) return asked || charts.forEach((chart) => inView.observe(chart));
     for (const element of drawn.keys()) {
       if (element.isConnected) continue;
       Plotly.purge(element);

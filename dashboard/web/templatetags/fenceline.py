@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from django import template
-from django.contrib.staticfiles import finders
-from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.rule import rule_label
 from dashboard.labels.transition import LOOKS, TransitionStyle
 from dashboard.web import addresses
+from dashboard.web.server import bundles
 from fenceline.facts import NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import format_duration as in_words
 
@@ -28,6 +24,7 @@ register.filter("row_id", addresses.transaction_row)
 register.filter("finding_label", addresses.finding_label)
 register.simple_tag(addresses.transaction_of, name="transaction_url")
 register.simple_tag(addresses.finding_url, name="finding_url")
+register.simple_tag(bundles.bundle_url)
 _LONGEST_IN_CELL = 120
 _DAY_MS = 86_400_000
 #: The year 10000: clients may write any number for an instant.
@@ -133,20 +130,6 @@ def age(context: dict[str, Any], ms: int | None, ago: str = "") -> SafeString | 
         in_words(_whole_seconds(context["now_ms"] - ms)),
         f" {ago}" if ago else "",
     )
-
-
-@register.simple_tag
-def asset(path: str) -> str:
-    """Return the address of a static file with a digest of it, so that no browser keeps an old one."""
-    return f"{static(path)}?v={_digest(path)}"
-
-
-@cache
-def _digest(path: str) -> str:
-    found = finders.find(path)
-    if found is None:
-        raise FileNotFoundError(f"no static file {path}")
-    return hashlib.sha256(Path(found).read_bytes()).hexdigest()[:10]
 
 
 @register.filter

@@ -1,0 +1,105 @@
+"""Scripts, styles and icons as browsers load them: one file per kind of page, compressed, kept for ever.
+
+A bundle is files of `dashboard/static` one after another, so that the sources stay small and nothing is
+built before a start. Its address names a digest of its content: what is at that address never changes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from django.contrib.staticfiles import finders
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_safe
+
+#: Name -> files, in the order in which a browser must read them.
+BUNDLES = {
+    "app.css": tuple(
+        f"css/{name}.css"
+        for name in (
+            "base", "parts", "tables", "pages", "detail",
+            "history", "standings", "queries", "alerts", "acting",
+        )
+    ),
+    # Runs before the first paint, and is all that may hold it up.
+    "theme.js": ("js/theme.js",),
+    "app.js": (
+        "vendor/htmx-2.0.11.min.js",
+        "vendor/idiomorph-ext-0.8.0.min.js",
+        "js/times.js",
+        "js/reload.js",
+        "js/live.js",
+        "js/keys.js",
+        "js/confirm.js",
+    ),
+    "plotly.css": ("vendor/plotly-4.1.1.css",),
+    "charts.js": ("js/styles.js", "js/charts.js"),
+    "plotly.js": ("vendor/plotly-cartesian-4.1.1.min.js",),
+    "icon.svg": ("img/icon.svg",),
+    "icon-warning.svg": ("img/icon-warning.svg",),
+    "icon-critical.svg": ("img/icon-critical.svg",),
+}  # fmt: skip
+_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+#: A script may end without a semicolon, and the next begin with a bracket.
+_BETWEEN = {"css": b"\n", "js": b"\n;\n", "svg": b""}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What is sent: as it is, and as gzip."""
+
+    content: bytes
+    compressed: bytes
+    digest: str
+    content_type: str
+
+
+def bundle_url(name: str) -> str:
+    """Return the address of a bundle; raises KeyError for a name that BUNDLES lacks."""
+    return f"{reverse('bundle', args=[name])}?v={bundle_of(name).digest}"
+
+
+@cache
+def bundle_of(name: str) -> Bundle:
+    """Return a bundle as its files were at the first call; raises KeyError for an unknown name."""
+    suffix = name.rpartition(".")[2]
+    content = _BETWEEN[suffix].join(_read(BUNDLES[name]))
+    return Bundle(
+        content,
+        gzip.compress(content, mtime=0),
+        hashlib.sha256(content).hexdigest()[:10],
+        _TYPES[suffix],
+    )
+
+
+@require_safe
+def serve_bundle(request: HttpRequest, name: str) -> HttpResponse:
+    """Answer with a bundle. Only the address of this very content may be kept."""
+    if name not in BUNDLES:
+        raise Http404("Unknown file.")
+    bundle = bundle_of(name)
+    zipped = "gzip" in request.headers.get("Accept-Encoding", "")
+    response = HttpResponse(
+        bundle.compressed if zipped else bundle.content,
+        content_type=bundle.content_type,
+        headers={"Cache-Control": _FOR_EVER if request.GET.get("v") == bundle.digest else "no-cache"},
+    )
+    if zipped:
+        response.headers["Content-Encoding"] = "gzip"
+    patch_vary_headers(response, ["Accept-Encoding"])
+    return response
+
+
+def _read(files: Sequence[str]) -> Sequence[bytes]:
+    found = {name: finders.find(name) for name in files}
+    if missing := [name for name, path in found.items() if path is None]:
+        raise FileNotFoundError(f"no static file {missing[0]}")
+    return [Path(str(path)).read_bytes() for path in found.values()]
