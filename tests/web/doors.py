@@ -106,6 +106,7 @@ DOORS = (
     Door("GET", "/incidents", PAGE),
     Door("GET", "/incidents/{incident}", PAGE),
     Door("GET", "/incidents/{incident}.md", PAGE),
+    Door("GET", "/incidents/{incident}.html", PAGE),
     Door("POST", "/incidents/{incident}/acknowledge", OPERATE),
     Door("POST", "/incidents/{incident}/notes", OPERATE, {"text": "ticket 4411"}),
     Door("GET", "/alerts", PAGE),

@@ -3,6 +3,7 @@ and history, and that operators acknowledge it and add notes, with a clear text 
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -124,6 +125,25 @@ def test_its_markdown_has_cause_facts_effects_and_history(page: Client, prod: Cl
     ):
         assert part in text, part
     assert page.get("/incidents/999.md").status_code == 404
+
+
+def test_its_html_is_one_file_in_which_no_name_is_markup(page: Client, prod: Cluster) -> None:
+    hostile = "payments</script><b>-7"
+    cause = seed.finding(prod, f"transaction:{hostile}")
+    row = seed.grouped(prod, cause, seed.finding(prod, "partition:payments-0"), owner="<i>Payments")
+    row.events.create(
+        at_ms=row.opened_ms, kind="note", actor="ada", text="</script><script>alert(1)</script>"
+    )
+    answer = page.get(f"/incidents/{row.pk}.html")
+    assert f'filename="incident-{row.pk}.html"' in answer.headers["Content-Disposition"]
+    text = answer.content.decode()
+    assert "<b>-7" not in text
+    assert "<i>Pay" not in text
+    assert "<script>alert" not in text
+    assert not re.search(r'(src|href)="', text.split("</head>")[1])
+    for part in (cause.evidence, cause.next_step, "Owner", "note by ada"):
+        assert html.escape(part) in text, part
+    assert page.get("/incidents/999.html").status_code == 404
 
 
 def test_a_closed_incident_outlives_its_findings(page: Client, prod: Cluster) -> None:

@@ -12,21 +12,19 @@ from django.urls import reverse
 from dashboard.evaluation import finding_queries
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
-from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
+from dashboard.models import FindingRecord, Incident, IncidentFinding
 from dashboard.runtime.criteria import choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web import addresses, incident_cards, page_context
+from dashboard.web import addresses, incident_cards, incident_report, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.incidents.markdown import IncidentReport, ReportLine, incident_markdown, utc_text
+from fenceline.incidents.markdown import incident_markdown
 
 _ROWS = 50
-#: Findings and events that the page of one incident shows.
-_MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +72,17 @@ def incident_detail(request: HttpRequest, number: int) -> HttpResponse:
 
 
 @signed_in
-def incident_report(request: HttpRequest, number: int) -> HttpResponse:
+def incident_markdown_file(request: HttpRequest, number: int) -> HttpResponse:
     """Answer with an incident as a Markdown file."""
-    row = _found(number)
-    response = HttpResponse(incident_markdown(_report(row)), content_type="text/markdown; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="incident-{number}.md"'
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    text = incident_markdown(incident_report.report_of(_found(number)))
+    return _file(text, "text/markdown", f"incident-{number}.md")
+
+
+@signed_in
+def incident_html_file(request: HttpRequest, number: int) -> HttpResponse:
+    """Answer with an incident as one HTML file that needs no network."""
+    text = incident_report.report_html(_found(number), now_ms=now_ms(request))
+    return _file(text, "text/html", f"incident-{number}.html")
 
 
 @action_view
@@ -117,6 +119,12 @@ def _found(number: int) -> Incident:
     return found
 
 
+def _file(text: str, content_type: str, name: str) -> HttpResponse:
+    response = HttpResponse(text, content_type=f"{content_type}; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
 def _list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     found = incident_queries.incidents_before(wanted.before, wanted, limit=_ROWS + 1)
@@ -125,18 +133,13 @@ def _list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
     kept = incident_queries.finding_rows(each.finding for each in causes.values())
     return {
         "wanted": wanted,
-        "lines": [IncidentLine(row, _summary(row, causes, kept)) for row in rows],
+        "lines": [IncidentLine(row, incident_report.summary_of(row, causes, kept)) for row in rows],
         "next": rows[-1].pk if len(found) > _ROWS else None,
         "states": choices(IncidentListQuery, "state"),
         "severities": choices(IncidentListQuery, "severity"),
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if rows else why_empty(frame, narrowed=bool(wanted.severity)),
     }
-
-
-def _summary(row: Incident, causes: Mapping[int, IncidentFinding], kept: Mapping[int, FindingRecord]) -> str:
-    cause = causes.get(row.pk)
-    return kept.get(cause.finding, cause).summary if cause else f"{row.rule} of {row.subject}"
 
 
 def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]:
@@ -159,53 +162,15 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
         "figures": incident_cards.impact_words(row),
         "deadline_ms": incident_queries.deadlines_of({row.pk: findings}).get(row.pk),
         "offers": incident_cards.primary_button(request, findings),
-        "events": list(reversed(incident_queries.incident_events(row, _MOST))),
+        "events": list(reversed(incident_queries.incident_events(row, incident_report.MOST))),
         "cannot_write": access.permission_refusal(actor_of(request, "page"), access.INCIDENTS),
         "longest_note": operators.LONGEST_NOTE,
         "note": note,
     }
 
 
-def _report(row: Incident) -> IncidentReport:
-    lines = _finding_lines(row)
-    effects = [line for line in lines if line.of.role == IncidentFinding.Role.EFFECT]
-    events = incident_queries.incident_events(row, _MOST)
-    return IncidentReport(
-        row.pk,
-        _summary(
-            row,
-            incident_queries.causes_of([row]),
-            {line.of.finding: line.kept for line in lines if line.kept},
-        ),
-        _facts(row),
-        [ReportLine(line.of.since_ms, line.summary) for line in effects],
-        [ReportLine(each.at_ms, _event_words(each)) for each in events],
-    )
-
-
-def _facts(row: Incident) -> Sequence[tuple[str, str]]:
-    facts = {
-        "Cluster": row.cluster.name,
-        "Severity": row.severity,
-        "Owner": row.owner,
-        "Opened": utc_text(row.opened_ms),
-        "Closed": "" if row.closed_ms is None else utc_text(row.closed_ms),
-        "Acknowledged by": row.acknowledged_by,
-    }
-    impact = [(words, f"{number:,}") for words, number in incident_cards.impact_words(row)]
-    return [*((name, text) for name, text in facts.items() if text), *impact]
-
-
-def _event_words(each: IncidentEvent) -> str:
-    about = f"{each.rule.replace('_', ' ')} of {each.subject}" if each.rule else ""
-    by = f"by {each.actor}" if each.actor else ""
-    return ": ".join(
-        part for part in (f"{each.kind.replace('_', ' ')} {by}".strip(), about, each.text) if part
-    )
-
-
 def _finding_lines(row: Incident) -> Sequence[FindingLine]:
-    members = incident_queries.incident_findings(row, _MOST)
+    members = incident_queries.incident_findings(row, incident_report.MOST)
     kept = incident_queries.finding_rows({each.finding for each in members})
     others = incident_queries.also_blocked_by(row, members)
     return [

@@ -42,6 +42,8 @@ BUNDLES = {
     "plotly.css": ("vendor/plotly-4.1.1.css",),
     "charts.js": ("js/styles.js", "js/charts.js"),
     "plotly.js": ("vendor/plotly-cartesian-4.1.1.min.js",),
+    # Put into the file of an incident.
+    "report.css": ("css/report.css",),
     "icon.svg": ("img/icon.svg",),
     "icon-warning.svg": ("img/icon-warning.svg",),
     "icon-critical.svg": ("img/icon-critical.svg",),
