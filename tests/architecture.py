@@ -26,7 +26,12 @@ OUTSIDE = frozenset({
 })  # fmt: skip
 #: What template tags import: the standard library aside, these packages, and of the dashboard these modules.
 TAGS_IMPORT = frozenset({*sys.stdlib_module_names, "django", "fenceline"})
-OF_THE_DASHBOARD = ("dashboard.labels", "dashboard.web.addresses", "dashboard.web.templatetags")
+OF_THE_DASHBOARD = (
+    "dashboard.labels",
+    "dashboard.web.addresses",
+    "dashboard.web.server.bundles",
+    "dashboard.web.templatetags",
+)
 MOST_LINES, MOST_MODULES, MOST_COLUMNS = 400, 20, 120
 
 
@@ -81,8 +86,9 @@ def writes_in_pages(root: Path) -> list[str]:
 
 
 def imports_in_tags(root: Path) -> list[str]:
-    """What a template tag imports of the dashboard besides words and addresses: a tag renders what the page
-    gives it, and so needs no query, model or access rule, nor a function that uses one."""
+    """What a template tag imports of the dashboard besides words and addresses, of pages and of bundles:
+    a tag renders what the page gives it, and so needs no query, model or access rule, nor a function
+    that uses one."""
     return [
         f"{name}:{node.lineno}: {module}"
         for name, tree in parsed(root, "dashboard/web/templatetags")

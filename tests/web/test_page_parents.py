@@ -32,7 +32,7 @@ PARENTS = sorted({parent for path in page_paths() for parent in parents(path)})
 def test_the_walk_meets_every_page_of_the_urlconf() -> None:
     walked = {path.split("{")[0].strip("/").split("/")[0] for path in page_paths()}
     routes = {str(each.pattern).lstrip("^").split("(")[0].split("/")[0].split("<")[0] for each in urlpatterns}
-    programs = {"api", "ingest", "metrics", "healthz", "readyz", "admin", "login", "logout"}
+    programs = {"api", "ingest", "metrics", "healthz", "readyz", "admin", "login", "logout", "static"}
     assert routes - programs == walked - {"api"}
 
 

@@ -16,10 +16,11 @@ from dashboard.models import FindingRecord, Incident, IncidentFinding
 from dashboard.runtime.criteria import choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web import addresses, incident_cards, incident_report, page_context
+from dashboard.web import addresses, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.incidents import cards, report
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.incidents.markdown import incident_markdown
@@ -74,14 +75,14 @@ def incident_detail(request: HttpRequest, number: int) -> HttpResponse:
 @signed_in
 def incident_markdown_file(request: HttpRequest, number: int) -> HttpResponse:
     """Answer with an incident as a Markdown file."""
-    text = incident_markdown(incident_report.report_of(_found(number)))
+    text = incident_markdown(report.report_of(_found(number)))
     return _file(text, "text/markdown", f"incident-{number}.md")
 
 
 @signed_in
 def incident_html_file(request: HttpRequest, number: int) -> HttpResponse:
     """Answer with an incident as one HTML file that needs no network."""
-    text = incident_report.report_html(_found(number), now_ms=now_ms(request))
+    text = report.report_html(_found(number), now_ms=now_ms(request))
     return _file(text, "text/html", f"incident-{number}.html")
 
 
@@ -133,7 +134,7 @@ def _list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
     kept = incident_queries.finding_rows(each.finding for each in causes.values())
     return {
         "wanted": wanted,
-        "lines": [IncidentLine(row, incident_report.summary_of(row, causes, kept)) for row in rows],
+        "lines": [IncidentLine(row, report.summary_of(row, causes, kept)) for row in rows],
         "next": rows[-1].pk if len(found) > _ROWS else None,
         "states": choices(IncidentListQuery, "state"),
         "severities": choices(IncidentListQuery, "severity"),
@@ -159,10 +160,10 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
         "effects": [line for line in now if line.of.role == IncidentFinding.Role.EFFECT],
         "past": [line for line in lines if line.of.until_ms is not None],
         "others": sorted({number for line in now for number in line.others}),
-        "figures": incident_cards.impact_words(row),
+        "figures": cards.impact_words(row),
         "deadline_ms": incident_queries.deadlines_of({row.pk: findings}).get(row.pk),
-        "offers": incident_cards.primary_button(request, findings),
-        "events": list(reversed(incident_queries.incident_events(row, incident_report.MOST))),
+        "offers": cards.primary_button(request, findings),
+        "events": list(reversed(incident_queries.incident_events(row, report.MOST))),
         "cannot_write": access.permission_refusal(actor_of(request, "page"), access.INCIDENTS),
         "longest_note": operators.LONGEST_NOTE,
         "note": note,
@@ -170,7 +171,7 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
 
 
 def _finding_lines(row: Incident) -> Sequence[FindingLine]:
-    members = incident_queries.incident_findings(row, incident_report.MOST)
+    members = incident_queries.incident_findings(row, report.MOST)
     kept = incident_queries.finding_rows({each.finding for each in members})
     others = incident_queries.also_blocked_by(row, members)
     return [

@@ -14,9 +14,10 @@ from dashboard.labels.status import WORST_VERDICTS
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
-from dashboard.web import incident_cards, page_context
+from dashboard.web import page_context
 from dashboard.web.charts import figures
 from dashboard.web.headlines import overview_headline
+from dashboard.web.incidents import cards
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
@@ -58,7 +59,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         group_queries.status_counts(frame.cluster),
     )
     pinned = held.count_of(partition_queries.PINNED, internal=True)
-    problems = incident_cards.open_problems(frame.cluster, frame.all_findings)
+    problems = cards.open_problems(frame.cluster, frame.all_findings)
     said = overview_headline(
         [each.findings[0] for each in problems],
         frame.freshness,
@@ -76,7 +77,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "pinned": pinned,
         "waiting": waiting,
         "verdict": said,
-        "cards": incident_cards.incident_cards(request, problems[:_CARDS]),
+        "cards": cards.incident_cards(request, problems[:_CARDS]),
         "more_cards": len(problems[_CARDS:]),
         "quiet": alert_queries.unnotified_counts(frame.cluster)[1],
         "states": states,

@@ -9,8 +9,8 @@ from django.utils.safestring import mark_safe
 
 from dashboard.incidents import queries as incident_queries
 from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
-from dashboard.web import incident_cards
 from dashboard.web.charts.incident_figure import EventMark, FindingSpan, figure_html, incident_figure
+from dashboard.web.incidents import cards
 from dashboard.web.server.bundles import bundle_of
 from fenceline.incidents.markdown import IncidentReport, ReportLine, utc_text
 
@@ -99,7 +99,7 @@ def _facts(
         "Next step": "" if cause is None else cause.next_step,
         "Left out": "" if whole else f"findings and events beyond {MOST}",
     }
-    impact = [(words, f"{number:,}") for words, number in incident_cards.impact_words(row)]
+    impact = [(words, f"{number:,}") for words, number in cards.impact_words(row)]
     return [*((name, text) for name, text in facts.items() if text), *impact]
 
 

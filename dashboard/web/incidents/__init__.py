@@ -1,0 +1,1 @@
+"""Incidents as pages and files show them."""
