@@ -10,6 +10,7 @@ from dashboard.api import api, ingest, problems, prometheus
 from dashboard.web.pages import (
     actions,
     audit,
+    events,
     feed,
     fencing,
     groups,
@@ -37,6 +38,7 @@ urlpatterns = [
     path("incidents/<int:number>.html", incidents.incident_html_file, name="incident-html"),
     path("incidents/<int:number>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("incidents/<int:number>/notes", incidents.add_note, name="incident-note"),
+    path("events", events.event_list, name="events"),
     path("transactions", transactions.transaction_list, name="transactions"),
     path(
         "transactions/<str:cluster>/<text:transactional_id>",

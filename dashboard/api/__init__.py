@@ -14,6 +14,7 @@ from dashboard.api.routers import (
     clusters,
     collectors,
     deliveries,
+    events,
     findings,
     groups,
     history,
@@ -36,6 +37,7 @@ api = DescribedAPI(
     openapi_url="/openapi.json",
 )
 api.add_router("/transactions", transactions.router)
+api.add_router("/events", events.router)
 api.add_router("/transitions", transitions.router)
 api.add_router("/applications", applications.router)
 api.add_router("/partitions", partitions.router)

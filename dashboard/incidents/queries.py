@@ -102,6 +102,13 @@ def open_incidents(cluster: str = "") -> Sequence[Incident]:
     )
 
 
+def incidents_within(cluster: str, from_ms: int, to_ms: int, *, limit: int) -> Sequence[Incident]:
+    """Return incidents that were open at any time of a range, in ms since 1970, the newest first."""
+    rows = Incident.objects.filter(cluster__configured=True, opened_ms__lt=to_ms)
+    rows = visibility.rows_of_cluster(rows, cluster).exclude(closed_ms__lt=from_ms)
+    return list(rows.select_related("cluster").order_by("-opened_ms")[:limit])
+
+
 def open_findings_of(
     rows: Iterable[Incident], findings: Iterable[FindingRecord]
 ) -> Mapping[int, Sequence[FindingRecord]]:

@@ -19,6 +19,7 @@ from dashboard.models import (
 from dashboard.system.owners import split_partition
 from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
+from fenceline.timeline import EventSource, TimelineEvent
 
 #: Longer names are addressed by their key: servers and proxies refuse longer lines.
 _LONGEST_IN_URL = 512
@@ -80,8 +81,8 @@ def rule_url(name: str) -> str:
 
 
 def incident_url(row: Incident) -> str:
-    """Return the address of what an incident's cause is about."""
-    return subject_url(row.cluster.name, row.subject)
+    """Return the address of an incident's page."""
+    return reverse("incident", args=[row.pk])
 
 
 def finding_url(row: FindingRecord) -> str:
@@ -137,6 +138,19 @@ def alert_url(number: int) -> str:
     return reverse("alert", args=[number])
 
 
+def event_url(event: TimelineEvent) -> str:
+    """Return the address of an event's evidence: of its own page, or of what it is about."""
+    if event.source in _NUMBERED:
+        return reverse(_NUMBERED[event.source], args=[event.number])
+    if event.source is EventSource.RECOVERY:
+        return reverse("recovery", args=[event.cluster, event.number])
+    return subject_url(event.cluster, event.subject)
+
+
+_NUMBERED = {
+    each: each.value
+    for each in (EventSource.INCIDENT, EventSource.ALERT, EventSource.DELIVERY, EventSource.ACTION)
+}
 _LABELS = {
     "transaction": "Open transaction",
     "group": "Open group",

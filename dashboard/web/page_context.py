@@ -42,6 +42,7 @@ PAGES = (
     ("partitions", "Partitions", "p", "Monitor"),
     ("groups", "Groups", "g", "Monitor"),
     ("queries", "Queries", "q", "Monitor"),
+    ("events", "Events", "e", "Monitor"),
     ("recoveries", "Recoveries", "r", "Respond"),
     ("actions", "Actions", "a", "Respond"),
     ("alerts", "Alerts", "l", "Respond"),
@@ -72,6 +73,7 @@ _NOUNS = {
     "queries": QUERIES,
     "recoveries": RECOVERIES,
     "feed": TRANSACTIONS,
+    "events": EVERYTHING,
     "actions": ACTIONS,
     "alerts": ALERTS,
 }
@@ -86,10 +88,12 @@ _SEARCH_KEEPS = {
     "feed": ("kind", "application"),
     "actions": ("act", "state", "who"),
     "audit": ("event", "who"),
+    "events": ("from", "to", "last", "source", "application", "unfolded"),
     "alerts": ("state", "severity", "rule", "team", "voice"),
 }
 #: What a search on a page looks for, by its route or its list; transactional ids where nothing is said.
 _SEARCHED = {
+    "events": "subjects",
     "partitions": "topics",
     "groups": "groups",
     "queries": "queries",

@@ -103,6 +103,7 @@ DOORS = (
     Door("POST", "/actions/{action}", OPERATE, _CONFIRM),
     Door("GET", "/audit", AUDIT),
     # Alerting.
+    Door("GET", "/events", PAGE),
     Door("GET", "/incidents", PAGE),
     Door("GET", "/incidents/{incident}", PAGE),
     Door("GET", "/incidents/{incident}.md", PAGE),
@@ -152,6 +153,7 @@ DOORS = (
     Door("GET", "/api/v1/", OPEN),
     Door("GET", "/api/v1/transactions", LOOK),
     Door("GET", "/api/v1/transactions/prod/payments-7", LOOK),
+    Door("GET", "/api/v1/events", LOOK),
     Door("GET", "/api/v1/transitions", LOOK),
     Door("GET", "/api/v1/applications", LOOK),
     Door("GET", "/api/v1/partitions", LOOK),

@@ -248,6 +248,8 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
         ("/transactions", 16),
         # The list and its number, each kind by itself: only so has each an index.
         ("/fencing", 40),
+        # Each source by itself, once for the list and once for the lanes.
+        ("/events", 40),
         ("/system", 16),
         ("/transactions?state=open", 18),
         ("/transactions/prod/payments-ledger-7", 31),

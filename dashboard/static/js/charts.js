@@ -15,6 +15,7 @@ window.fenceline = window.fenceline || {};
   const source = document.currentScript.dataset.plotly;
   const drawn = new Map(); // element -> what it shows
   const windows = new WeakMap(); // element -> the first and the last range that the page gave it, and their zone
+  const listening = new WeakSet();
   let asked = false;
 
   const probe = document.createElement("i");
@@ -72,6 +73,7 @@ window.fenceline = window.fenceline || {};
     const { zone } = root.dataset;
     let known = windows.get(element);
     if (known && known.zone !== zone) {
+      listening.delete(element);
       Plotly.purge(element); // Else its reset would go to another zone's window.
       known = null;
     }
@@ -88,6 +90,25 @@ window.fenceline = window.fenceline || {};
     return shown;
   };
 
+  /** Show only the time that was dragged over, in the chart and in the list below it. */
+  const setRange = ({ "xaxis.range[0]": from, "xaxis.range[1]": to }) => {
+    if (from === undefined) return;
+    const query = new URLSearchParams(location.search);
+    for (const name of ["last", "before"]) query.delete(name);
+    const iso = (end) => new Date(instant(end) - shift(instant(end))).toISOString();
+    query.set("from", iso(from));
+    query.set("to", iso(to));
+    location.search = query;
+  };
+  const open = ({ points }) => points[0].customdata?.[1] && location.assign(points[0].customdata[1]);
+
+  const listen = (element) => {
+    if (listening.has(element) || !element.closest("[data-sets-range]")) return;
+    listening.add(element);
+    element.on("plotly_relayout", setRange);
+    element.on("plotly_click", open);
+  };
+
   const draw = (element) => {
     const text = document.getElementById(element.dataset.chart).textContent;
     const key = `${text}${colour("ink")}${root.dataset.zone}`;
@@ -95,6 +116,7 @@ window.fenceline = window.fenceline || {};
     drawn.set(element, key);
     const { data, layout } = JSON.parse(text);
     Plotly.react(element, data.map(dressed), laidOut(element, layout), { ...CONFIG, displayModeBar: coarse ? false : "hover" });
+    listen(element);
   };
 
   /** Fetch Plotly: it weighs more than all the rest, and nobody may need it. */

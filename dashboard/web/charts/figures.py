@@ -108,8 +108,8 @@ def timeline_figure(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) 
         showlegend=True,
         legend=LEGEND,
         margin={"l": 84, "r": 10, "t": 26, "b": 22},
-        xaxis=_time_axis(first - margin_ms, last + margin_ms),
-        yaxis=_lane_axis([_TRANSACTIONS, _EVENTS] if marks else [_TRANSACTIONS]),
+        xaxis=time_axis(first - margin_ms, last + margin_ms),
+        yaxis=lane_axis([_TRANSACTIONS, _EVENTS] if marks else [_TRANSACTIONS]),
     )
     return plotly_figure([*lanes, *events], layout)
 
@@ -198,11 +198,12 @@ def _layout(buckets: Sequence[Bucket]) -> go.Layout:
         hovermode="x",
         uirevision="kept",
         margin={"l": 44, "r": 8, "t": 8, "b": 22},
-        xaxis=_time_axis(start, end),
+        xaxis=time_axis(start, end),
     )
 
 
-def _time_axis(start_ms: int, end_ms: int) -> go.layout.XAxis:
+def time_axis(start_ms: int, end_ms: int) -> go.layout.XAxis:
+    """Return an axis of instants, in ms since 1970."""
     return go.layout.XAxis(
         type="date",
         range=[start_ms, end_ms],
@@ -219,7 +220,8 @@ def _time_axis(start_ms: int, end_ms: int) -> go.layout.XAxis:
     )
 
 
-def _lane_axis(lanes: Sequence[str]) -> go.layout.YAxis:
+def lane_axis(lanes: Sequence[str]) -> go.layout.YAxis:
+    """Return an axis of named lanes, from below."""
     return go.layout.YAxis(
         type="category",
         categoryarray=lanes,

@@ -20,7 +20,21 @@ _LARGEST = 10**18
 _EXPECTED = {"page": "a page number", "before": "a place in this list", "min_age_s": "a number of seconds"}
 #: What chooses a part of a list, or its order, and does not narrow it.
 _NOT_NARROWING = frozenset(
-    {"ignored", "cluster", "since", "internal", "sort", "dir", "page", "size", "before"}
+    {
+        "ignored",
+        "cluster",
+        "since",
+        "start",
+        "end",
+        "last",
+        "unfolded",
+        "internal",
+        "sort",
+        "dir",
+        "page",
+        "size",
+        "before",
+    }
 )
 
 #: Where a list goes on: behind this instant and row.

@@ -155,7 +155,7 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
         "cluster": row.cluster.name,
         # Once the cause is over the last one that was.
         "cause": max(causes, key=lambda line: (line.of.until_ms is None, line.of.pk), default=None),
-        "subject_url": addresses.incident_url(row),
+        "subject_url": addresses.subject_url(row.cluster.name, row.subject),
         "subject_label": addresses.subject_label(row.subject),
         "effects": [line for line in now if line.of.role == IncidentFinding.Role.EFFECT],
         "past": [line for line in lines if line.of.until_ms is not None],

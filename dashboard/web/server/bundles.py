@@ -25,7 +25,7 @@ BUNDLES = {
         f"css/{name}.css"
         for name in (
             "base", "parts", "tables", "pages", "detail",
-            "history", "standings", "queries", "alerts", "acting",
+            "history", "standings", "queries", "alerts", "acting", "events",
         )
     ),
     # Runs before the first paint, and is all that may hold it up.

@@ -1,0 +1,106 @@
+"""`/api/v1/events`: what happened in a range of time, from every source."""
+
+from __future__ import annotations
+
+import time
+
+from django.conf import settings
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard.api import cursors, schemas
+from dashboard.runtime import visibility
+from dashboard.timeline import queries as timeline_queries
+from fenceline.time_range import InvalidTimeRange, TimeRange, read_time_range
+from fenceline.timeline import EventPlace, EventSource, TimelineEvent
+
+router = Router(tags=["events"])
+
+
+class EventOut(Schema):
+    """One thing that happened.
+
+    `what` is a word of its source: a transition's kind, `opened` of a finding. `subject` is `kind:name`.
+    `number` is that of the incident, alert, delivery, action or recovery, null elsewhere. `count` is set of
+    routine transitions: how many of one kind an application had in the minute from `at` on.
+    """
+
+    at: str | None
+    source: EventSource
+    what: str
+    cluster: str
+    subject: str
+    application: str
+    severity: str
+    text: str
+    number: int | None
+    count: int | None
+
+    @classmethod
+    def from_event(cls, event: TimelineEvent) -> EventOut:
+        """Return an event as the API shows it."""
+        return cls(
+            at=schemas.format_iso(event.at_ms),
+            source=event.source,
+            what=event.what,
+            cluster=event.cluster,
+            subject=event.subject,
+            application=event.application,
+            severity=event.severity,
+            text=event.text,
+            number=event.number or None,
+            count=event.count or None,
+        )
+
+
+class EventList(schemas.Listing):
+    """Events of `from` ≤ t < `to`, the newest first.
+
+    `gaps` are those of the range. `kept_since` names each source whose older events are deleted by now.
+    """
+
+    items: list[EventOut]
+    range_from: str | None = Field(serialization_alias="from")
+    range_to: str | None = Field(serialization_alias="to")
+    kept_since: dict[EventSource, str | None]
+
+
+class EventFilters(schemas.ListFilters, timeline_queries.EventCriteria):
+    """The query string of the list; without `from` the last so long."""
+
+    start: schemas.Name = Field("", alias="from")
+    end: schemas.Name = Field("", alias="to")
+    last: schemas.Name = "1h"
+
+
+@router.get("", response=EventList, by_alias=True, summary="List events of a range of time")
+def list_events(request: HttpRequest, wanted: Query[EventFilters]) -> dict[str, object]:
+    """What happened in a range, the newest first. Routine transitions are folded unless `unfolded`.
+
+    Give `from` and `to` with a cursor: the range of `last` moves. A page may hold fewer than `limit` and
+    have a `next` all the same.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    shown = _range(wanted, now_ms)
+    place = cursors.decode_cursor(wanted.cursor, "events", (int, int, int))
+    before = None if place is None else EventPlace(*(int(each) for each in place))
+    found = timeline_queries.newest_events(wanted, shown, before=before, limit=wanted.limit)
+    cut = timeline_queries.sources_cut(shown, settings.FENCELINE.retention, now_ms=now_ms)
+    return {
+        "items": [EventOut.from_event(event) for event in found.items],
+        "next": None if found.next is None else cursors.encode_cursor("events", *found.next),
+        "range_from": schemas.format_iso(shown.from_ms),
+        "range_to": schemas.format_iso(shown.to_ms),
+        "kept_since": {source: schemas.format_iso(since_ms) for source, since_ms in cut.items()},
+        "as_of": schemas.format_iso(visibility.noun_visibility(wanted.cluster).as_of_ms),
+        "gaps": [schemas.gap_schema(row) for row in timeline_queries.gaps_within(wanted.cluster, shown)],
+    }
+
+
+def _range(wanted: EventFilters, now_ms: int) -> TimeRange:
+    try:
+        return read_time_range(wanted.start, wanted.end, wanted.last, now_ms=now_ms)
+    except InvalidTimeRange as error:
+        raise HttpError(400, str(error)) from None

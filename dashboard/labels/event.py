@@ -1,0 +1,48 @@
+"""How events of the timeline read and look: words, tone, what they mean. Pure."""
+
+from __future__ import annotations
+
+from dashboard.labels.action import ACTS, STATES
+from dashboard.labels.status import OUTCOME_LOOKS, StatusLabel
+from dashboard.labels.transition import LOOKS
+from fenceline.facts import TransitionKind
+from fenceline.timeline import EventSource, TimelineEvent
+
+_SEVERITY_TONES = ("critical", "warning", "info")
+_DELIVERY_TONES = {"delivered": "ok", "failed": "critical"}
+#: After these a finding, an incident or an alert needs nobody.
+_OVER = frozenset({"closed", "resolved"})
+
+
+def event_label(event: TimelineEvent) -> StatusLabel:
+    """Return how an event reads and looks."""
+    if event.source is EventSource.TRANSITION:
+        return _transition(event)
+    if event.source is EventSource.ACTION:
+        return _action(event)
+    if event.source is EventSource.RECOVERY and event.what in OUTCOME_LOOKS:
+        look = OUTCOME_LOOKS[event.what]
+        return StatusLabel(f"recovery {look.words}", look.tone, look.means)
+    return StatusLabel(f"{event.source} {event.what.replace('_', ' ')}", _tone(event), "")
+
+
+def _transition(event: TimelineEvent) -> StatusLabel:
+    look = LOOKS[TransitionKind(event.what)]
+    words = f"{event.count:,} × {look.words}" if event.count > 1 else look.words
+    return StatusLabel(words, look.tone, look.means)
+
+
+def _action(event: TimelineEvent) -> StatusLabel:
+    act, _, state = event.what.rpartition("_")
+    noun = ACTS[act].noun
+    if state == "started":
+        return StatusLabel(f"{noun} started", "info", "an operator confirmed it")
+    return StatusLabel(f"{noun} {STATES[state].words}", STATES[state].tone, STATES[state].means)
+
+
+def _tone(event: TimelineEvent) -> str:
+    if event.source is EventSource.DELIVERY:
+        return _DELIVERY_TONES.get(event.what, "info")
+    if event.what in _OVER:
+        return "ok"
+    return event.severity if event.severity in _SEVERITY_TONES else "info"

@@ -1,0 +1,1 @@
+"""What happened in a range of time, from every source."""

@@ -1,0 +1,174 @@
+"""What happened in a range of time: events of every source, the newest first, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from typing import Literal
+
+from dashboard.history import queries as history_queries
+from dashboard.models import GapRecord, TransitionRecord
+from dashboard.runtime import visibility
+from dashboard.runtime.criteria import Criteria, Name
+from dashboard.timeline.routine import MINUTE_MS, routine_counts
+from dashboard.timeline.streams import STREAMS, EventWindow
+from fenceline.facts import EVERYDAY, TransitionKind
+from fenceline.limits import Retention
+from fenceline.time_range import TimeRange
+from fenceline.timeline import (
+    ROUTINE,
+    EventPlace,
+    EventSource,
+    TimelineEvent,
+    fold_routine,
+    minute_of,
+)
+
+#: Numbers of the streams in places: those of `STREAMS` come behind.
+_TRANSITIONS, _ROUTINE, _FIRST = 0, 1, 2
+_KINDS = tuple(kind for kind in TransitionKind if kind not in EVERYDAY)
+_TELLING = tuple(kind for kind in _KINDS if kind not in ROUTINE)
+_DAY_MS = 86_400_000
+_MOST_GAPS = 20
+#: Days that the events of a source are kept: a field of `Retention`.
+_KEPT: Mapping[EventSource, str] = {
+    EventSource.TRANSITION: "transitions_d",
+    EventSource.RECOVERY: "transitions_d",
+    EventSource.FINDING: "closed_d",
+    EventSource.ALERT: "closed_d",
+    EventSource.DELIVERY: "closed_d",
+    EventSource.INCIDENT: "incidents_d",
+}
+
+
+class EventCriteria(Criteria):
+    """Which events a list is asked for."""
+
+    cluster: Name = ""
+    source: EventSource | Literal[""] = ""
+    application: Name = ""
+    #: A part of the name of what an event is about.
+    q: Name = ""
+    #: Every routine transition by itself, rather than one line for each minute, application and kind.
+    unfolded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events, the newest first; `next` is where the list goes on, None at its end.
+
+    `searched_to_ms` is set where one look ended there for its length, though older ones may follow.
+    """
+
+    items: Sequence[TimelineEvent]
+    next: EventPlace | None
+    searched_to_ms: int | None = None
+
+    def first(self, number: int) -> EventPage:
+        """Return its first events, as if so many had been asked for."""
+        if len(self.items) <= number:
+            return self
+        return EventPage(self.items[:number], self.items[number - 1].place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Events of one stream, and before which instant more may follow, in µs; None where these are all."""
+
+    events: Sequence[TimelineEvent]
+    floor_us: int | None = None
+
+
+def newest_events(
+    wanted: EventCriteria, time_range: TimeRange, *, before: EventPlace | None = None, limit: int
+) -> EventPage:
+    """Return the newest events of a range that match, behind a place where one is given."""
+    clusters = visibility.clusters_named(wanted.cluster)
+    start = before or EventPlace(time_range.to_ms * 1_000, 0, 0)
+    window = EventWindow(clusters, time_range, start, limit + 1, wanted.q, wanted.application)
+    reads = [
+        _Read(stream.read(number, window))
+        for number, stream in enumerate(STREAMS, _FIRST)
+        if wanted.source in ("", stream.source)
+    ]
+    if wanted.source in ("", EventSource.TRANSITION):
+        reads += _transitions(window, unfolded=wanted.unfolded)
+    return _page(reads, limit)
+
+
+def gaps_within(cluster: str, time_range: TimeRange) -> Sequence[GapRecord]:
+    """Return what could not be seen in a range, the newest first, at most 20."""
+    rows = GapRecord.objects.filter(cluster__configured=True, since_ms__lt=time_range.to_ms)
+    rows = visibility.rows_of_cluster(rows, cluster).exclude(until_ms__lt=time_range.from_ms)
+    return list(rows.select_related("cluster").order_by("-since_ms")[:_MOST_GAPS])
+
+
+def sources_cut(time_range: TimeRange, retention: Retention, *, now_ms: int) -> Mapping[EventSource, int]:
+    """Return the sources whose events of a range's begin are deleted by now: since when theirs are kept."""
+    days = retention.as_mapping()
+    kept = {source: now_ms - round(days[field] * _DAY_MS) for source, field in _KEPT.items()}
+    return {source: since_ms for source, since_ms in kept.items() if since_ms > time_range.from_ms}
+
+
+def _page(reads: Sequence[_Read], limit: int) -> EventPage:
+    # Where one stream was not read to its end, nothing older is shown of the others either.
+    floor = max((read.floor_us for read in reads if read.floor_us is not None), default=None)
+    merged = merge(*(read.events for read in reads), key=lambda event: event.place, reverse=True)
+    events = [event for event in merged if floor is None or event.place.at_us >= floor]
+    if floor is None:
+        return EventPage(events, None).first(limit)
+    return EventPage(events, EventPlace(floor, 0, 0), floor // 1_000).first(limit)
+
+
+def _transitions(window: EventWindow, *, unfolded: bool) -> Sequence[_Read]:
+    # A name that is searched for is that of an id, which a folded line has none of.
+    single = unfolded or bool(window.q)
+    told = _told(window, _KINDS if single else _TELLING)
+    return [told] if single else [told, _folded(window)]
+
+
+def _told(window: EventWindow, kinds: Sequence[TransitionKind]) -> _Read:
+    at_us, row = window.rows_below(_TRANSITIONS)
+    found = history_queries.newest_transitions(
+        _criteria(window, kinds), limit=window.limit, before=(-(-at_us // 1_000), row)
+    )
+    floor = None if found.searched_to_ms is None else found.searched_to_ms * 1_000
+    return _Read([_event(row) for row in found.items], floor)
+
+
+def _folded(window: EventWindow) -> _Read:
+    """Return routine transitions by the minute. A minute is counted whole, and what was shown left out."""
+    at_us, row = window.rows_below(_ROUTINE)
+    last_ms = at_us // 1_000 if row else -(-at_us // 1_000) - 1
+    until_ms = min(minute_of(last_ms) + MINUTE_MS, window.range.to_ms)
+    counts, floor_ms = routine_counts(window, until_ms=until_ms)
+    events = fold_routine(counts, from_ms=window.range.from_ms, stream=_ROUTINE)
+    below = EventPlace(at_us, _ROUTINE, row)
+    return _Read(
+        [each for each in events if each.place < below][: window.limit],
+        None if floor_ms is None else floor_ms * 1_000,
+    )
+
+
+def _criteria(window: EventWindow, kinds: Sequence[TransitionKind]) -> history_queries.HistoryCriteria:
+    name = window.clusters[0].name if len(window.clusters) == 1 else ""
+    return history_queries.HistoryCriteria(
+        cluster=name,
+        kinds=kinds,
+        application=window.application,
+        q=window.q,
+        since_ms=window.range.from_ms,
+    )
+
+
+def _event(row: TransitionRecord) -> TimelineEvent:
+    return TimelineEvent(
+        EventPlace(row.at_ms * 1_000, _TRANSITIONS, row.pk),
+        EventSource.TRANSITION,
+        row.kind,
+        row.cluster.name,
+        f"transaction:{row.transactional_id}",
+        history_queries.verdict_evidence(row),
+        application=row.application,
+    )

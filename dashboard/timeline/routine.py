@@ -1,0 +1,43 @@
+"""Routine transitions, counted by the minute in the database: an application may have thousands of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Count, F, QuerySet
+
+from dashboard.models import TransitionRecord
+from dashboard.timeline.streams import EventWindow
+from fenceline.facts import TransitionKind
+from fenceline.timeline import ROUTINE, RoutineCount, minute_of
+
+MINUTE_MS = 60_000
+#: How many transitions one look counts; the minute in which it gets there is counted whole.
+_MOST_COUNTED = 10_000
+
+
+def routine_counts(window: EventWindow, *, until_ms: int) -> tuple[Sequence[RoutineCount], int | None]:
+    """Return the counts of a range's last minutes before `until_ms`, and since when; None for all of them."""
+    rows = TransitionRecord.objects.filter(
+        cluster__in=[each.pk for each in window.clusters],
+        kind__in=[kind.value for kind in ROUTINE],
+        at_ms__gte=window.range.from_ms,
+        at_ms__lt=until_ms,
+    )
+    if window.application:
+        rows = rows.filter(application=window.application)
+    instants = rows.order_by("-at_ms").values_list("at_ms", flat=True)
+    cut = next(iter(instants[_MOST_COUNTED : _MOST_COUNTED + 1]), None)
+    if cut is None:
+        return _counts(rows), None
+    floor_ms = max(minute_of(cut), window.range.from_ms)
+    return _counts(rows.filter(at_ms__gte=floor_ms)), floor_ms
+
+
+def _counts(rows: QuerySet[TransitionRecord]) -> Sequence[RoutineCount]:
+    minutes = rows.order_by().annotate(minute=F("at_ms") / MINUTE_MS)
+    groups = minutes.values_list("minute", "cluster__name", "application", "kind").annotate(n=Count("id"))
+    return [
+        RoutineCount(minute * MINUTE_MS, cluster, application, TransitionKind(kind), n)
+        for minute, cluster, application, kind, n in groups
+    ]

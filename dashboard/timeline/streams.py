@@ -1,0 +1,227 @@
+"""Streams of events: each reads rows of one kind, the newest first, by one of their instants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import Model, Q, QuerySet
+
+from dashboard.models import (
+    Action,
+    AlertChange,
+    Cluster,
+    Delivery,
+    FindingRecord,
+    IncidentEvent,
+    Recovery,
+)
+from fenceline.time_range import TimeRange
+from fenceline.timeline import EventPlace, EventSource, TimelineEvent
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class EventWindow:
+    """What is read of every stream: events of `range` whose place is below `before`."""
+
+    clusters: Sequence[Cluster]
+    range: TimeRange
+    before: EventPlace
+    limit: int
+    #: A part of a subject's name.
+    q: str = ""
+    #: Only events of this application; "" for all.
+    application: str = ""
+
+    def rows_below(self, stream: int) -> tuple[int, int]:
+        """Return the instant in µs and the row below which events of a stream are."""
+        at_us, at_stream, row = self.before
+        if stream == at_stream:
+            return at_us, row
+        return (at_us + 1, 0) if stream < at_stream else (at_us, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Rows with an instant each: in field `at`, in ms since 1970 or as a datetime."""
+
+    source: EventSource
+    rows: QuerySet[Any]
+    at: str
+    event: Callable[[Any], Mapping[str, Any]]
+    #: The path to the cluster's key, and to the subject; the latter is "" where there is none to search.
+    cluster: str = "cluster"
+    subject: str = "subject"
+    #: The field of the application, "" where rows have none.
+    application: str = ""
+
+    def read(self, number: int, wanted: EventWindow) -> Sequence[TimelineEvent]:
+        """Return up to `limit` events, the newest first; `number` is the stream's in places."""
+        if (wanted.application and not self.application) or (wanted.q and not self.subject):
+            return []
+        rows = self.rows.filter(_in_range(self, wanted.range), _below(self, *wanted.rows_below(number)))
+        rows = rows.filter(**{f"{self.cluster}__in": [each.pk for each in wanted.clusters]})
+        if wanted.q:
+            rows = rows.filter(**{f"{self.subject}__icontains": wanted.q})
+        if wanted.application:
+            rows = rows.filter(**{self.application: wanted.application})
+        newest = rows.order_by(f"-{self.at}", "-pk")[: wanted.limit]
+        return [self._event(row, number) for row in newest]
+
+    def _event(self, row: Model, number: int) -> TimelineEvent:
+        place = EventPlace(_us(getattr(row, self.at)), number, row.pk)
+        return TimelineEvent(place=place, source=self.source, **self.event(row))
+
+    @property
+    def _has_datetime(self) -> bool:
+        return not self.at.endswith("_ms")
+
+
+def _in_range(stream: EventStream, wanted: TimeRange) -> Q:
+    start, end = (_instant(stream, at_ms * 1_000) for at_ms in (wanted.from_ms, wanted.to_ms))
+    return Q(**{f"{stream.at}__gte": start, f"{stream.at}__lt": end})
+
+
+def _below(stream: EventStream, at_us: int, row: int) -> Q:
+    at = _instant(stream, at_us)
+    # Milliseconds of an integer column hold all places of one millisecond.
+    same = Q(**{stream.at: at, "pk__lt": row}) if row else Q(pk__in=())
+    return Q(**{f"{stream.at}__lt": at}) | same
+
+
+def _instant(stream: EventStream, at_us: int) -> int | datetime:
+    """Return what a stream's field is compared with: the next whole ms for a field of ms."""
+    return _EPOCH + timedelta(microseconds=at_us) if stream._has_datetime else -(-at_us // 1_000)
+
+
+def _us(at: int | datetime) -> int:
+    return at * 1_000 if isinstance(at, int) else (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _finding(change: str) -> Callable[[FindingRecord], Mapping[str, Any]]:
+    return lambda row: {
+        "what": change,
+        "cluster": row.cluster.name,
+        "subject": row.subject,
+        "severity": row.severity,
+        "text": row.summary,
+    }
+
+
+def _incident(row: IncidentEvent) -> Mapping[str, Any]:
+    return {
+        "what": row.kind,
+        "cluster": row.incident.cluster.name,
+        "subject": row.subject or row.incident.subject,
+        "severity": row.incident.severity,
+        "text": row.text,
+        "number": row.incident_id,
+    }
+
+
+def _alert(row: AlertChange) -> Mapping[str, Any]:
+    return {
+        "what": row.new,
+        "cluster": row.alert.cluster.name,
+        "subject": row.alert.subject,
+        "severity": row.alert.severity,
+        "text": str(row.alert.annotations.get("summary", "")),
+        "number": row.alert_id,
+    }
+
+
+def _delivery(row: Delivery) -> Mapping[str, Any]:
+    return {
+        "what": row.state,
+        "cluster": row.cluster.name if row.cluster else "",
+        "subject": "",
+        "text": " ".join(filter(None, (f"to {row.channel.name}", row.error))),
+        "number": row.pk,
+    }
+
+
+def _action(change: str) -> Callable[[Action], Mapping[str, Any]]:
+    return lambda row: {
+        "what": f"{row.act}_{row.state if change == 'ended' else change}",
+        "cluster": row.cluster.name,
+        "subject": f"action:{row.pk}",
+        "text": " ".join(filter(None, (f"by {row.executed_by}.", row.reason))),
+        "number": row.pk,
+    }
+
+
+def _recovery(change: str) -> Callable[[Recovery], Mapping[str, Any]]:
+    return lambda row: {
+        "what": row.outcome if change == "closed" else change,
+        "cluster": row.cluster.name,
+        "subject": f"transaction:{row.transactional_id}",
+        "application": row.application,
+        "text": "",
+        "number": row.pk,
+    }
+
+
+def _with_cluster(rows: QuerySet[Any], *more: str) -> QuerySet[Any]:
+    return rows.select_related("cluster", *more)
+
+
+#: In the order of events of one instant; transitions, which have readers of their own, come before these.
+STREAMS = (
+    EventStream(
+        EventSource.FINDING, _with_cluster(FindingRecord.objects.all()), "since_ms", _finding("opened")
+    ),
+    EventStream(
+        EventSource.FINDING, _with_cluster(FindingRecord.objects.all()), "closed_at", _finding("closed")
+    ),
+    EventStream(
+        EventSource.INCIDENT,
+        IncidentEvent.objects.select_related("incident__cluster"),
+        "at_ms",
+        _incident,
+        "incident__cluster",
+    ),
+    EventStream(
+        EventSource.ALERT,
+        AlertChange.objects.select_related("alert__cluster"),
+        "at_ms",
+        _alert,
+        "alert__cluster",
+        "alert__subject",
+    ),
+    EventStream(
+        EventSource.DELIVERY,
+        _with_cluster(Delivery.objects.exclude(ended_at=None), "channel"),
+        "ended_at",
+        _delivery,
+        subject="channel__name",
+    ),
+    EventStream(
+        EventSource.ACTION,
+        _with_cluster(Action.objects.all()),
+        "started_ms",
+        _action("started"),
+        subject="subjects",
+    ),
+    EventStream(
+        EventSource.ACTION,
+        _with_cluster(Action.objects.all()),
+        "ended_ms",
+        _action("ended"),
+        subject="subjects",
+    ),
+    *(
+        EventStream(
+            EventSource.RECOVERY,
+            _with_cluster(Recovery.objects.all()),
+            f"{change}_ms",
+            _recovery(change),
+            subject="transactional_id",
+            application="application",
+        )
+        for change in ("opened", "closed")
+    ),
+)

@@ -1,0 +1,188 @@
+"""What happened in a range of time: lanes on one axis, and every event with the link to its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from pydantic import BeforeValidator, Field
+
+from dashboard.history import queries as history_queries
+from dashboard.history.buckets import Bucket
+from dashboard.incidents import queries as incident_queries
+from dashboard.labels.event import event_label
+from dashboard.labels.rule import rule_label
+from dashboard.labels.status import StatusLabel
+from dashboard.models import Tally
+from dashboard.timeline import queries as timeline_queries
+from dashboard.timeline.queries import EventPage
+from dashboard.web import addresses, page_context
+from dashboard.web.charts import event_figure
+from dashboard.web.charts.event_figure import LaneMark, LaneSpan
+from dashboard.web.empty_state import why_empty
+from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms import time_ranges
+from dashboard.web.forms.lists import clip
+from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.facts import TransitionKind
+from fenceline.formatting import count_noun
+from fenceline.time_range import TimeRange
+from fenceline.timeline import EventPlace, EventSource, TimelineEvent
+
+_ROWS = 100
+#: Events and incidents that the lanes show at most.
+_MARKS, _SPANS = 400, 40
+#: Lengths of a chart's steps in seconds: the first that makes at most so many of a range.
+_STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
+_MOST_STEPS = 180
+_FENCES = frozenset({TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE})
+_LANES = {
+    EventSource.FINDING: "findings",
+    EventSource.ALERT: "alerts",
+    EventSource.DELIVERY: "deliveries",
+    EventSource.ACTION: "actions",
+    EventSource.RECOVERY: "recoveries",
+}
+_LARGEST = 10**18
+
+
+def _place(value: object) -> object:
+    return tuple(value.split("-")) if isinstance(value, str) else value
+
+
+_Number = Annotated[int, Field(ge=0, lt=_LARGEST)]
+
+
+class EventListQuery(time_ranges.RangedList, timeline_queries.EventCriteria):
+    """The query string of the page."""
+
+    before: Annotated[tuple[_Number, _Number, _Number], BeforeValidator(_place)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """One event of the list."""
+
+    event: TimelineEvent
+    look: StatusLabel
+    url: str
+
+    @property
+    def subject(self) -> str:
+        """Return the name of what it is about, without its kind."""
+        return self.event.subject.partition(":")[2]
+
+
+@signed_in
+def event_list(request: HttpRequest) -> HttpResponse:
+    """Show what happened in the range that the query string names, the newest first."""
+    wanted = list_forms.read(request, EventListQuery)
+    shown, problem = time_ranges.time_range_of(wanted, now_ms=now_ms(request))
+    moved = now_ms(request) // 5_000 if shown.live else 0
+    return render_page(
+        request, "events/list", lambda: _read(request, wanted, shown, problem), depends_on=moved
+    )
+
+
+def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange, problem: str) -> Mapping[str, Any]:
+    frame = page_context.chrome_of(request)
+    place = None if wanted.before is None else EventPlace(*wanted.before)
+    drawn = timeline_queries.newest_events(wanted, shown, limit=_MARKS)
+    found = (
+        timeline_queries.newest_events(wanted, shown, before=place, limit=_ROWS)
+        if place
+        else drawn.first(_ROWS)
+    )
+    lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in found.items]
+    return {
+        "wanted": wanted,
+        "problems": [*wanted.ignored, *([problem] if problem else [])],
+        "picker": time_ranges.picker(request, shown, wanted),
+        "lines": lines,
+        "next": "" if found.next is None else "-".join(map(str, found.next)),
+        "searched_to_ms": found.searched_to_ms,
+        "sources": list(EventSource),
+        "headline": _headline(frame, wanted, len(lines), more=found.next is not None),
+        "gaps": timeline_queries.gaps_within(frame.cluster, shown),
+        "cut": _cut(shown, now_ms(request)),
+        "several": len(frame.clusters) > 1 and not frame.cluster,
+        "empty": "" if lines else ("past" if place else why_empty(frame, narrowed=wanted.narrowed)),
+        **_chart(frame, wanted, shown, drawn, now_ms(request)),
+    }
+
+
+def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
+    """Return since when events are kept that the range wants more of, and of which sources."""
+    found: dict[int, list[str]] = {}
+    for source, since_ms in timeline_queries.sources_cut(
+        shown, settings.FENCELINE.retention, now_ms=at_ms
+    ).items():
+        found.setdefault(since_ms, []).append(source.value)
+    return list(found.items())
+
+
+def _headline(frame: page_context.Chrome, wanted: EventListQuery, number: int, *, more: bool) -> str:
+    if not frame.clusters:
+        return "No cluster is configured."
+    when = "in this range" if wanted.start else f"in the last {time_ranges.last_words(wanted)}"
+    if not number:
+        return f"Nothing was recorded {when}."
+    return f"{'More than ' if more else ''}{count_noun(number, 'event')} {when}."
+
+
+def _chart(
+    frame: page_context.Chrome, wanted: EventListQuery, shown: TimeRange, found: EventPage, at_ms: int
+) -> Mapping[str, Any]:
+    """Return the lanes of the whole range: a page of the list is a part of it."""
+    marks = [mark for event in found.items if (mark := _mark(event))]
+    opened = incident_queries.incidents_within(frame.cluster, shown.from_ms, shown.to_ms, limit=_SPANS)
+    spans = [
+        LaneSpan(
+            max(row.opened_ms, shown.from_ms),
+            min(row.closed_ms or at_ms, shown.to_ms),
+            row.severity,
+            f"#{row.pk} {rule_label(row.rule)}: {row.subject}",
+            addresses.incident_url(row),
+        )
+        for row in opened
+    ]
+    commits = _commits(frame.cluster, wanted.application, shown)
+    if not (marks or spans or any(bucket.counts for bucket in commits)):
+        return {"chart": None}
+    return {
+        "chart": event_figure.event_figure(commits, spans, marks, from_ms=shown.from_ms, to_ms=shown.to_ms),
+        "chart_words": f"Lanes: {count_noun(len(spans), 'incident')}, {count_noun(len(marks), 'event')}.",
+        "chart_cut": found.items[-1].at_ms if found.next and found.items else None,
+    }
+
+
+def _mark(event: TimelineEvent) -> LaneMark | None:
+    """Return an event's mark; folded ones have none, nor have incidents, which are bars."""
+    if event.source is EventSource.INCIDENT or event.count:
+        return None
+    look = event_label(event)
+    lane = _LANES.get(event.source) or _transition_lane(TransitionKind(event.what))
+    subject = event.subject.partition(":")[2]
+    return LaneMark(event.at_ms, lane, look.tone, f"{look.words} {clip(subject)}", addresses.event_url(event))
+
+
+def _transition_lane(kind: TransitionKind) -> str:
+    if kind in _FENCES:
+        return "fences"
+    return "timeouts" if kind is TransitionKind.TIMEOUT else "other transitions"
+
+
+def _commits(cluster: str, application: str, shown: TimeRange) -> Sequence[Bucket]:
+    length_s = shown.length_ms // 1_000
+    step_s = next((step for step in _STEPS_S if length_s <= step * _MOST_STEPS), _STEPS_S[-1])
+    return history_queries.transition_buckets(
+        cluster,
+        since_ms=shown.from_ms,
+        until_ms=shown.to_ms,
+        step_s=step_s,
+        application=application or Tally.EVERY,
+    )

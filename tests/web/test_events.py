@@ -1,0 +1,193 @@
+"""Proves that the list of events for a range is what happened in it and nothing else, on the page and in the
+API, page by page; that routine ones are folded by the minute; and that a wrong range gets a clear text."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+from django.test import Client
+
+from dashboard.models import (
+    AlertChange,
+    Cluster,
+    FindingRecord,
+    GapRecord,
+    IncidentEvent,
+    Recovery,
+    TransitionRecord,
+)
+from dashboard.timeline import queries as timeline_queries
+from dashboard.timeline import routine
+from dashboard.timeline.queries import EventCriteria
+from fenceline.time_range import TimeRange
+from fenceline.timeline import ROUTINE, EventPlace, TimelineEvent
+from tests.web import happened, seed
+
+pytestmark = pytest.mark.django_db
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    """A cluster with an hour of transitions, findings and incidents, whose instants often coincide."""
+    of = seed.cluster()
+    seed.seen(of)
+    dice, now = random.Random(18), seed.now_ms() // 60_000 * 60_000
+    happened.lives(of, 9, hours=1, trouble=0.5)
+    for n in range(40):
+        row = seed.finding(of, f"partition:payments-{n}")
+        since_ms = now - dice.randrange(60) * 60_000
+        closed = datetime.fromtimestamp(since_ms / 1_000 + 60.5, UTC) if n % 2 else None
+        FindingRecord.objects.filter(pk=row.pk).update(since_ms=since_ms, closed_at=closed)
+        if n % 5 == 0:
+            incident = seed.grouped(of, row)
+            IncidentEvent.objects.create(incident=incident, at_ms=since_ms, kind="opened")
+    return of
+
+
+def walked(wanted: EventCriteria, time_range: TimeRange, limit: int) -> list[TimelineEvent]:
+    """Every event of a range, `limit` at a time."""
+    found: list[TimelineEvent] = []
+    before: EventPlace | None = None
+    while True:
+        page = timeline_queries.newest_events(wanted, time_range, before=before, limit=limit)
+        assert len(page.items) <= limit
+        found += page.items
+        if page.next is None:
+            return found
+        assert before is None or page.next < before
+        before = page.next
+
+
+def whole(of: Cluster) -> TimeRange:
+    now = seed.now_ms()
+    return TimeRange(now - 2 * HOUR_MS, now)
+
+
+def truth(time_range: TimeRange) -> Counter[tuple[int, str, str]]:
+    """What the tables hold of a range, each by instant, word and subject; routine transitions one by one."""
+    rows = [
+        (row.at_ms, row.kind, f"transaction:{row.transactional_id}") for row in TransitionRecord.objects.all()
+    ]
+    rows += [
+        (row.opened_ms, "opened", f"transaction:{row.transactional_id}") for row in Recovery.objects.all()
+    ]
+    closed = Recovery.objects.exclude(closed_ms=None)
+    rows += [(row.closed_ms or 0, row.outcome, f"transaction:{row.transactional_id}") for row in closed]
+    rows += [(row.since_ms, "opened", row.subject) for row in FindingRecord.objects.all()]
+    over = [(row, row.closed_at) for row in FindingRecord.objects.all()]
+    rows += [(int(at.timestamp() * 1_000), "closed", row.subject) for row, at in over if at]
+    rows += [(row.at_ms, row.kind, row.incident.subject) for row in IncidentEvent.objects.all()]
+    rows += [(row.at_ms, row.new, row.alert.subject) for row in AlertChange.objects.all()]
+    return Counter(row for row in rows if time_range.from_ms <= row[0] < time_range.to_ms)
+
+
+def told(events: list[TimelineEvent]) -> Counter[tuple[int, str, str]]:
+    return Counter((event.at_ms, str(event.what), event.subject) for event in events)
+
+
+@pytest.mark.parametrize("limit", [3, 40, 1_000])
+def test_a_range_holds_what_happened_in_it_and_nothing_else(prod: Cluster, limit: int) -> None:
+    now = seed.now_ms()
+    for time_range in whole(prod), TimeRange(now - 40 * 60_000 - 123, now - 20 * 60_000 + 457):
+        events = walked(EventCriteria(unfolded=True), time_range, limit)
+        assert told(events) == truth(time_range)
+        assert [event.place for event in events] == sorted((event.place for event in events), reverse=True)
+
+
+@pytest.mark.parametrize("limit", [3, 40, 1_000])
+@pytest.mark.parametrize("most", [5, 10_000])
+def test_routine_transitions_are_folded_by_the_minute(
+    prod: Cluster, limit: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routine, "_MOST_COUNTED", most)
+    time_range = whole(prod)
+    events = walked(EventCriteria(source="transition"), time_range, limit)
+    rows = list(TransitionRecord.objects.filter(kind__in=[kind.value for kind in ROUTINE]))
+    counts = Counter((row.at_ms // 60_000 * 60_000, row.application, row.kind) for row in rows)
+    assert {
+        (event.at_ms, event.application, str(event.what)): event.count for event in events if event.count
+    } == dict(counts)
+    assert len(events) == len(counts) + TransitionRecord.objects.count() - len(rows)
+    assert sum(counts.values()) == len(rows) > len(counts)
+
+
+def test_a_search_finds_the_events_of_a_subject(prod: Cluster) -> None:
+    events = walked(EventCriteria(q="payments-3"), whole(prod), 50)
+    assert events
+    assert all("payments-3" in event.subject for event in events)
+    application = walked(EventCriteria(application="payments"), whole(prod), 50)
+    assert application
+    assert {event.application for event in application} == {"payments"}
+
+
+def test_the_page_and_the_api_show_the_same_events(page: Client, prod: Cluster) -> None:
+    time_range = whole(prod)
+    asked = {"from": _iso(time_range.from_ms), "to": _iso(time_range.to_ms)}
+    api = page.get("/api/v1/events", {**asked, "limit": 100}).json()
+    text = page.get("/events", asked).content.decode()
+    assert re.findall(r'data-event="(\w+)"', text) == [each["what"] for each in api["items"]]
+    following = page.get("/api/v1/events", {**asked, "limit": 100, "cursor": api["next"]}).json()
+    older = re.search(r'rel="next"\s+href="([^"]+)"', text)
+    assert older
+    text = page.get("/events" + older[1].replace("&amp;", "&")).content.decode()
+    assert re.findall(r'data-event="(\w+)"', text) == [each["what"] for each in following["items"]]
+
+
+def test_what_was_not_seen_in_the_range_is_said(page: Client, prod: Cluster) -> None:
+    now = seed.now_ms()
+    inside = seed.gap(prod, since_ms=now - 600_000, until_ms=now - 500_000)
+    outside = seed.gap(prod, since_ms=now - 4 * HOUR_MS, until_ms=now - 3 * HOUR_MS, scope="9")
+    text = page.get("/events", {"last": "1h"}).content.decode()
+    assert re.findall(r'data-gap="(\d+)"', text) == [str(inside.pk)]
+    found = page.get("/api/v1/events", {"last": "6h"}).json()["gaps"]
+    assert {each["scope"] for each in found} >= {outside.scope, inside.scope}
+    assert GapRecord.objects.count() >= 2
+
+
+def test_a_range_that_begins_before_what_is_kept_says_so(page: Client, prod: Cluster) -> None:
+    now = seed.now_ms()
+    asked = {"from": _iso(now - 60 * 24 * HOUR_MS), "to": _iso(now)}
+    assert 'data-cut="transition' in page.get("/events", asked).content.decode()
+    kept = page.get("/api/v1/events", asked).json()["kept_since"]
+    assert set(kept) == {"transition", "recovery", "finding", "alert", "delivery"}
+    assert page.get("/api/v1/events").json()["kept_since"] == {}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"from": "2026-11-24T03:00:00Z", "to": "2026-11-24T02:00:00Z"},
+        {"from": "2019-01-01", "to": "2026-11-24"},
+        {"to": "2026-11-24"},
+        {"from": "yesterday"},
+        {"from": "9999-12-31T23:59:59Z"},
+        {"from": "1700-01-01", "to": "1700-01-02"},
+        {"from": "0001-01-01T00:00:00+14:00", "to": "2026-01-01"},
+        {"last": "1y"},
+    ],
+)
+def test_a_wrong_range_gets_a_clear_text(page: Client, prod: Cluster, asked: dict[str, str]) -> None:
+    answer = page.get("/api/v1/events", asked)
+    assert answer.status_code == 400
+    assert re.match(r"(from|to|last): ", answer.json()["detail"])
+    shown = page.get("/events", asked)
+    assert shown.status_code == 200
+    assert "data-ignored" in shown.content.decode()
+
+
+def test_a_range_before_the_first_record_is_empty(page: Client, prod: Cluster) -> None:
+    asked = {"from": "2001-01-01", "to": "2001-01-02"}
+    assert page.get("/api/v1/events", asked).json()["items"] == []
+    text = page.get("/events", asked).content.decode()
+    assert "data-event=" not in text
+    assert "data-cut=" in text
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat().replace("+00:00", "Z")
