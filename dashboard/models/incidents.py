@@ -98,6 +98,7 @@ class IncidentEvent(models.Model):
     class Meta:
         verbose_name = "incident event"
         verbose_name_plural = "incident events"
+        indexes = [models.Index(fields=["at_ms"], name="incident_event_at")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.subject}".rstrip()

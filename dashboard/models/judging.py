@@ -46,6 +46,8 @@ class FindingRecord(models.Model):
         indexes = [
             models.Index(fields=["cluster", "seen_at"], name="finding_seen"),
             models.Index(fields=["cluster"], condition=Q(closed_at=None), name="finding_open"),
+            models.Index(fields=["cluster", "since_ms"], name="finding_since"),
+            models.Index(fields=["cluster", "closed_at"], name="finding_closed"),
             models.Index(fields=["cluster"], condition=Q(to_miss__gt=0), name="finding_settling"),
         ]
 

@@ -13,7 +13,7 @@ from fenceline.timeline import ROUTINE, RoutineCount, minute_of
 
 MINUTE_MS = 60_000
 #: How many transitions one look counts; the minute in which it gets there is counted whole.
-_MOST_COUNTED = 10_000
+_MOST_COUNTED = 2_000
 
 
 def routine_counts(window: EventWindow, *, until_ms: int) -> tuple[Sequence[RoutineCount], int | None]:

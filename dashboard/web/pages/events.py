@@ -35,7 +35,7 @@ from fenceline.timeline import EventPlace, EventSource, TimelineEvent
 
 _ROWS = 100
 #: Events and incidents that the lanes show at most.
-_MARKS, _SPANS = 400, 40
+_MARKS, _SPANS = 200, 40
 #: Lengths of a chart's steps in seconds: the first that makes at most so many of a range.
 _STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
 _MOST_STEPS = 180
