@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
+from dashboard.incidents.membership import IncidentMembership, memberships_of
 from dashboard.models import Alert, FindingRecord
 from dashboard.runtime.leases import Lease
 from dashboard.streaming import names as query_names
@@ -20,12 +21,14 @@ from fenceline.alerts.engine import (
 )
 from fenceline.alerts.labels import FindingText, annotations_of, labels_of
 from fenceline.alerts.limits import Alerting
+from fenceline.incidents.findings import IncidentCause
 from fenceline.owners import Owner
 
 #: Findings that came since the last tick, of which so many are looked at in one; the others in the next.
 AT_ONCE = 2_000
 #: Keys of one query.
 _KEYS = 500
+_ALONE = IncidentMembership(0)
 _STATE = tuple(each.name for each in fields(AlertState))
 _SAVED = [*_STATE, "quiet", "told", "rev"]
 
@@ -44,6 +47,7 @@ class Book:
         self._findings: dict[bytes, dict[int, FindingRecord]] = {}
         self._owners: Mapping[int, Owner | None] = {}
         self._query_names: Mapping[str, str] = {}
+        self._memberships: Mapping[int, IncidentMembership] = {}
         self._changed: set[bytes] = set()
 
     def follow_findings(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, StateChange]], int]:
@@ -60,6 +64,7 @@ class Book:
         self._owners = owners.of_findings(findings)
         subjects = {row.subject for row in findings}
         self._query_names = query_names.names_by_subject(self._lease.cluster_id, subjects)
+        self._memberships = memberships_of(self._lease.cluster_id, {row.pk for row in findings})
         happened: list[tuple[Alert, StateChange]] = []
         news: list[Alert] = []
         for key in self.rows.keys() | self._findings.keys():
@@ -74,6 +79,10 @@ class Book:
             happened += [(row, change) for change in changes]
         Alert.objects.bulk_create(news)
         return happened, upto
+
+    def causes_of(self, row: Alert) -> Sequence[IncidentCause]:
+        """Return the causes that an alert follows from now."""
+        return self._memberships.get(row.finding, _ALONE).causes
 
     def load_alerts(self, keys: Iterable[bytes]) -> None:
         """Read the alerts with these fingerprints that are not in the book, as far as there are any."""
@@ -132,6 +141,7 @@ class Book:
         said = FindingText(
             row.rule, self._lease.cluster, row.subject, row.severity,
             row.summary, row.evidence, row.next_step, self._query_names.get(row.subject, ""),
+            self._memberships.get(row.pk, _ALONE).number,
         )  # fmt: skip
         owner = self._owners[row.pk]
         return FindingObservation(

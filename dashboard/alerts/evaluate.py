@@ -30,6 +30,7 @@ from fenceline.alerts.grouping import Item, LastNotification, Route, Sending
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.mute import Muting
 from fenceline.alerts.notification_decision import Why
+from fenceline.incidents.findings import IncidentCause
 
 NAME = ALERTS
 #: Messages of one channel that one tick makes; the others are made by the next.
@@ -114,7 +115,7 @@ class _Tick:
         self._book.load_alerts(bytes.fromhex(name) for name in held)
         needed = held | {bytes(change.alert.fingerprint).hex() for change in changes}
         return {
-            key.hex(): _item(row, self._limits)
+            key.hex(): _item(row, self._limits, self._book.causes_of(row))
             for key, row in self._book.rows.items()
             if row.state == FIRING or key.hex() in needed
         }
@@ -238,7 +239,7 @@ def _route(row: Channel, limits: Alerting) -> Route:
     )
 
 
-def _item(row: Alert, limits: Alerting) -> Item:
+def _item(row: Alert, limits: Alerting, causes: Sequence[IncidentCause]) -> Item:
     words = engine.why_flapping(state_of(row), limits) if row.flapping_ms is not None else ""
     return Item(
         fingerprint=bytes(row.fingerprint).hex(),
@@ -253,6 +254,7 @@ def _item(row: Alert, limits: Alerting) -> Item:
         fired_ms=row.fired_ms or row.since_ms,
         loud_ms=row.loud_ms,
         resolved_ms=row.resolved_ms,
+        causes=causes,
     )
 
 

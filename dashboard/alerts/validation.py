@@ -14,7 +14,7 @@ LONGEST_REASON = 2_000
 _SHOWN = 60
 #: The labels that alerts may have (`labels.py` makes them).
 LABELS = (
-    "alertname", "application", "cluster", "collector", "contact", "group", "partition", "query",
+    "alertname", "application", "cluster", "collector", "contact", "group", "incident", "partition", "query",
     "query_name", "runbook", "severity", "subject", "subject_kind", "team", "topic", "transactional_id",
 )  # fmt: skip
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)

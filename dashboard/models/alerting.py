@@ -25,7 +25,7 @@ class Alert(models.Model):
     rule = models.CharField(max_length=64)
     subject = models.TextField()
     severity = models.CharField(max_length=8, choices=_SEVERITIES)
-    #: What silences, routes and inhibitions match: cluster, alertname (the rule), severity, subject,
+    #: What silences and routes match: cluster, alertname (the rule), severity, subject,
     #: subject_kind, application, team, …; and what only people read: summary, evidence, next_step, runbook.
     labels = models.JSONField(default=dict)
     annotations = models.JSONField(default=dict)

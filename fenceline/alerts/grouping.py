@@ -18,6 +18,7 @@ from fenceline.alerts.labels import page_of
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.matchers import CompilePattern, MatcherSet, matchers_text
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
+from fenceline.incidents.findings import IncidentCause
 
 #: An Alertmanager groups and waits by itself: it is told at once, and again before it takes alerts for over.
 _ALERTMANAGER_INTERVAL_MS, _ALERTMANAGER_REPEAT_MS = 5_000, 120_000
@@ -68,8 +69,8 @@ def channel_route(
     wait, interval, repeat = (
         int(1_000 * (default if own is None else own)) for own, default in zip(waits_s, usual, strict=True)
     )
-    # A severity is a label, and an alert of other labels another alert to it: the old one must end.
-    labels = ("severity", *group_by) if is_am else (group_by or limits.group_by)
+    # An alert of another severity or incident is another alert to it: the old one must end.
+    labels = ("severity", "incident", *group_by) if is_am else (group_by or limits.group_by)
     return Route(
         number, name, kind, min_severity, MatcherSet(matchers, compile_pattern),
         tuple(dict.fromkeys(labels)), wait, interval, repeat, send_resolved, off,
@@ -93,6 +94,8 @@ class Item:
     #: Since when nothing but waits keeps it quiet; None while something does somewhere.
     loud_ms: int | None = None
     resolved_ms: int | None = None
+    #: Incidents in which its finding is an effect, and the cause of each.
+    causes: Sequence[IncidentCause] = ()
 
     def unmuted_since(self, loud_ms: int | None) -> Item:
         """Return it as one that nothing but waits keeps quiet since an instant."""
@@ -237,8 +240,15 @@ def _decide(
     """Decide what one group is told, and note it."""
     standing = group.standing
     known = standing.firing if standing else {}
-    visible = [item for item in group.items if not is_muted(item)]
+    unmuted = [item for item in group.items if not is_muted(item)]
+    settling = [item for item in unmuted if _is_settling(item, now_ms) and _is_news(item, known)]
+    found.waits |= {item.fingerprint: item.loud_ms for item in settling}
+    quiet = {item.fingerprint for item in settling}
+    visible = [item for item in unmuted if item.fingerprint not in quiet]
     new = [item for item in visible if _is_news(item, known)]
+    if settling and not new:
+        # Its cause is over: that end is told with it, or once it is over too.
+        return
     over = [each for each in known if _is_over(each, items, keys, group.key)]
     ended = [(items[each], known[each]) for each in over if each in items] if route.send_resolved else []
     left = {each: severity for each, severity in known.items() if each not in set(over)}
@@ -263,6 +273,11 @@ def _decide(
 
 def _is_news(item: Item, known: Mapping[str, str]) -> bool:
     return item.fingerprint not in known or is_worse(item.severity, known[item.fingerprint])
+
+
+def _is_settling(item: Item, now_ms: int) -> bool:
+    """Whether what kept an alert quiet ended a moment ago, so that it may end by itself."""
+    return item.loud_ms is not None and item.loud_ms > now_ms
 
 
 def _is_over(fingerprint: str, items: Mapping[str, Item], keys: Mapping[str, str], key: str) -> bool:

@@ -37,6 +37,8 @@ class FindingText(NamedTuple):
     next_step: str
     #: The name of a streaming query, whose subject has its id; "" for every other subject.
     query_name: str = ""
+    #: The number of the incident that the finding is in, 0 for none.
+    incident: int = 0
 
 
 def labels_of(said: FindingText, owner: Owner | None) -> dict[str, str]:
@@ -50,6 +52,7 @@ def labels_of(said: FindingText, owner: Owner | None) -> dict[str, str]:
         "subject_kind": kind,
         **_named(kind, name),
         "query_name": said.query_name,
+        "incident": str(said.incident or ""),
     }
     if owner is not None:
         found |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}

@@ -17,7 +17,7 @@ class Alerting:
     group_wait_s: float = 30.0
     group_interval_s: float = 300.0
     repeat_interval_s: float = 14_400.0
-    group_by: tuple[str, ...] = ("cluster", "alertname")
+    group_by: tuple[str, ...] = ("cluster", "incident")
     #: An alert that opens so often within so many seconds is flapping: it goes on firing until it was quiet
     #: for as long.
     flap_openings: int = 5

@@ -1,18 +1,14 @@
-"""Which alerts: matchers on labels, as Alertmanager writes them, and which alert inhibits which. Pure.
+"""Which alerts: matchers on labels, as Alertmanager writes them. Pure.
 
 A matcher is `(label, operator, value)`; a label that an alert has not counts as "". Regular expressions are
 compiled by who calls: RE2, which Alertmanager has, is no part of the standard library.
-
-Inhibition is one table: a cause that a channel is told of keeps quiet what only follows from it.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from fenceline import rule_names
 
@@ -135,133 +131,3 @@ def _unescaped(escape: re.Match[str]) -> str:
 def _clip(words: str) -> str:
     shown = "".join(char if char.isprintable() else " " for char in words.strip()[:60])
     return shown + ("…" if len(words.strip()) > 60 else "")
-
-
-class CauseLink(Enum):
-    """How a cause and what follows from it belong together."""
-
-    #: One names the other among what is affected.
-    AFFECTED = "affected"
-    SAME_SUBJECT = "same_subject"
-    CLUSTER = "cluster"
-
-
-class Inhibition(NamedTuple):
-    """Alerts of these rules keep those quiet that only follow from them, in the same cluster."""
-
-    causes: tuple[str, ...]
-    follow: tuple[str, ...]
-    link: CauseLink
-    #: Why, for the page that says who inhibits whom.
-    why: str
-
-
-#: Who inhibits whom. No circle: of two rules never each the other.
-INHIBITIONS: Sequence[Inhibition] = (
-    Inhibition(
-        ("hanging", "coordinator_overdue", "stuck_in_prepare", "open_too_long", "lso_pinned"),
-        ("group_stalled", "offsets_unstable", "query_blocked"),
-        CauseLink.AFFECTED,
-        "it waits behind that, and goes on by itself once that has ended",
-    ),
-    Inhibition(
-        ("coordinator_overdue", "stuck_in_prepare", "open_too_long"),
-        ("lso_pinned",),
-        CauseLink.AFFECTED,
-        "that transaction blocks the LSO",
-    ),
-    Inhibition(
-        ("hanging",), ("lso_pinned",), CauseLink.SAME_SUBJECT, "the hanging transaction blocks the LSO"
-    ),
-    Inhibition(
-        ("coordinator_overdue",),
-        ("open_too_long",),
-        CauseLink.SAME_SUBJECT,
-        "it is open because nobody aborts it",
-    ),
-    Inhibition(
-        ("batch_prepared",),
-        ("coordinator_overdue", "open_too_long"),
-        CauseLink.AFFECTED,
-        "its batch waits for its driver: a restart of the query ends it",
-    ),
-    Inhibition(
-        ("query_failed",),
-        ("batch_slow", "watermark_stalled", "query_blocked"),
-        CauseLink.SAME_SUBJECT,
-        "the query does not run",
-    ),
-    Inhibition(
-        ("query_blocked",),
-        ("watermark_stalled", "batch_slow"),
-        CauseLink.SAME_SUBJECT,
-        "the query gets no records",
-    ),
-    Inhibition(
-        ("timeouts_in_a_row",), ("abort_ratio",), CauseLink.SAME_SUBJECT, "those timeouts are the aborts"
-    ),
-    Inhibition(
-        ("collector_behind",),
-        ("collector_gap", "coordinator_loading"),
-        CauseLink.CLUSTER,
-        "while the cluster itself is not seen, its parts are not either",
-    ),
-)
-#: Of these only the worst are causes: a collector that merely catches up hides nothing.
-_ONLY_CRITICAL = frozenset({"collector_behind"})
-
-
-class Fires(Protocol):
-    """What inhibition looks at of an alert that fires."""
-
-    @property
-    def rule(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def severity(self) -> str: ...
-    @property
-    def affected(self) -> Sequence[str]: ...
-
-
-Alert = TypeVar("Alert", bound=Fires)
-
-
-class Inhibitors(Generic[Alert]):
-    """The alerts of one cluster that fire, by what they may be the cause of."""
-
-    def __init__(self, firing: Iterable[Alert]) -> None:
-        self._by_subject: dict[tuple[str, str], Alert] = {}
-        self._by_rule: dict[str, list[Alert]] = defaultdict(list)
-        self._touching: dict[tuple[str, str], list[Alert]] = defaultdict(list)
-        for each in firing:
-            if each.rule not in _CAUSES or (each.rule in _ONLY_CRITICAL and each.severity != "critical"):
-                continue
-            self._by_subject[each.rule, each.subject] = each
-            self._by_rule[each.rule].append(each)
-            for thing in each.affected:
-                self._touching[each.rule, thing].append(each)
-
-    def inhibitions_of(self, target: Alert) -> Iterator[tuple[Alert, Inhibition]]:
-        """Yield what an alert follows from, and why, the first reason of the table first."""
-        for line in _FOLLOW.get(target.rule, ()):
-            for rule in line.causes:
-                for cause in self._linked(rule, target, line.link):
-                    yield cause, line
-
-    def _linked(self, rule: str, target: Alert, link: CauseLink) -> Iterable[Alert]:
-        if link is CauseLink.CLUSTER:
-            return self._by_rule.get(rule, ())
-        if link is CauseLink.SAME_SUBJECT:
-            return self._named(rule, [target.subject])
-        return [*self._touching.get((rule, target.subject), ()), *self._named(rule, target.affected)]
-
-    def _named(self, rule: str, subjects: Iterable[str]) -> list[Alert]:
-        return [self._by_subject[rule, name] for name in subjects if (rule, name) in self._by_subject]
-
-
-_CAUSES = frozenset(rule for line in INHIBITIONS for rule in line.causes)
-_FOLLOW: Mapping[str, Sequence[Inhibition]] = {
-    rule: [line for line in INHIBITIONS if rule in line.follow]
-    for rule in {rule for line in INHIBITIONS for rule in line.follow}
-}

@@ -1,7 +1,8 @@
 """Who keeps an alert quiet: silences, and alerts that it only follows from. Pure.
 
-An alert is inhibited for the channels that want what it follows from: who is not told of the cause is told of
-what follows. As with an Alertmanager, a cause that is silenced inhibits all the same.
+An alert whose finding is an effect in an incident is inhibited for the channels that want the alert of its
+cause: who does not get the cause gets what follows. As with an Alertmanager, a cause that is silenced
+inhibits all the same.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Protocol
 
 from fenceline.alerts.grouping import Item, Route, route_refusal
 from fenceline.alerts.labels import readable_name
-from fenceline.alerts.matchers import CompilePattern, Inhibitors, MatcherSet
+from fenceline.alerts.matchers import CompilePattern, MatcherSet
 from fenceline.alerts.notification_decision import Why
 from fenceline.alerts.payload import format_rfc3339
+from fenceline.incidents.findings import FindingKey
 
 
 class Quiets(Protocol):
@@ -27,16 +29,15 @@ class Quiets(Protocol):
 
 
 class Muting:
-    """The silences in force, and what follows from what among the alerts of one cluster that fire."""
+    """The silences in force, and the causes of incidents among the alerts of one cluster that fire."""
 
     def __init__(
         self, items: Iterable[Item], silences: Iterable[Quiets], compile_pattern: CompilePattern
     ) -> None:
         firing = [item for item in items if item.firing]
         self._silences = [(each, MatcherSet(each.matchers, compile_pattern)) for each in silences]
-        self._inhibitors = Inhibitors(firing)
+        self._firing = {FindingKey(item.rule, item.subject): item for item in firing}
         self._silenced = {item.fingerprint: self._who(item) for item in firing}
-        self._causes = {item.fingerprint: list(self._inhibitors.inhibitions_of(item)) for item in firing}
         self._wanted: dict[tuple[int, str], bool] = {}
 
     def matching_silences(self, item: Item) -> Sequence[Why]:
@@ -45,10 +46,12 @@ class Muting:
 
     def inhibition_reason(self, item: Item, route: Route | None) -> Why | None:
         """Return what inhibits an alert for a channel; without one, whoever is told. None: nothing."""
-        for cause, line in self._causes.get(item.fingerprint, ()):
-            if route is None or self._wants(route, cause):
+        for each in item.causes:
+            cause = self._firing.get(each.finding)
+            if cause is not None and (route is None or self._wants(route, cause)):
                 name = f"{cause.subject.partition(':')[0]}:{readable_name(cause.subject, cause.labels)}"
-                return ["inhibited", f"#{cause.number}", f"by {cause.rule} of {name}: {line.why}"]
+                why = f"by {cause.rule} of {name}: an effect in incident {each.incident}"
+                return ["inhibited", f"#{cause.number}", why]
         return None
 
     def is_muted(self, item: Item, route: Route) -> bool:

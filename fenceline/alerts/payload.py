@@ -173,8 +173,13 @@ def _title(message: GroupMessage, firing: int) -> str:
 
 def _group_names(message: GroupMessage) -> Iterator[str]:
     """Yield what the alerts of a group have in common, of a streaming query its name instead of its id."""
-    name = _common([each.labels for each in message.notices]).get("query_name", "")
+    common = _common([each.labels for each in message.notices])
+    name = common.get("query_name", "")
     for label, value in message.group_labels.items():
+        if label == "incident":
+            yield from [common["alertname"]] * ("alertname" in common.keys() - message.group_labels.keys())
+            yield f"#{value}"
+            continue
         is_query = label == "query" or (label == "subject" and value.startswith("query:"))
         yield name if name and is_query else value
 

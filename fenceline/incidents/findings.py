@@ -14,6 +14,13 @@ class FindingKey(NamedTuple):
     subject: str
 
 
+class IncidentCause(NamedTuple):
+    """What an effect follows from: an incident by its number, and the finding that is its cause."""
+
+    incident: int
+    finding: FindingKey
+
+
 class OpenFinding(Protocol):
     """An open finding: `facts.Finding`, or its row."""
 

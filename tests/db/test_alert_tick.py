@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.alerts import alert_set
 from dashboard.alerts import evaluate as evaluate_alerts
-from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, FindingRecord
+from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, FindingRecord, Incident
 from dashboard.runtime.leases import LeaseLost
 from fenceline.alerts.limits import Alerting
 from fenceline.facts import Finding, Severity
@@ -68,7 +68,7 @@ def test_the_payload_is_what_its_channel_takes(world: World) -> None:
     assert payloads["webhook"]["alerts"][0]["generatorURL"].endswith("/transactions/prod/payments-7")
     assert payloads["webhook"]["receiver"] == "webhook"
     assert payloads["alertmanager"][0]["labels"]["alertname"] == "coordinator_overdue"
-    assert payloads["apprise"]["title"] == "[FIRING:1] prod coordinator_overdue"
+    assert payloads["apprise"]["title"] == f"[FIRING:1] prod coordinator_overdue #{Incident.objects.get().pk}"
 
 
 def test_what_opened_and_closed_while_nobody_looked_is_accounted_for(world: World) -> None:

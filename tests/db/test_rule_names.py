@@ -40,7 +40,7 @@ def test_findings_and_alerts_go_on(world: World) -> None:
 
 
 def test_a_group_by_rule_ends_under_the_former_name_and_begins_under_the_new_one(world: World) -> None:
-    channel()
+    channel(group_by=["cluster", "alertname"])
     world.seconds(5, FORMER)
     upgrade()
     world.seconds(10, NOW)

@@ -14,6 +14,7 @@ from fenceline.alerts.limits import Alerting
 from fenceline.alerts.matchers import MatcherSet
 from fenceline.alerts.mute import Muting
 from fenceline.alerts.payload import MOST_ALERTS, SendReason
+from fenceline.incidents.findings import FindingKey, IncidentCause
 
 NOW = 1_795_000_000_000
 S = 1_000
@@ -32,7 +33,9 @@ def route(kind: str = "webhook", **changes: Any) -> Route:
     made = grouping.channel_route(
         number=1, name="pager", kind=kind, min_severity="warning", matchers=[], group_by=[],
         waits_s=(None, None, None), send_resolved=True, off="",
-        limits=Alerting(group_wait_s=30, group_interval_s=300, repeat_interval_s=3_600),
+        limits=Alerting(
+            group_wait_s=30, group_interval_s=300, repeat_interval_s=3_600, group_by=("cluster", "alertname")
+        ),
         compile_pattern=no_pattern,
     )  # fmt: skip
     return replace(made, **changes)
@@ -203,7 +206,7 @@ def test_an_alertmanager_is_told_at_once_and_again_and_of_a_severity_as_of_anoth
         compile_pattern=no_pattern,
     )  # fmt: skip
     assert (made.wait_ms, made.interval_ms, made.repeat_ms, made.lives_ms) == (0, 5 * S, 120 * S, 360 * S)
-    assert (to.kind, made.group_by) == ("alertmanager", ("severity",))
+    assert (to.kind, made.group_by) == ("alertmanager", ("severity", "incident"))
     key = grouping.group_key("prod", {"severity": "warning"})
     was = LastNotification(17, key, NOW - 10 * S, {"a": "warning"}, True)
     found = looked([item("a", severity="critical")], [was], to=made)
@@ -242,7 +245,8 @@ class Silence:
 
 
 CAUSE = item("transaction:p", severity="critical", affected=["group:g"], number=7)
-FOLLOWS = item("group:g", rule="group_stalled")
+CAUSE_OF_12 = IncidentCause(12, FindingKey("coordinator_overdue", "transaction:p"))
+FOLLOWS = item("group:g", rule="group_stalled", causes=[CAUSE_OF_12])
 
 
 def test_a_silence_says_who_and_until_when() -> None:
@@ -255,8 +259,7 @@ def test_a_silence_says_who_and_until_when() -> None:
 
 def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
     muting = Muting([CAUSE, FOLLOWS], [], no_pattern)
-    waits = "it waits behind that, and goes on by itself once that has ended"
-    words = f"by coordinator_overdue of transaction:p: {waits}"
+    words = "by coordinator_overdue of transaction:p: an effect in incident 12"
     assert muting.inhibition_reason(FOLLOWS, route()) == ["inhibited", "#7", words]
     assert (
         muting.inhibition_reason(
@@ -269,6 +272,7 @@ def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
         Muting([replace(CAUSE, severity="info"), FOLLOWS], [], no_pattern).inhibition_reason(FOLLOWS, route())
         is None
     )
+    assert Muting([FOLLOWS], [], no_pattern).inhibition_reason(FOLLOWS, route()) is None
     # Silenced or not: who silences the cause wants to hear of neither.
     silenced = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))], no_pattern)
     assert silenced.is_muted(FOLLOWS, route())

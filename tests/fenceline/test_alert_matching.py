@@ -1,18 +1,17 @@
-"""Proves how matchers are read, what they match, and who inhibits whom."""
+"""Proves how matchers are read, and what they match."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.alerts import matchers as matching
-from fenceline.alerts.matchers import INHIBITIONS, CauseLink, Inhibitors, Matcher, MatcherSet
+from fenceline.alerts.matchers import Matcher, MatcherSet
 from fenceline.rule_names import RENAMED
 from fenceline.rules import RULES
 
@@ -135,58 +134,3 @@ def test_what_is_shown_is_read_again(matchers: list[Matcher]) -> None:
 def test_whatever_is_written_is_read_or_told(text: str) -> None:
     with suppress(ValueError):
         matched(text, LABELS)
-
-
-@dataclass
-class Alert:
-    rule: str
-    subject: str
-    affected: list[str] = field(default_factory=list)
-    severity: str = "warning"
-
-
-BLOCKER = "transaction:payments-7"
-LATE = Alert("coordinator_overdue", BLOCKER, ["partition:payments-0", "group:billing", "query:q1"])
-PINNED = Alert("lso_pinned", "partition:payments-0", ["group:billing", "query:q1"])
-HANGING = Alert("hanging", "partition:payments-0", ["group:billing"])
-BLIND = Alert("collector_behind", "collector:transaction_state", severity="critical")
-
-
-@pytest.mark.parametrize(
-    ("number", "firing", "target", "by"),
-    [
-        (1, [LATE], Alert("group_stalled", "group:billing"), "coordinator_overdue"),
-        (2, [LATE], Alert("group_stalled", "group:other", [BLOCKER]), "coordinator_overdue"),
-        (3, [LATE], Alert("group_stalled", "group:other", ["partition:payments-0"]), None),
-        (4, [PINNED], Alert("group_stalled", "group:other", ["partition:payments-0"]), "lso_pinned"),
-        (5, [PINNED], Alert("query_blocked", "query:q1"), "lso_pinned"),
-        (6, [HANGING], Alert("offsets_unstable", "group:billing"), "hanging"),
-        (7, [LATE], PINNED, "coordinator_overdue"),
-        (8, [HANGING], PINNED, "hanging"),
-        (9, [LATE], Alert("open_too_long", BLOCKER), "coordinator_overdue"),
-        (10, [Alert("batch_prepared", "query:q1", [BLOCKER])], LATE, "batch_prepared"),
-        (11, [Alert("query_failed", "query:q1")], Alert("batch_slow", "query:q1"), "query_failed"),
-        (12, [Alert("query_failed", "query:q2")], Alert("batch_slow", "query:q1"), None),
-        (13, [BLIND], Alert("collector_gap", "collector:partitions"), "collector_behind"),
-        (14, [Alert("collector_behind", "collector:x")], Alert("collector_gap", "collector:x"), None),
-        (15, [PINNED], LATE, None),
-        (16, [LATE], Alert("batch_lost", "query:q1", [BLOCKER]), None),
-        (17, [Alert("timeouts_in_a_row", "application:a")], Alert("abort_ratio", "application:a"),
-         "timeouts_in_a_row"),
-    ],
-)  # fmt: skip
-def test_who_inhibits_whom(number: int, firing: list[Alert], target: Alert, by: str | None) -> None:
-    found = [cause.rule for cause, line in Inhibitors([*firing, target]).inhibitions_of(target) if line.why]
-    assert found[:1] == ([by] if by else []), f"case {number}"
-
-
-def test_inhibition_names_rules_and_runs_in_no_circle() -> None:
-    arrows = {(cause, each) for line in INHIBITIONS for cause in line.causes for each in line.follow}
-    assert {rule for arrow in arrows for rule in arrow} <= set(RULES)
-    open_, rules = set(arrows), set(RULES)
-    while rules:
-        first = {rule for rule in rules if not any(each == rule for _, each in open_)}
-        assert first, f"these inhibit one another: {open_}"
-        rules -= first
-        open_ = {arrow for arrow in open_ if arrow[0] not in first}
-    assert all(line.link in CauseLink for line in INHIBITIONS)

@@ -161,8 +161,8 @@ def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
     [
         ({"quiet": [["silenced", "#{silence}", "by ada until 12:04:07 UTC: maintenance"]]},
          ["silenced #{silence} by ada until 12:04:07 UTC: maintenance"]),
-        ({"quiet": [["inhibited", "#1", "by open_too_long of payments-7: that transaction blocks the LSO"]]},
-         ["inhibited #1 by open_too_long of payments-7: that transaction blocks the LSO"]),
+        ({"quiet": [["inhibited", "#1", "by open_too_long of payments-7: an effect in incident 7"]]},
+         ["inhibited #1 by open_too_long of payments-7: an effect in incident 7"]),
         ({"quiet": [["grouped", "ops", "is told at 12:04:07 UTC, with what else comes to its group"]]},
          ["grouped ops is told at 12:04:07 UTC, with what else comes to its group"]),
         ({"quiet": [["below_severity", "ops", "wants critical and worse, and this is warning"]]},

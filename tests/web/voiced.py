@@ -164,9 +164,7 @@ def busy(of: Cluster) -> None:
         "partition:payments-0",
         rule="lso_pinned",
         severity="warning",
-        quiet=[
-            ["inhibited", f"#{loud.pk}", "by open_too_long of payments-7: that transaction blocks the LSO"]
-        ],
+        quiet=[["inhibited", f"#{loud.pk}", "by open_too_long of payments-7: an effect in incident 7"]],
     )
     alert(of, "transaction:inventory-sync-stuck-3", flapping_ms=seed.now_ms() - MINUTE_MS)
     alert(of, "transaction:orders-1", "pending", quiet=[["pending", "", "found in 1 of 2 complete ticks"]])
