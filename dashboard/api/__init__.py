@@ -15,6 +15,7 @@ from dashboard.api.routers import (
     collectors,
     deliveries,
     events,
+    exports,
     findings,
     groups,
     history,
@@ -55,4 +56,5 @@ api.add_router("/findings", findings.router)
 api.add_router("/incidents", incidents.router)
 api.add_router("/collectors", collectors.router)
 api.add_router("/clusters", clusters.router)
+api.add_router("/exports", exports.router)
 problems.install_handlers(api)

@@ -91,6 +91,15 @@ _SEARCH_KEEPS = {
     "events": ("from", "to", "last", "source", "application", "unfolded"),
     "alerts": ("state", "severity", "rule", "team", "voice"),
 }
+#: Lists of the API that are those of a page, by its route: what can be downloaded there.
+_DOWNLOADS = frozenset(
+    {
+        "actions", "alerts", "audit", "channels", "deliveries", "events", "groups", "incidents",
+        "partitions", "queries", "recoveries", "silences", "transactions",
+    }
+)  # fmt: skip
+#: Parameters of a page that choose a part of a list, or its order: a file has the whole.
+_PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir"})
 #: What a search on a page looks for, by its route or its list; transactional ids where nothing is said.
 _SEARCHED = {
     "events": "subjects",
@@ -193,6 +202,15 @@ class Chrome:
         """Return the parameters of the list on this page that a new search keeps."""
         query = self._request.GET
         return [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
+
+    @cached_property
+    def downloads(self) -> Sequence[tuple[str, str]]:
+        """Return the formats in which the whole list on this page is downloaded, each with its address."""
+        if self._route not in _DOWNLOADS:
+            return []
+        kept = {name: value for name, value in self._request.GET.items() if name not in _PART_OF_LIST}
+        query = f"?{urlencode(kept)}" if kept else ""
+        return [(form.upper(), f"/api/v1/exports/{self._route}.{form}{query}") for form in ("csv", "json")]
 
     @property
     def read_only(self) -> bool:

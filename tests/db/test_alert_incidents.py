@@ -1,5 +1,5 @@
-"""Proves that alerts are told per incident: one message for a cause with its effects, one for what is left when
-the cause is over. An effect of two causes waits for both; a cause found later takes over."""
+"""Proves that alerts are told per incident: one message for a cause with its effects, one for what is left
+when the cause is over. An effect of two causes waits for both; a cause found later takes over."""
 
 from __future__ import annotations
 

@@ -154,6 +154,7 @@ DOORS = (
     Door("GET", "/api/v1/transactions", LOOK),
     Door("GET", "/api/v1/transactions/prod/payments-7", LOOK),
     Door("GET", "/api/v1/events", LOOK),
+    Door("GET", "/api/v1/exports/transactions.csv", LOOK),
     Door("GET", "/api/v1/transitions", LOOK),
     Door("GET", "/api/v1/applications", LOOK),
     Door("GET", "/api/v1/partitions", LOOK),

@@ -1,0 +1,132 @@
+"""Proves that a list's file holds every item of the list, whatever its length, with its filters; that CSV is
+read again by the csv module and starts no formula; and that a wrong request gets a clear text, not a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.test import AsyncClient
+
+from dashboard.api import list_files
+from dashboard.api.routers.exports import LISTS
+from dashboard.models import Cluster
+from tests.api.asking import Ask, walked
+from tests.web import held, roles, seed, voiced
+
+pytestmark = pytest.mark.django_db
+
+#: Parameters with which each list has items, beside its own defaults.
+ASKED = {
+    "events": "last=30d",
+    "incidents": "state=all",
+    "findings": "state=all",
+    "alerts": "state=all",
+    "transactions": "state=open",
+}
+
+
+@pytest.fixture
+def prod(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster whose lists have several pages."""
+    monkeypatch.setattr(list_files, "_AT_ONCE", 3)
+    of = seed.cluster()
+    seed.busy(of, 60)
+    held.busy(of)
+    voiced.busy(of)
+    return of
+
+
+def download(url: str, role: str = "admin") -> tuple[int, str]:
+    """Return the status and the whole body of a download, as a server on asyncio sends it."""
+    client = AsyncClient()
+    client.cookies = roles.signed_in(role).cookies
+
+    async def read() -> tuple[int, str]:
+        response: Any = await client.get(f"/api/v1/exports/{url}")
+        if not response.streaming:
+            return response.status_code, response.content.decode()
+        return response.status_code, b"".join([part async for part in response.streaming_content]).decode()
+
+    return async_to_sync(read)()
+
+
+@pytest.mark.parametrize("noun", [noun for noun in LISTS if noun != "audit"])
+def test_a_file_has_every_item_of_the_list(ask: Ask, noun: str) -> None:
+    asked = ASKED.get(noun, "")
+    items = walked(ask, f"{noun}?{asked}")
+    status, text = download(f"{noun}.json?{asked}")
+    assert status == 200
+    assert json.loads(text)["items"] == items
+    status, text = download(f"{noun}.csv?{asked}")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [list(row) for row in rows] == [list(item) for item in items]
+    assert [
+        [_read(row[name], item[name]) for name in item] for row, item in zip(rows, items, strict=True)
+    ] == [list(item.values()) for item in items]
+
+
+def test_lists_with_items_are_among_them(ask: Ask) -> None:
+    for noun in "transactions", "partitions", "groups", "events", "alerts", "findings":
+        assert len(walked(ask, f"{noun}?{ASKED.get(noun, '')}")) > 3, noun
+
+
+@pytest.mark.parametrize("name", ['=HYPERLINK("https://x")', "+1", "-1", "@sum", 'say "hi", you'])
+def test_no_text_of_a_cell_is_a_formula(prod: Cluster, name: str) -> None:
+    seed.transaction(prod, name)
+    _, text = download("transactions.csv")
+    names = [row["transactional_id"] for row in csv.DictReader(io.StringIO(text))]
+    assert any(each in (name, f"'{name}") for each in names)
+    assert not [each for each in names if each.startswith(list_files._FORMULA)]
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "says"),
+    [
+        ("transactions.csv?state=nowhere", 422, "query.state"),
+        ("transactions.xlsx", 422, "path.form"),
+        ("secrets.csv", 404, "secrets: no list; one of actions, alerts,"),
+        ("events.json?from=2026-02-01&to=2026-01-01", 400, "from: "),
+        ("transactions.csv?application=a%00", 422, "query."),
+    ],
+)
+def test_a_wrong_request_gets_a_text_and_no_file(prod: Cluster, url: str, status: int, says: str) -> None:
+    found, text = download(url)
+    assert found == status
+    assert says in json.loads(text)["detail"]
+
+
+def test_the_audit_log_is_for_admins(prod: Cluster) -> None:
+    assert download("audit.csv", "viewer")[0] == 403
+    assert download("audit.csv")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "transactions?state=open&page=1&sort=updated", "partitions?q=pay", "groups?q=bill",
+        "events?last=24h", "alerts?state=all", "incidents?state=all",
+    ],
+)  # fmt: skip
+def test_a_page_links_the_files_of_its_list(prod: Cluster, path: str) -> None:
+    noun, _, query = path.partition("?")
+    text = roles.signed_in("viewer").get(f"/{path}").content.decode()
+    links = [unescape(url) for url in re.findall(r'href="/api/v1/exports/([^"]+)" download', text)]
+    kept = "&".join(each for each in query.split("&") if not each.startswith(("page=", "sort=")))
+    assert links == [f"{noun}.csv?{kept}", f"{noun}.json?{kept}"]
+    assert [download(link)[0] for link in links] == [200, 200]
+
+
+def _read(cell: str, like: object) -> object:
+    """Return what a cell holds, of the type of the item's value."""
+    if like is None:
+        return None if cell in ("", "null") else cell
+    if isinstance(like, str):
+        return cell[1:] if cell.startswith("'") else cell
+    return json.loads(cell)
