@@ -13,6 +13,7 @@ from dashboard.web.pages import (
     events,
     feed,
     fencing,
+    find,
     groups,
     health,
     incidents,
@@ -38,6 +39,7 @@ urlpatterns = [
     path("incidents/<int:number>.html", incidents.incident_html_file, name="incident-html"),
     path("incidents/<int:number>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("incidents/<int:number>/notes", incidents.add_note, name="incident-note"),
+    path("find", find.find_page, name="find"),
     path("events", events.event_list, name="events"),
     path("transactions", transactions.transaction_list, name="transactions"),
     path(

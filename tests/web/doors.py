@@ -104,6 +104,7 @@ DOORS = (
     Door("GET", "/audit", AUDIT),
     # Alerting.
     Door("GET", "/events", PAGE),
+    Door("GET", "/find", PAGE),
     Door("GET", "/incidents", PAGE),
     Door("GET", "/incidents/{incident}", PAGE),
     Door("GET", "/incidents/{incident}.md", PAGE),

@@ -25,7 +25,7 @@ BUNDLES = {
         f"css/{name}.css"
         for name in (
             "base", "parts", "tables", "pages", "detail",
-            "history", "standings", "queries", "alerts", "acting", "events",
+            "history", "standings", "queries", "alerts", "acting", "events", "find",
         )
     ),
     # Runs before the first paint, and is all that may hold it up.
@@ -37,6 +37,7 @@ BUNDLES = {
         "js/reload.js",
         "js/live.js",
         "js/keys.js",
+        "js/find.js",
         "js/confirm.js",
     ),
     "plotly.css": ("vendor/plotly-4.1.1.css",),

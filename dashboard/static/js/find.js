@@ -1,0 +1,42 @@
+// The palette of Ctrl K: opens from anywhere, keys move through what htmx has fetched into it.
+"use strict";
+{
+  const dialog = document.getElementById("find");
+  const text = document.getElementById("find-text");
+  const results = document.getElementById("find-results");
+
+  const hits = () => [...(results?.querySelectorAll("[role=option]") ?? [])];
+  const active = () => results.querySelector("[aria-selected=true]");
+
+  const select = (hit) => {
+    active()?.setAttribute("aria-selected", "false");
+    text.setAttribute("aria-expanded", String(hits().length > 0));
+    if (!hit) return text.removeAttribute("aria-activedescendant");
+    hit.setAttribute("aria-selected", "true");
+    hit.scrollIntoView({ block: "nearest" });
+    text.setAttribute("aria-activedescendant", hit.id);
+  };
+
+  const step = (by) => {
+    const all = hits();
+    if (all.length) select(all[(all.indexOf(active()) + by + all.length) % all.length]);
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (!dialog || event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+    event.preventDefault();
+    if (!dialog.open && !document.querySelector("dialog[open]")) dialog.showModal();
+    text.select();
+  });
+
+  text?.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      step(event.key === "ArrowDown" ? 1 : -1);
+    } else if (event.key === "Enter" && active()) {
+      event.preventDefault();
+      active().click();
+    }
+  });
+  results?.addEventListener("htmx:afterSwap", () => select(hits()[0]));
+}

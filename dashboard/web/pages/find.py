@@ -1,0 +1,30 @@
+"""Find anything: the results alone for the palette of Ctrl K, a page of its own without JavaScript."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from dashboard.web import finder, page_context
+from dashboard.web.rendering import signed_in
+from dashboard.web.request_time import now_ms
+
+
+@signed_in
+def find_page(request: HttpRequest) -> HttpResponse:
+    """Show what matches `q`, by kind."""
+    frame, text = page_context.chrome_of(request), finder.usable_text(request.GET.get("q", ""))
+    part = request.headers.get("HX-Target") == "find-results"
+    kept = {"cluster": frame.cluster} if frame.cluster else {}
+    return render(
+        request,
+        "find/_results.html" if part else "find/page.html",
+        {
+            "groups": finder.find(frame, text, now_ms=now_ms(request)),
+            "text": text,
+            "search_url": f"{reverse('transactions')}?{urlencode({**kept, 'q': text})}",
+        },
+    )
