@@ -25,7 +25,7 @@ from tests.kafka.acting import CLUSTER, executed, outcomes, planned, words
 from tests.kafka.test_execute import Stage, staged
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.versioned]
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
 class Intake:

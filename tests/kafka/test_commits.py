@@ -60,7 +60,6 @@ def saved() -> Rows:
     return {row[:3]: row[3:] for row in rows}
 
 
-@pytest.mark.versioned
 def test_the_rows_are_the_newest_committed_values(kafka: Broker, watch: Watch) -> None:
     where = kafka.bootstrap
     create_topics(where, "co-a", "co-b")

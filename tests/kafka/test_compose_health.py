@@ -12,7 +12,7 @@ from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from tests.sandbox import compose_file
 
-pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
+pytestmark = pytest.mark.kafka
 
 
 def status(port: int) -> int:

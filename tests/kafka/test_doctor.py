@@ -192,7 +192,6 @@ def test_a_broker_that_verifies_nothing_is_a_warning(watched: Broker) -> None:
     assert check.remedies[0].startswith("kafka-configs --alter")
 
 
-@pytest.mark.versioned
 def test_a_healthy_cluster_has_nothing_to_remedy(kafka: Broker) -> None:
     checks = look_over({"bootstrap.servers": kafka.bootstrap})
     assert [each for each in checks if each.status in (CheckStatus.WARN, CheckStatus.FAIL)] == []

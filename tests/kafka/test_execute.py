@@ -40,7 +40,7 @@ from tests.waiting import wait_for
 from transaction_admin.api import Ended, Fencing
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.versioned]
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 #: Either library's word for what a broker refuses.
 REFUSALS = (KafkaException, JavaError)

@@ -27,7 +27,7 @@ from tests.kafka.load import load
 from tests.kafka.observe import raw_records
 from tests.seeds import SEED
 
-pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
+pytestmark = pytest.mark.kafka
 
 #: How many of a broker's 5,000 are played without the load.
 IDLE = 4_500

@@ -54,7 +54,6 @@ def transactional(request: pytest.FixtureRequest, kafka: Broker) -> tuple[str, T
     return name, JavaProducer(gateway, kafka.bootstrap, name)
 
 
-@pytest.mark.versioned
 def test_groups_and_lags_are_what_kafka_s_own_tool_says(
     kafka: Broker, java: JavaGateway, watch: Watch
 ) -> None:
@@ -126,7 +125,6 @@ def test_a_commit_s_own_instant_and_history_come_from_the_log(kafka: Broker, wat
     assert record.commits
 
 
-@pytest.mark.versioned
 def test_transactional_commits_count_when_they_are_committed_and_are_named_while_pending(
     kafka: Broker, watch: Watch, transactional: tuple[str, TransactionalProducer]
 ) -> None:

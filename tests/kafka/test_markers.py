@@ -34,7 +34,7 @@ from tests.waiting import wait_for
 from transaction_admin.api import Ended, Marker
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.versioned]
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
 class Hanging:

@@ -35,7 +35,7 @@ from tests.waiting import wait_for
 
 __all__ = ["guarded"]
 
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.versioned]
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 #: Later than any transaction here is healthy: past its limit, and silent for a minute.
 LATER_MS = 90_000

@@ -96,7 +96,6 @@ def open_transaction(bootstrap: str, name: str) -> LibrdkafkaProducer:
     return producer
 
 
-@pytest.mark.versioned
 def test_what_the_tail_missed_is_found_and_put_right(kafka: Broker, stack: Stack) -> None:
     missed, stale = (f"missed-{stack.config.name}", f"stale-{stack.config.name}")
     producers = [open_transaction(kafka.bootstrap, name) for name in (missed, stale)]

@@ -67,7 +67,6 @@ def hangs_by_the_tool(broker: Broker, topic: str, *, timeout_minutes: int = 0) -
     )
 
 
-@pytest.mark.versioned
 @pytest.mark.parametrize("library", ["librdkafka", "java"])
 def test_open(kafka: Broker, java: JavaGateway, watch: Watch, name: str, library: str) -> None:
     producer: TransactionalProducer
@@ -131,7 +130,6 @@ def test_one_that_ends_between_the_two_questions_is_over(
     assert (watch.row(name).lso, watch.verdict(name)) == (2, PartitionVerdict.CLEAR)
 
 
-@pytest.mark.versioned
 def test_late_past_its_timeout_and_never_for_two_phase_commit(kafka: Broker, watch: Watch, name: str) -> None:
     """Its coordinator ends it in time here, so our clock is moved on instead: 15 s are the grace."""
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
@@ -152,7 +150,6 @@ def watched_identity(watch: Watch, name: str) -> Identity:
     return Identity(pin.producer_id, pin.producer_epoch)
 
 
-@pytest.mark.versioned
 def test_hanging_once_its_coordinator_was_seen_twice(kafka: Broker, watch: Watch, name: str) -> None:
     given = identity_of(kafka, name)
     with unverified(kafka):
