@@ -60,8 +60,8 @@ def read_time_range(start: str, end: str, last: str, *, now_ms: int) -> TimeRang
         return last_range(last, now_ms=now_ms)
     if not start:
         raise InvalidTimeRange("from: missing; a range that has an end needs a start.")
-    from_ms = _instant_ms("from", start)
-    to_ms = _instant_ms("to", end) if end else now_ms
+    from_ms = _named("from", start)
+    to_ms = _named("to", end) if end else now_ms
     if from_ms >= min(to_ms, now_ms):
         later = "to" if from_ms >= to_ms else "now"
         raise InvalidTimeRange(f"from: “{start}” is not before {later}; the earlier instant comes first.")
@@ -72,16 +72,23 @@ def read_time_range(start: str, end: str, last: str, *, now_ms: int) -> TimeRang
     return TimeRange(from_ms, to_ms, live=not end)
 
 
-def _instant_ms(name: str, value: str) -> int:
+def read_instant(value: str) -> int:
+    """Return an ISO 8601 instant in ms since 1970, without a zone as UTC; raises InvalidTimeRange."""
+    # In an address that was written by hand, `+` of a zone is a space.
+    text = value.strip().replace(" ", "+") if "T" in value else value.strip()
     try:
-        # An address that was written by hand has a space where `+` stood.
-        moment = datetime.fromisoformat(value.strip().replace(" +", "+"))
+        moment = datetime.fromisoformat(text)
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         found = (aware - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError):
-        raise InvalidTimeRange(
-            f"{name}: “{value[:40]}” is no instant such as 2026-11-24T02:00:00Z."
-        ) from None
+        raise InvalidTimeRange(f"“{value[:40]}” is no instant such as 2026-11-24T02:00:00Z.") from None
     if found < 0:
-        raise InvalidTimeRange(f"{name}: “{value[:40]}” lies before 1970.")
+        raise InvalidTimeRange(f"“{value[:40]}” lies before 1970.")
     return found
+
+
+def _named(name: str, value: str) -> int:
+    try:
+        return read_instant(value)
+    except InvalidTimeRange as error:
+        raise InvalidTimeRange(f"{name}: {error}") from None

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.models import Action, Cluster
 from dashboard.runtime import notify
-from dashboard.runtime.criteria import Criteria, Name, given
+from dashboard.runtime.criteria import Name, Ranged, given, within
 from dashboard.runtime.write_transactions import WriteTransaction, cluster_transaction, retry_write
 from dashboard.system.access import Actor
 from fenceline.plans.plan import Plan, from_json
@@ -19,7 +19,7 @@ from fenceline.plans.plan import Plan, from_json
 KIND: notify.Kind = "actions"
 
 
-class ActionCriteria(Criteria):
+class ActionCriteria(Ranged):
     """Which actions a list is asked for."""
 
     cluster: Name = ""
@@ -101,4 +101,5 @@ def _filtered(wanted: ActionCriteria) -> QuerySet[Action]:
     rows = Action.objects.filter(cluster__configured=True, **asked)
     if wanted.actor:
         rows = rows.filter(Q(planned_by=wanted.actor) | Q(executed_by=wanted.actor))
+    rows = rows.filter(within(wanted, "planned_at"))
     return rows.filter(subjects__icontains=wanted.q) if wanted.q else rows

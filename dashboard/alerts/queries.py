@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce
 from pydantic import AfterValidator, Field
 
 from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
-from dashboard.runtime.criteria import Criteria, Name, given
+from dashboard.runtime.criteria import Name, Ranged, given, overlapping, within
 from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.facts import Severity
 from fenceline.rule_names import current_name
@@ -25,7 +25,7 @@ _WORST_FIRST = [severity.value for severity in Severity]
 _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
 
 
-class AlertCriteria(Criteria):
+class AlertCriteria(Ranged):
     """Which alerts a list is asked for; a state of "" is all but those resolved long ago."""
 
     api_only: ClassVar = frozenset({"subject"})
@@ -43,7 +43,7 @@ class AlertCriteria(Criteria):
     q: Name = ""
 
 
-class DeliveryCriteria(Criteria):
+class DeliveryCriteria(Ranged):
     """Which deliveries a list is asked for; `find_channel` is a channel's id."""
 
     channel: int | None = Field(default=None, ge=0, lt=2**63)
@@ -221,7 +221,7 @@ def last_deliveries(rows: Iterable[Channel], *, origin: str = "") -> Mapping[int
 def list_deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int) -> Sequence[Delivery]:
     """Return deliveries behind a row's key, the newest first."""
     asked = given(channel=wanted.channel, state=wanted.state, origin=wanted.origin)
-    rows = Delivery.objects.select_related("channel").filter(**asked)
+    rows = Delivery.objects.select_related("channel").filter(within(wanted, "created_at"), **asked)
     rows = rows if before is None else rows.filter(pk__lt=before)
     # The bodies stay in the database: a list shows none, and they are large.
     return list(rows.defer("payload").order_by("-pk")[:limit])
@@ -312,6 +312,7 @@ def _of_cluster(cluster: str) -> QuerySet[Alert]:
 
 def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
     rows = _in_state(_of_cluster(wanted.cluster), wanted.state, now_ms).select_related("cluster")
+    rows = rows.filter(overlapping(wanted, "since_ms", "resolved_ms"))
     asked = given(
         severity=wanted.severity,
         rule=wanted.rule,

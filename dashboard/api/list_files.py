@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Schema
 from ninja.errors import ValidationError
+from pydantic import BaseModel
 from pydantic import ValidationError as WrongFields
 
 #: Items that are read at once: what every list takes.
@@ -30,7 +31,7 @@ class ExportedList:
     """A list of the API: its function, the parameters that it takes, and what it answers."""
 
     read: Callable[[HttpRequest, Any], Mapping[str, object]]
-    filters: type[Schema]
+    filters: type[BaseModel]
     answer: type[Schema]
 
     @property
@@ -49,7 +50,7 @@ class ExportedList:
             yield page
             following = page["next"]
 
-    def _wanted(self, request: HttpRequest) -> Schema:
+    def _wanted(self, request: HttpRequest) -> BaseModel:
         asked = {**request.GET.dict(), "limit": _AT_ONCE, "cursor": ""}
         try:
             return self.filters.model_validate(asked)

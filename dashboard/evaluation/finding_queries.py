@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from dashboard.models import FindingRecord
 from dashboard.runtime import visibility
+from dashboard.runtime.criteria import Name, Ranged, given, overlapping
 from fenceline.facts import Severity
 from fenceline.rule_names import current_name
 
@@ -20,24 +24,26 @@ def open_findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecor
     return sorted(rows, key=lambda row: (order.index(row.severity), row.since_ms))
 
 
-def findings_before(
-    place: int | None,
-    *,
-    cluster: str = "",
-    state: str = "open",
-    rule: str = "",
-    severity: str = "",
-    subject: str = "",
-    limit: int,
-) -> Sequence[FindingRecord]:
-    """Return findings behind a row's key, the newest first: "open", "closed" or "all"."""
-    rows = visibility.rows_of_cluster(
-        FindingRecord.objects.filter(cluster__configured=True).select_related("cluster"), cluster
+class FindingCriteria(Ranged):
+    """Which findings a list is asked for; of a range those that were open in it."""
+
+    cluster: Name = ""
+    state: Literal["open", "closed", "all"] = "open"
+    rule: Annotated[Name, AfterValidator(current_name)] = ""
+    severity: Severity | Literal[""] = ""
+    subject: Name = ""
+
+
+def findings_before(place: int | None, wanted: FindingCriteria, *, limit: int) -> Sequence[FindingRecord]:
+    """Return findings behind a row's key, the newest first."""
+    rows = FindingRecord.objects.filter(
+        overlapping(wanted, "since_ms", "closed_at"),
+        cluster__configured=True,
+        **given(rule=wanted.rule, severity=wanted.severity, subject=wanted.subject),
     )
-    if state != "all":
-        rows = rows.filter(closed_at__isnull=state == "open")
-    for name, value in {"rule": current_name(rule), "severity": severity, "subject": subject}.items():
-        rows = rows.filter(**{name: value}) if value else rows
+    rows = visibility.rows_of_cluster(rows.select_related("cluster"), wanted.cluster)
+    if wanted.state != "all":
+        rows = rows.filter(closed_at__isnull=wanted.state == "open")
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
 

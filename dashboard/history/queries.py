@@ -50,6 +50,7 @@ class HistoryCriteria:
     #: A whole transactional id, as escaped text.
     transactional_id: str = ""
     since_ms: int | None = None
+    until_ms: int | None = None
 
 
 #: Where a list goes on: behind this instant and row, going back.
@@ -344,7 +345,7 @@ def _since(rows: QuerySet[TransitionRecord], since_ms: int | None) -> QuerySet[T
 
 
 def _matching(wanted: HistoryCriteria) -> Q:
-    found = Q()
+    found = Q() if wanted.until_ms is None else Q(at_ms__lt=wanted.until_ms)
     if wanted.kinds:
         found &= Q(kind__in=[kind.value for kind in wanted.kinds])
     if wanted.confidence:

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding, Transaction
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Criteria, Name
+from dashboard.runtime.criteria import Name, Ranged, overlapping
 from fenceline.decode import text
 from fenceline.facts import Severity, TransactionState
 from fenceline.kafka.transactional_ids import key_of
@@ -19,7 +19,7 @@ from fenceline.kafka.transactional_ids import key_of
 _KEYS = 500
 
 
-class IncidentCriteria(Criteria):
+class IncidentCriteria(Ranged):
     """Which incidents a list is asked for."""
 
     cluster: Name = ""
@@ -31,21 +31,16 @@ def incidents_before(
     place: int | None,
     wanted: IncidentCriteria,
     *,
-    from_ms: int | None = None,
-    to_ms: int | None = None,
     limit: int,
 ) -> Sequence[Incident]:
-    """Return incidents behind a number, the newest first; with a range those that were open in it."""
+    """Return incidents behind a number, the newest first; of a range those that were open in it."""
     rows = Incident.objects.filter(cluster__configured=True).select_related("cluster")
     rows = visibility.rows_of_cluster(rows, wanted.cluster)
     if wanted.state != "all":
         rows = rows.filter(closed_ms__isnull=wanted.state == "open")
     if wanted.severity:
         rows = rows.filter(severity=wanted.severity)
-    if from_ms is not None:
-        rows = rows.filter(Q(closed_ms=None) | Q(closed_ms__gte=from_ms))
-    if to_ms is not None:
-        rows = rows.filter(opened_ms__lt=to_ms)
+    rows = rows.filter(overlapping(wanted, "opened_ms", "closed_ms"))
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
 

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 
 from dashboard.labels.transition import Cause
 from dashboard.models import Beginning, Recovery, TransitionRecord
-from dashboard.runtime.criteria import Criteria, Name, given
+from dashboard.runtime.criteria import Name, Ranged, given, overlapping
 from fenceline.recoveries import LostRecords, RecoveryOutcome, Wait
 
 #: More episodes than these are not added up for the headline.
@@ -20,7 +20,7 @@ _MOST_SUMMED = 10_000
 Place = tuple[int, int]
 
 
-class RecoveryCriteria(Criteria):
+class RecoveryCriteria(Ranged):
     """Which episodes a list is asked for."""
 
     api_only: ClassVar = frozenset({"transactional_id"})
@@ -134,6 +134,7 @@ def at_most(each: LostRecords) -> int | None:
 
 def _filtered(wanted: RecoveryCriteria) -> QuerySet[Recovery]:
     rows = Recovery.objects.filter(
+        overlapping(wanted, "opened_ms", "closed_ms"),
         cluster__configured=True,
         **given(
             cluster__name=wanted.cluster,

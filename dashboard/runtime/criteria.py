@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from django.db.models import Q
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
+from fenceline.time_range import read_instant
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Columns of figures, whose large ones come first unless `dir` says otherwise.
 _LARGE_FIRST = frozenset({"held", "lag", "unread", "behind", "batch"})
 
@@ -34,6 +48,34 @@ class Criteria(BaseModel):
 
     #: Parameters of the API that no page has.
     api_only: ClassVar[frozenset[str]] = frozenset()
+
+
+def _instant(value: object) -> object:
+    """Return milliseconds since 1970 of a parameter, None for none."""
+    if isinstance(value, str):
+        return read_instant(value) if value else None
+    return value
+
+
+#: A parameter that is an ISO 8601 instant, without a zone in UTC; in ms since 1970.
+Instant = Annotated[
+    int | None, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+
+
+class Ranged(Criteria):
+    """The range of time of a list: `from` ≤ t < `to`; without them all that is kept."""
+
+    from_ms: Instant = Field(default=None, alias="from")
+    to_ms: Instant = Field(default=None, alias="to")
+
+    @field_validator("to_ms")
+    @classmethod
+    def _is_later(cls, value: int | None, others: ValidationInfo) -> int | None:
+        start = others.data.get("from_ms")
+        if value is not None and start is not None and value <= start:
+            raise ValueError("it must be later than “from”")
+        return value
 
 
 class Sorted(Criteria):
@@ -74,3 +116,27 @@ def _words(annotation: Any) -> Iterator[str]:
 def given(**conditions: object) -> Mapping[str, object]:
     """Those conditions of a filter for which a value was asked."""
     return {name: value for name, value in conditions.items() if value not in ("", None)}
+
+
+def within(wanted: Ranged, field: str) -> Q:
+    """Return that a row's instant is in the range; fields of milliseconds end in `_ms`."""
+    found = Q()
+    if wanted.from_ms is not None:
+        found &= Q(**{f"{field}__gte": _comparable(field, wanted.from_ms)})
+    if wanted.to_ms is not None:
+        found &= Q(**{f"{field}__lt": _comparable(field, wanted.to_ms)})
+    return found
+
+
+def overlapping(wanted: Ranged, start: str, end: str) -> Q:
+    """Return that a row lasted at some time of the range; one without an end lasts."""
+    found = Q()
+    if wanted.from_ms is not None:
+        found &= Q(**{end: None}) | Q(**{f"{end}__gte": _comparable(end, wanted.from_ms)})
+    if wanted.to_ms is not None:
+        found &= Q(**{f"{start}__lt": _comparable(start, wanted.to_ms)})
+    return found
+
+
+def _comparable(field: str, ms: int) -> int | datetime:
+    return ms if field.endswith("_ms") else _EPOCH + timedelta(milliseconds=ms)

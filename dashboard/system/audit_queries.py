@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet, Sum
 from pydantic import Field
 
 from dashboard.models import SIGN_INS, AuditEntry
-from dashboard.runtime.criteria import Criteria, Name
+from dashboard.runtime.criteria import Name, Ranged, within
 
 Event = AuditEntry.Event
 
@@ -32,7 +32,7 @@ FAMILIES: Mapping[str, Sequence[Event]] = {
 }
 
 
-class AuditCriteria(Criteria):
+class AuditCriteria(Ranged):
     """Which rows a list is asked for."""
 
     event: Family | Event | None = None
@@ -62,7 +62,7 @@ def counts_since(moment: datetime) -> tuple[int, int]:
 
 
 def _filtered(wanted: AuditCriteria) -> QuerySet[AuditEntry]:
-    rows = AuditEntry.objects.all()
+    rows = AuditEntry.objects.filter(within(wanted, "at"))
     if wanted.event:
         rows = rows.filter(event__in=FAMILIES.get(wanted.event, [wanted.event]))
     if wanted.actor:

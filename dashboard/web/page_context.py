@@ -84,12 +84,12 @@ _SEARCH_KEEPS = {
     "partitions": ("verdict", "internal", "sort", "dir", "size"),
     "groups": ("status", "family", "sort", "dir", "size"),
     "queries": ("state", "sink", "sort", "dir", "size"),
-    "recoveries": ("outcome", "cause", "application"),
+    "recoveries": ("outcome", "cause", "application", "from", "to"),
     "feed": ("kind", "application"),
-    "actions": ("act", "state", "who"),
-    "audit": ("event", "who"),
+    "actions": ("act", "state", "who", "from", "to"),
+    "audit": ("event", "who", "from", "to"),
     "events": ("from", "to", "last", "source", "application", "unfolded"),
-    "alerts": ("state", "severity", "rule", "team", "voice"),
+    "alerts": ("state", "severity", "rule", "team", "voice", "from", "to"),
 }
 #: Lists of the API that are those of a page, by its route: what can be downloaded there.
 _DOWNLOADS = frozenset(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field
 
 from dashboard.actions import offers
 from dashboard.actions.offers import Offer
@@ -54,29 +52,15 @@ class FindingList(schemas.Listing):
     items: list[FindingOut]
 
 
-class FindingFilters(Schema):
+class FindingFilters(schemas.ListFilters, finding_queries.FindingCriteria):
     """The query string of the list."""
-
-    cluster: schemas.Name = ""
-    state: Literal["open", "closed", "all"] = "open"
-    rule: schemas.Name = ""
-    severity: Severity | Literal[""] = ""
-    subject: schemas.Name = ""
-    limit: int = Field(100, ge=1, le=1000)
-    cursor: str = ""
 
 
 @router.get("", response=FindingList, summary="List findings")
 def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[str, object]:
     """Findings, the newest first; the open ones unless `state` says otherwise."""
     found = finding_queries.findings_before(
-        cursors.read_number(wanted.cursor, "findings"),
-        cluster=wanted.cluster,
-        state=wanted.state,
-        rule=wanted.rule,
-        severity=str(wanted.severity),
-        subject=wanted.subject,
-        limit=wanted.limit + 1,
+        cursors.read_number(wanted.cursor, "findings"), wanted, limit=wanted.limit + 1
     )
     page, following = cursors.cut("findings", found, wanted.limit, cursors.by_key)
     whose = owners.of_findings(page)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
@@ -122,9 +121,6 @@ class IncidentList(schemas.Listing):
 class IncidentFilters(schemas.ShortListFilters, incident_queries.IncidentCriteria):
     """The query string of the list: incidents that were open at some time in `from` ≤ t < `to`."""
 
-    since: datetime | None = Field(None, alias="from")
-    until: datetime | None = Field(None, alias="to")
-
 
 class IncidentNoteIn(Schema):
     """A note to an incident."""
@@ -138,8 +134,6 @@ def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict
     rows = incident_queries.incidents_before(
         cursors.read_number(wanted.cursor, "incidents"),
         wanted,
-        from_ms=_ms(wanted.since),
-        to_ms=_ms(wanted.until),
         limit=wanted.limit + 1,
     )
     page, following = cursors.cut("incidents", rows, wanted.limit, cursors.by_key)
@@ -185,10 +179,6 @@ def _known(number: int) -> Incident:
     if row is None:
         raise Http404(f"No incident {number} is known.")
     return row
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else schemas.instant_ms(moment)
 
 
 def _detail(row: Incident) -> IncidentDetail:

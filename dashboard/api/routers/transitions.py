@@ -14,6 +14,7 @@ from dashboard.api import cursors, schemas
 from dashboard.history import queries as history_queries
 from dashboard.models import Action, TransitionRecord
 from dashboard.runtime import visibility
+from dashboard.runtime.criteria import Ranged
 from dashboard.transactions import attributions
 from fenceline.explanations import explain_transition
 from fenceline.facts import Confidence, Transition, TransitionKind
@@ -101,8 +102,8 @@ class TransitionList(schemas.Listing):
     items: list[TransitionOut]
 
 
-class TransitionFilters(Schema):
-    """The query string of the list."""
+class TransitionFilters(Ranged):
+    """The query string of the list; `since` is `from` of before there was a `to`."""
 
     cluster: schemas.Name = ""
     #: Only what was told or revised after this revision of the cluster, in that order.
@@ -126,7 +127,8 @@ def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> 
     order = _NEWEST if wanted.since_rev is None else _TOLD
     place = cursors.decode_cursor(wanted.cursor, order, (int, int))
     if wanted.since_rev is None:
-        before = None if place is None else (int(place[0]), int(place[1]))
+        end = None if wanted.to_ms is None else (wanted.to_ms, 0)
+        before = end if place is None else (int(place[0]), int(place[1]))
         told = history_queries.newest_transitions(matching, limit=wanted.limit, before=before)
     else:
         rev, row = place or (wanted.since_rev, 0)
@@ -153,7 +155,8 @@ def _filter(wanted: TransitionFilters) -> history_queries.HistoryCriteria:
         confidence=wanted.confidence,
         application=wanted.application,
         transactional_id=wanted.transactional_id,
-        since_ms=None if wanted.since is None else schemas.instant_ms(wanted.since),
+        since_ms=schemas.instant_ms(wanted.since) if wanted.since else wanted.from_ms,
+        until_ms=wanted.to_ms,
     )
 
 

@@ -17,15 +17,19 @@ SIZES = get_args(_Size)
 _LONGEST = 1_000
 _LARGEST = 10**18
 #: What a parameter should be that is not one of some words.
-_EXPECTED = {"page": "a page number", "before": "a place in this list", "min_age_s": "a number of seconds"}
+_EXPECTED = {
+    "page": "a page number",
+    "before": "a place in this list",
+    "from": "an instant such as 2026-11-24T02:00:00Z",
+    "to": "an instant after “from” such as 2026-11-24T02:15:00Z",
+    "min_age_s": "a number of seconds",
+}
 #: What chooses a part of a list, or its order, and does not narrow it.
 _NOT_NARROWING = frozenset(
     {
         "ignored",
         "cluster",
         "since",
-        "start",
-        "end",
         "last",
         "unfolded",
         "internal",

@@ -26,6 +26,12 @@ class RangedList(ListQuery):
     end: Name = Field("", alias="to")
     last: Name = DEFAULT_LAST
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether anything but the cluster and the range narrows the list."""
+        whole = {"start": "", "end": ""}
+        return super(RangedList, self.model_copy(update=whole)).narrowed
+
 
 def time_range_of(wanted: RangedList, *, now_ms: int) -> tuple[TimeRange, str]:
     """Return the range that a page shows, and in words what of the one it was asked for is wrong."""

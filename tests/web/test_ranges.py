@@ -1,0 +1,152 @@
+"""Proves that each list of what has an instant takes `from` and `to`, in the API and on its page: it has
+what was within the range, or lasted in it, and nothing else. A wrong range gets a clear text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.models import (
+    Action,
+    Alert,
+    AuditEntry,
+    Cluster,
+    Delivery,
+    FindingRecord,
+    Incident,
+    Recovery,
+    TransitionRecord,
+)
+from tests.web import happened, held, planned, recorded, roles, seed, voiced
+
+pytestmark = pytest.mark.django_db
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HOUR_MS = 3_600_000
+#: Lists: the API's noun with what makes it whole, the model, begin and end of a row, "" for one instant.
+LISTS: dict[str, tuple[str, type[Any], str, str]] = {
+    "actions": ("actions", Action, "planned_at", ""),
+    "alerts": ("alerts?state=all", Alert, "since_ms", "resolved_ms"),
+    "audit": ("audit", AuditEntry, "at", ""),
+    "deliveries": ("deliveries", Delivery, "created_at", ""),
+    "findings": ("findings?state=all", FindingRecord, "since_ms", "closed_at"),
+    "incidents": ("incidents?state=all", Incident, "opened_ms", "closed_ms"),
+    "recoveries": ("recoveries", Recovery, "opened_ms", "closed_ms"),
+    "transitions": ("transitions", TransitionRecord, "at_ms", ""),
+}
+PAGES = sorted(LISTS.keys() - {"findings", "transitions"})
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    """A cluster whose rows are spread over the last ten hours, some of them open."""
+    of = seed.cluster()
+    seed.busy(of, 60)
+    held.busy(of)
+    voiced.busy(of)
+    happened.lives(of, 6, hours=10, trouble=0.3)
+    pager = voiced.channel("ranges")
+    for number in range(12):
+        planned.kept()
+        recorded.entry()
+        voiced.delivery(pager)
+        held.episode(of, f"episode-{number}")
+        seed.grouped(of, seed.finding(of, f"partition:t-{FindingRecord.objects.count()}"))
+    now = seed.now_ms()
+    for _, model, start, end in LISTS.values():
+        for number, row in enumerate(model.objects.order_by("pk")[:40]):
+            begun = now - (number * 37 % 600) * 60_000
+            columns = {start: _value(start, begun)}
+            if end and number % 3:
+                columns[end] = _value(end, begun + 20 * 60_000)
+            model.objects.filter(pk=row.pk).update(**columns)
+    return of
+
+
+def _value(field: str, ms: int) -> int | datetime:
+    return ms if field.endswith("_ms") else EPOCH + timedelta(milliseconds=ms)
+
+
+def _ms(value: int | datetime | None) -> int | None:
+    return (value - EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value
+
+
+def iso(ms: int) -> str:
+    return (EPOCH + timedelta(milliseconds=ms)).isoformat().replace("+00:00", "Z")
+
+
+def expected(noun: str, keep: Callable[[int, int | None], bool]) -> int:
+    _, model, start, end = LISTS[noun]
+    rows = model.objects.all()
+    return sum(keep(_ms(getattr(row, start)) or 0, _ms(getattr(row, end)) if end else 0) for row in rows)
+
+
+@pytest.mark.parametrize("noun", LISTS)
+def test_a_list_has_what_was_in_the_range(prod: Cluster, noun: str) -> None:
+    admin, now = roles.signed_in("admin"), seed.now_ms()
+    start, end = now - 7 * HOUR_MS, now - 3 * HOUR_MS
+    url, _, _, lasts = LISTS[noun]
+    sign = "&" if "?" in url else "?"
+
+    def number(**asked: int) -> int:
+        query = "&".join(f"{name.rstrip('_')}={iso(ms)}" for name, ms in asked.items())
+        body = admin.get(f"/api/v1/{url}{sign}limit=500&{query}").json()
+        assert body["next"] is None
+        return len(body["items"])
+
+    if lasts:
+        want = [
+            expected(noun, lambda begun, over: begun < end and (over is None or over >= start)),
+            expected(noun, lambda _, over: over is None or over >= start),
+            expected(noun, lambda begun, _: begun < end),
+        ]
+    else:
+        want = [
+            expected(noun, lambda at, _: start <= at < end),
+            expected(noun, lambda at, _: at >= start),
+            expected(noun, lambda at, _: at < end),
+        ]
+    assert [number(from_=start, to=end), number(from_=start), number(to=end)] == want
+    assert 0 < want[0] < expected(noun, lambda *_: True)
+
+
+@pytest.mark.parametrize("noun", PAGES)
+def test_a_page_has_the_range_of_its_address(prod: Cluster, noun: str) -> None:
+    admin, now = roles.signed_in("admin"), seed.now_ms()
+    asked = {"from": iso(now - 7 * HOUR_MS), "to": iso(now - 3 * HOUR_MS)}
+    assert "data-range" in admin.get(f"/{noun}", asked).content.decode()
+    assert "data-range" not in admin.get(f"/{noun}").content.decode()
+    # Before anything was recorded: empty, and the filter can be cleared.
+    early = admin.get(f"/{noun}", {"from": "2001-01-01", "to": "2001-01-02"}).content.decode()
+    assert "data-row" not in early.partition('<main id="content"')[2]
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        ({"from": "2026-11-24T03:00:00Z", "to": "2026-11-24T02:00:00Z"}, "to"),
+        ({"from": "yesterday"}, "from"),
+        ({"to": "1969-07-20"}, "to"),
+        ({"from": "9" * 300}, "from"),
+        ({"to": "0001-01-01T00:00:00+14:00"}, "to"),
+    ],
+)
+@pytest.mark.parametrize("noun", ["actions", "transitions"])
+def test_a_wrong_range_gets_a_clear_text(prod: Cluster, noun: str, asked: dict[str, str], wrong: str) -> None:
+    admin = roles.signed_in("admin")
+    answer = admin.get(f"/api/v1/{noun}", asked)
+    assert answer.status_code == 422
+    assert f"query.{wrong}: " in answer.json()["detail"]
+    if noun in PAGES:
+        page = admin.get(f"/{noun}", asked)
+        assert page.status_code == 200
+        assert f"{wrong} “" in page.content.decode()
+
+
+def test_a_plus_that_became_a_space_is_a_zone(page: Client, prod: Cluster) -> None:
+    url = "/api/v1/transitions?from=2026-11-24T02:00:00+02:00&to=2026-11-24T02:00:00%2B01:00"
+    assert page.get(url).status_code == 200
