@@ -16,8 +16,6 @@ from fenceline.plans.plan import Plan, SubjectPlan
 #: So many plans are looked through for those that may still be confirmed.
 _MOST_LOOKED = 500
 _MOST_EPISODES = 50
-#: States in which something may have been sent.
-_SENT = (Action.State.EXECUTING, Action.State.DONE, Action.State.PARTLY, Action.State.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +94,6 @@ def cause_of(episode: Recovery) -> Action | None:
     )
     row = same.select_related("action").first()
     return None if row is None else row.action
-
-
-def recent_markers(
-    cluster: str, *, since_ms: int | None, until_ms: int | None, limit: int
-) -> Sequence[Action]:
-    """Return the newest actions that wrote abort markers: no coordinator's log tells of those."""
-    found = Action.objects.filter(cluster__configured=True, act="abort_marker", state__in=_SENT)
-    if cluster:
-        found = found.filter(cluster__name=cluster)
-    if since_ms is not None:
-        found = found.filter(confirmed_at__gte=datetime.fromtimestamp(since_ms / 1_000, UTC))
-    if until_ms is not None:
-        found = found.filter(confirmed_at__lt=datetime.fromtimestamp(until_ms / 1_000, UTC))
-    return list(found.select_related("cluster").order_by("-confirmed_at", "-pk")[:limit])
 
 
 def action_recoveries(row: Action) -> Sequence[Recovery]:

@@ -97,7 +97,7 @@ LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
         ),
     }
 )
-#: What ends a transaction without its records, worst first: what opens an episode, what the feed lists.
+#: What ends a transaction without its records, worst first: what opens an episode.
 Cause = Literal["takeover", "timeout", "admin_fence", "admin_abort", "abort", "client_abort", "self_recovery"]
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
 NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from django.db.models import Q, QuerySet
 
 from dashboard.labels.transition import Cause
-from dashboard.models import Beginning, Recovery, TransitionRecord
+from dashboard.models import Beginning, Recovery
 from dashboard.runtime.criteria import Name, Ranged, given, overlapping
 from fenceline.recoveries import LostRecords, RecoveryOutcome, Wait
 
@@ -69,21 +69,6 @@ def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[Recovery]:
     """Return the newest episodes of one id."""
     rows = Recovery.objects.filter(cluster__name=cluster, key=key).select_related("cluster")
     return list(rows.order_by("-opened_ms", "-pk")[:limit])
-
-
-def opened_by(rows: Sequence[TransitionRecord]) -> Mapping[int, Recovery]:
-    """Return the episodes that transitions opened, by the key of the transition's row."""
-    places = {(row.cluster_id, row.topic_id, row.log_partition, row.log_offset): row.pk for row in rows}
-    if not places:
-        return {}
-    found = Recovery.objects.select_related("cluster").filter(
-        cluster__in={row.cluster_id for row in rows},
-        topic_id__in={row.topic_id for row in rows},
-        log_partition__in={row.log_partition for row in rows},
-        log_offset__in={row.log_offset for row in rows},
-    )
-    by_place = {(each.cluster_id, each.topic_id, each.log_partition, each.log_offset): each for each in found}
-    return {pk: by_place[place] for place, pk in places.items() if place in by_place}
 
 
 def recovery_summary(cluster: str, *, since_ms: int) -> RecoverySummary:

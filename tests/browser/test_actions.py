@@ -14,7 +14,7 @@ from tests.browser.page_checks import axe_violations, problems_of_pages
 LISTS = {
     "log": "/actions",
     "log, no match": "/actions?state=done&who=nobody&act=wrong",
-    "feed": "/feed",
+    "events": "/events?source=action",
     "audit": "/audit",
 }
 OFFERS = {
@@ -189,9 +189,9 @@ def test_the_keyboard_goes_to_the_log_and_into_a_plan(server: Server, opened: Op
     expect(page.get_by_role("button", name="Fence producer")).to_be_enabled()
 
 
-def test_the_feed_tells_a_takeover_by_its_bell_alone(server: Server, live: Opener) -> None:
+def test_events_tell_a_takeover_by_its_bell_alone(server: Server, live: Opener) -> None:
     server("reset", "acting")
-    page = live("/feed?q=orders-gateway-900")
-    expect(page.get_by_text("No results")).to_be_visible()
+    page = live("/events?q=orders-gateway-900")
+    expect(page.get_by_text("No matching events")).to_be_visible()
     server("fence", "orders-gateway-900")
     expect(page.locator("tbody tr", has_text="takeover")).to_be_visible()

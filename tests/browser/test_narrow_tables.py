@@ -15,11 +15,11 @@ PAGES = {
     "held": (
         "/", "/transactions", "/transactions?state=open", "/partitions?internal=1", "/groups", "/recoveries",
         "/fencing?since=24h", "/partitions/prod/payments/0", "/groups/prod/billing", "/rules", "/system",
-        "/feed", "/transactions/prod/inventory-sync-stuck-3",
+        "/events?last=24h", "/transactions/prod/inventory-sync-stuck-3",
     ),
     "queries": ("/", "/queries"),
     "alerts": ("/alerts", "/channels", "/deliveries", "/silences"),
-    "acting": ("/actions", "/audit", "/feed"),
+    "acting": ("/actions", "/audit", "/events"),
 }  # fmt: skip
 #: Of each table of the page: of each column its header and the class that names it; of each row the same,
 #: with the values (ages and instants by attribute, since they change), and the words that are shown on narrow

@@ -73,7 +73,7 @@ def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster
     assert "Its producer initialised" not in said
     assert "Waiting for a producer" in said
     evidence = f"Fenced by ada, action {action.pk}"
-    for url in (f"/transactions/prod/{NAME}", "/fencing", "/feed"):
+    for url in (f"/transactions/prod/{NAME}", "/fencing", "/events?last=24h"):
         shown = read(page, url)
         assert evidence in shown, url
         assert "takeover, certain" not in shown, url

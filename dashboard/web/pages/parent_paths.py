@@ -1,4 +1,4 @@
-"""Parent paths of pages, for whoever shortens an address: each redirects to the list of what is below it."""
+"""Parent paths of pages, and former ones: each redirects to what is below, or took its place."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ partitions = _cluster_list("partitions")
 groups = _cluster_list("groups")
 queries = _cluster_list("queries")
 recoveries = _cluster_list("recoveries")
+
+
+@signed_in
+def feed(request: HttpRequest) -> HttpResponse:
+    """Redirect the live feed of before there were events to the transitions among these."""
+    kept = {name: request.GET[name] for name in ("cluster", "application", "q") if name in request.GET}
+    return redirect(f"{reverse('events')}?{urlencode({**kept, 'source': 'transition'})}")
 
 
 @csrf_exempt
