@@ -63,7 +63,7 @@ def read_time_range(start: str, end: str, last: str, *, now_ms: int) -> TimeRang
     from_ms = _named("from", start)
     to_ms = _named("to", end) if end else now_ms
     if from_ms >= min(to_ms, now_ms):
-        later = "to" if from_ms >= to_ms else "now"
+        later = "to" if end and from_ms >= to_ms else "now"
         raise InvalidTimeRange(f"from: “{start}” is not before {later}; the earlier instant comes first.")
     if to_ms - from_ms > LONGEST_MS:
         raise InvalidTimeRange(

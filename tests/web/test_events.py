@@ -91,6 +91,7 @@ def told(events: list[TimelineEvent]) -> Counter[tuple[int, str, str]]:
     return Counter((event.at_ms, str(event.what), event.subject) for event in events)
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize("limit", [3, 40, 1_000])
 def test_a_range_holds_what_happened_in_it_and_nothing_else(prod: Cluster, limit: int) -> None:
     now = seed.now_ms()
@@ -100,6 +101,7 @@ def test_a_range_holds_what_happened_in_it_and_nothing_else(prod: Cluster, limit
         assert [event.place for event in events] == sorted((event.place for event in events), reverse=True)
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize("limit", [3, 40, 1_000])
 @pytest.mark.parametrize("most", [5, 10_000])
 def test_routine_transitions_are_folded_by_the_minute(

@@ -44,6 +44,7 @@ def found(page: Client, asked: str, **headers: str) -> dict[str, list[tuple[str,
     }
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("asked", "kind", "name", "url"),
     [
