@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
 from django.urls import reverse
@@ -138,6 +139,12 @@ def alert_url(number: int) -> str:
     return reverse("alert", args=[number])
 
 
+def events_url(cluster: str, from_ms: int, to_ms: int | None) -> str:
+    """Return the address of what happened in a range, in ms since 1970; without an end until now."""
+    asked = {"cluster": cluster, "from": _iso(from_ms), **({} if to_ms is None else {"to": _iso(to_ms)})}
+    return f"{reverse('events')}?{urlencode(asked)}"
+
+
 def event_url(event: TimelineEvent) -> str:
     """Return the address of an event's evidence: of its own page, or of what it is about."""
     if event.source in _NUMBERED:
@@ -159,6 +166,10 @@ _LABELS = {
     "application": "See its history",
     "collector": "See collectors",
 }
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _part(name: str) -> str:

@@ -13,7 +13,7 @@ from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, In
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.pages.incidents import IncidentListQuery
 from fenceline.facts import TransactionState
-from tests.web import roles, seed
+from tests.web import roles, seed, voiced
 from tests.web.roles import read
 
 pytestmark = pytest.mark.django_db
@@ -204,3 +204,16 @@ def test_what_cannot_be_written_is_said_and_changes_nothing(
     operator.post(f"/incidents/{row.pk}/{act}", {"text": text})
     assert why in read(operator, f"/incidents/{row.pk}").partition('role="alert"')[2]
     assert not row.events.exists()
+
+
+def test_an_incident_leads_to_the_events_around_it_and_an_alert_to_its_incident(
+    page: Client, prod: Cluster
+) -> None:
+    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7"))
+    url = re.search(r'href="([^"]+)" data-events', read(page, f"/incidents/{row.pk}"))
+    assert url
+    shown = read(page, html.unescape(url[1]))
+    assert "data-ignored" not in shown
+    assert "payments-7" in shown
+    alert = voiced.alert(prod, "transaction:payments-7", labels={"incident": str(row.pk)})
+    assert f'href="/incidents/{row.pk}"' in read(page, f"/alerts/{alert.pk}")

@@ -26,6 +26,8 @@ from dashboard.web.request_time import now_ms
 from fenceline.incidents.markdown import incident_markdown
 
 _ROWS = 50
+#: Events before an incident was opened, and after it was closed, are shown with it.
+_AROUND_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,11 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
         "cause": max(causes, key=lambda line: (line.of.until_ms is None, line.of.pk), default=None),
         "subject_url": addresses.subject_url(row.cluster.name, row.subject),
         "subject_label": addresses.subject_label(row.subject),
+        "events_url": addresses.events_url(
+            row.cluster.name,
+            row.opened_ms - _AROUND_MS,
+            None if row.closed_ms is None else row.closed_ms + _AROUND_MS,
+        ),
         "effects": [line for line in now if line.of.role == IncidentFinding.Role.EFFECT],
         "past": [line for line in lines if line.of.until_ms is not None],
         "others": sorted({number for line in now for number in line.others}),
