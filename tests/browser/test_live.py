@@ -174,6 +174,8 @@ def test_a_hidden_tab_fetches_nothing_until_it_is_seen(server: Server, live: Ope
             Object.defineProperty(document, "hidden", { configurable: true, get: () => window.away });
         }"""
     )
+    # What it asked before it was hidden may be answered late, with the first of the changes.
+    hidden.wait_for_function("() => !document.querySelector('.htmx-request')")
     asked: list[str] = []
     hidden.on("request", lambda request: asked.append(request.url))
     for state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
