@@ -1,5 +1,5 @@
 # Fenceline's images: `fenceline` runs every part of it; `demo` adds Java, PySpark and the demo's jars.
-# docs/deploying.md says how they are used, tests/sandbox/test_compose.py what is checked of this file.
+# docs/deploying.md says how they are used, tests/stack/test_compose.py what is checked of this file.
 ARG PYTHON=3.12-slim-bookworm
 
 FROM python:${PYTHON} AS packages

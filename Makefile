@@ -28,7 +28,7 @@ test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreS
 
 test-fast: venv ## what needs no broker and no PostgreSQL
 	@exec $(PYTHON_BIN) -m pytest -n 2 -m 'not soak and not matrix and not postgresql' \
-		tests/fenceline tests/web tests/db $(ARGS)
+		tests/unit tests/web tests/db $(ARGS)
 
 durations: venv chromium postgresql ## measure how long each test takes, for the order of `make test`
 	@exec $(PYTHON_BIN) -m pytest -n 3 --record-durations $(ARGS)

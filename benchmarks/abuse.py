@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from sandbox.options import ROOT
-from tests.stack import PASSWORD, Stack
+from tests.deployment import PASSWORD, Stack
 
 ATTACK_S = 30
 REQUESTS = 300

@@ -22,7 +22,7 @@ from benchmarks import seeding
 from benchmarks.processes import Usage, process_usage
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
-from tests.stack import Stack
+from tests.deployment import Stack
 from tests.waiting import wait_for
 
 IDS, RATE, SECONDS, HELD_S = 100_000, 40_000, 60.0, 2.0

@@ -25,7 +25,7 @@ from playwright.sync_api import Page, sync_playwright
 from benchmarks.load import TOPIC, make_producer
 from sandbox.kafka import Broker
 from tests.chromium import ARGUMENTS, executable
-from tests.stack import PASSWORD, Stack
+from tests.deployment import PASSWORD, Stack
 
 RATE, IDS, SECONDS, PROBES = 500, 30, 60, 10
 # Notes each change of a probe's row with the browser's clock, which is this machine's.

@@ -25,9 +25,9 @@ from sandbox.options import ROOT
 from spark_listener import FencelineListener
 from spark_listener.emit import Pace
 from tests.db.telling import QUERY
-from tests.listener.events import TOKEN, finished
-from tests.listener.servers import Dashboard
 from tests.spark.conftest import environment, settings
+from tests.spark.listener.events import TOKEN, finished
+from tests.spark.listener.servers import Dashboard
 from tests.waiting import wait_for
 
 EVENTS, QUERIES = 36_000, 50

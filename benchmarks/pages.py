@@ -23,7 +23,7 @@ from benchmarks import intake, seeding
 from benchmarks.processes import process_usage
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
-from tests.stack import PASSWORD, Stack
+from tests.deployment import PASSWORD, Stack
 from tests.waiting import wait_for
 
 ROUNDS = 12

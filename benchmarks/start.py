@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.stack import Stack
+from tests.deployment import Stack
 from tests.waiting import wait_for
 
 

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from sandbox.up import SANDBOX_OPEN_TOO_LONG_S
-from tests.stack import Stack
+from tests.deployment import Stack
 
 TIMES = 5
 _WITHIN_S = 60.0

@@ -15,14 +15,7 @@ from xdist.workermanage import WorkerController
 
 from tests import durations
 
-_HEAVY = (
-    "tests/faults/",
-    "tests/spark/",
-    "tests/sandbox/test_cluster.py",
-    "tests/sandbox/test_stack.py",
-    "tests/postgres/test_kills.py",
-    "tests/listener/",
-)
+_HEAVY = ("tests/spark/", "tests/stack/")
 
 
 class Sharing(LoadScopeScheduling):

@@ -19,7 +19,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 
-from tests.postgres.server import Server
+from tests.stack.postgres.server import Server
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 _MARKS = {POSTGRESQL: pytest.mark.postgresql}

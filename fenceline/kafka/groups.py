@@ -4,7 +4,7 @@ The rules are Burrow's in vocabulary and order of thought, not in what they get 
 to the high watermark, which a transactional topic never lets fall to 0; it keeps calling a dead consumer OK
 when it had read all at its last commits; it calls one STOP that had nothing to read, and WARN one whose lag
 stands still. Here a group is judged by what it could read: up to the last stable offset, without markers
-and aborted records, and since when. tests/fenceline/test_groups.py is the table of cases.
+and aborted records, and since when. tests/unit/test_groups.py is the table of cases.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ _SPARK = {
 #: The same for Spark.
 DDL = ", ".join(f"`{column.name}` {_SPARK[column.type]}" for column in SCHEMA)
 
-#: An entry of `fenceline.kafka.transition_ring`, field by field (tests/fenceline/test_reports.py compares the
+#: An entry of `fenceline.kafka.transition_ring`, field by field (tests/unit/test_reports.py compares the
 #: two).
 ENTRY = np.dtype(
     [

@@ -37,8 +37,8 @@ from fenceline.kafka import transition_ring
 from fenceline.kafka.encode import encode_key, encode_value
 from tests import offline
 from tests.db.conftest import NOW_MS
-from tests.fenceline.walks import Walk
 from tests.kafka import observe
+from tests.unit.walks import Walk
 
 pytestmark = pytest.mark.sql
 

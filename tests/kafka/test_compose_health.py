@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from tests.sandbox import compose_file
+from tests.stack import compose_file
 
 pytestmark = pytest.mark.kafka
 

@@ -21,9 +21,9 @@ from collectors.kafka.connectivity import parse_address
 from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from tests.faults.test_redis_gone import Redis
 from tests.kafka.doctored import look_over
 from tests.kafka.test_transaction_admin import signed_in
+from tests.stack.test_redis_gone import Redis
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka

@@ -1,6 +1,6 @@
 """Proves on a real broker what each open transaction is offered, what is refused and why: the whole table of
 docs/acting.md. What is hanging is hanging by a direct look, whatever our rows say. (Prepare* lasts where a
-leader is away: `tests/fenceline/test_plans_*.py` has it.)"""
+leader is away: `tests/unit/test_plans_*.py` has it.)"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.options import ROOT
-from tests.postgres import again
+from tests.stack.postgres import again
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 #: The release whose parts were read when transaction_admin was written.

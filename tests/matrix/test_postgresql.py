@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import again
-from tests.postgres.server import Server
+from tests.stack.postgres import again
+from tests.stack.postgres.server import Server
 
 pytestmark = pytest.mark.matrix
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.prepared import spark_archive
-from tests.listener.servers import Dashboard
 from tests.matrix.sparks import SPARKS, python_with
 from tests.spark.conftest import environment, settings
 from tests.spark.hearing import hear
+from tests.spark.listener.servers import Dashboard
 
 pytestmark = [pytest.mark.matrix, pytest.mark.spark]
 

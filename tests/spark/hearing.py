@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.options import ROOT
-from tests.listener.events import TOKEN
-from tests.listener.servers import Dashboard
+from tests.spark.listener.events import TOKEN
+from tests.spark.listener.servers import Dashboard
 from tests.waiting import wait_for
 
 DEADLINE_S = 240

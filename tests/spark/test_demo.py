@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from sandbox.options import ROOT
-from tests.stack import Stack
+from tests.deployment import Stack
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -126,7 +126,7 @@ def met_by_a_stranger(stack: Stack, secrets: list[str]) -> Any:
         "secrets": secrets,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sandbox.stranger"], cwd=ROOT, input=json.dumps(asked), text=True,
+        [sys.executable, "-m", "tests.stack.stranger"], cwd=ROOT, input=json.dumps(asked), text=True,
         stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)

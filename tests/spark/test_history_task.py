@@ -35,9 +35,9 @@ from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
 from spark_pipeline.reports import columns, task
 from spark_pipeline.reports.task import OutOfOrder, Start
-from tests.fenceline.walks import Walk
 from tests.kafka.observe import RawRecord
 from tests.spark.replayed import Replay, replay, sums
+from tests.unit.walks import Walk
 
 Row = dict[str, Any]
 #: Two partitions; holes and records that nobody can read.

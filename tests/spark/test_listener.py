@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.listener.servers import Dashboard
 from tests.spark.conftest import environment, settings
 from tests.spark.hearing import hear
+from tests.spark.listener.servers import Dashboard
 
 pytestmark = pytest.mark.spark
 

@@ -22,7 +22,7 @@ from fenceline.facts import (
 )
 from fenceline.kafka.coordinator import java_hash
 from fenceline.kafka.encode import encode_key, encode_value
-from tests.fenceline.walks import Walk
+from tests.unit.walks import Walk
 from tests.web import seed
 
 HOUR_MS = 3_600_000

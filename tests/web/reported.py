@@ -23,7 +23,7 @@ from fenceline.reports import (
 )
 from spark_pipeline.reports import task
 from spark_pipeline.reports.columns import SCHEMA
-from tests.fenceline.walks import START_MS, Walk
+from tests.unit.walks import START_MS, Walk
 
 #: The day of the first records of a walk; a walk of some hundred steps stays near it.
 FIRST_DAY = "2026-11-18"

@@ -1,0 +1,87 @@
+"""Proves that an hour of 10 batches a second outlives a dashboard that is down, and a killed driver."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_listener import FencelineListener
+from tests.db.telling import QUERY
+from tests.spark.listener.driver import Driver
+from tests.spark.listener.events import QUICK, TOKEN, started, tell
+from tests.spark.listener.servers import Dashboard
+from tests.waiting import wait_for
+
+DEADLINE_S = 300
+#: An hour of 10 batches a second, from so many queries.
+EVENTS, QUERIES = 36_000, 50
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    with Dashboard(tmp_path_factory.mktemp("dashboard")) as dashboard:
+        yield dashboard
+
+
+def kept(dashboard: Dashboard) -> dict[str, list[int]]:
+    """Return the batches of each query that the dashboard's database has."""
+    found = defaultdict(list)
+    with sqlite3.connect(dashboard.database) as connection:
+        for query, number in connection.execute(
+            "SELECT q.query_id, b.batch_id FROM dashboard_batch b JOIN dashboard_query q ON q.id = b.query_id"
+        ):
+            found[query].append(number)
+    return found
+
+
+def name(number: int) -> str:
+    return f"{number:08}{QUERY[8:]}"
+
+
+def test_an_hour_of_batches_is_there_after_an_outage(dashboard: Dashboard, tmp_path: Path) -> None:
+    listener = FencelineListener(dashboard.url, TOKEN, spool=tmp_path / "spool", pace=QUICK)
+    for query in range(QUERIES):
+        listener.onQueryStarted(started(name(query), name(query)))
+    for number in range(EVENTS // QUERIES):
+        for query in range(QUERIES):
+            tell(listener, range(number, number + 1), query=name(query), run=name(query))
+    dashboard.start()
+    wait_for(lambda: listener._spool.waiting == 0, "everything is delivered", DEADLINE_S)
+    listener.close()
+    found = kept(dashboard)
+    assert found.keys() == {name(query) for query in range(QUERIES)}
+    assert all(sorted(numbers) == list(range(EVENTS // QUERIES)) for numbers in found.values())
+    assert not list((tmp_path / "spool").iterdir()), "nothing is left behind"
+    assert "Traceback" not in dashboard.log()
+
+
+def test_what_a_killed_driver_left_is_posted_by_the_next_one(dashboard: Dashboard, tmp_path: Path) -> None:
+    dashboard.start()
+    spool = tmp_path / "spool"
+    # The first of them ends in the middle of an event, as a full disk or a lost machine leaves it.
+    for first, torn in ((0, True), (300, False)):
+        with Driver("http://127.0.0.1:1", spool, first, 300) as driver:
+            driver.kill()
+        if torn:
+            newest = max(spool.glob("*/*.z"))
+            os.truncate(newest, newest.stat().st_size - 10)
+    with Driver(dashboard.url, spool, 600, 300):
+        wait_for(lambda: len(kept(dashboard)[QUERY]) >= 899, "all but the torn one", DEADLINE_S)
+        wait_for(lambda: len(list(spool.iterdir())) == 1, "the others' folders are gone", DEADLINE_S)
+    assert set(kept(dashboard)[QUERY]) == set(range(900)) - {299}
+
+
+def test_two_drivers_that_share_a_folder_never_mix(dashboard: Dashboard, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    dashboard.stop()
+    with Driver(dashboard.url, spool, 1_000, 200), Driver(dashboard.url, spool, 1_200, 200):
+        assert len(list(spool.iterdir())) == 2
+        dashboard.start()
+        both = set(range(1_000, 1_400))
+        wait_for(lambda: both <= set(kept(dashboard)[QUERY]), "all of both", DEADLINE_S)
+        assert len(list(spool.iterdir())) == 2, "each keeps its own"

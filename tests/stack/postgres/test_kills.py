@@ -1,0 +1,71 @@
+"""Proves that a PostgreSQL may die under load, and on it what tests/stack proves on SQLite (`make soak`)."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sandbox.kafka import Broker
+from tests import databases, offline
+from tests.deployment import Stack
+from tests.kafka.observe import raw_records
+from tests.load import Load
+from tests.stack.postgres import again
+from tests.stack.postgres.server import Server
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.kafka
+
+DEADLINE_S = 60
+IDS = 12
+
+
+def states(stack: Stack) -> dict[str, str]:
+    try:
+        return {row["transactional_id"]: row["state"] for row in stack.api("transactions")["items"]}
+    except OSError:
+        return {}
+
+
+@pytest.mark.soak
+def test_any_part_may_be_killed_under_load(server: Server, tmp_path: Path) -> None:
+    again.run("tests/stack/test_kills.py::test_any_part_may_be_killed_under_load", server, tmp_path)
+
+
+@pytest.mark.soak
+def test_the_database_may_be_killed_under_load(tmp_path: Path) -> None:
+    """Everything is right again by itself; rows equal a replay of the log to the byte."""
+    with Server() as server, Broker(tmp_path / "kafka") as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("load", 4, 1)])["load"].result(30)
+        variables = {"BOOTSTRAP": broker.bootstrap, "DEMO": "0", "DATABASE_URL": server.new_database()}
+        with Stack(tmp_path, **variables) as stack:
+            with Load(broker.bootstrap, IDS) as load:
+                for _ in range(3):
+                    wait_for(lambda: len(states(stack)) == IDS, "every id is seen", DEADLINE_S)
+                    enough = load.ended + 50
+                    wait_for(lambda enough=enough: load.ended >= enough, "the load goes on", DEADLINE_S)
+                    server.stop(signal.SIGQUIT)
+                    killed_at = time.time()
+                    wait_for(lambda at=killed_at: time.time() > at + 1, "it is away", DEADLINE_S)
+                    server.start()
+                load.finish()
+            wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
+            records = list(raw_records(broker.bootstrap))
+            ends = offline.ends(records)
+
+            def all_read() -> bool:
+                with databases.reading(variables["DATABASE_URL"]) as cursor:
+                    return {p: end for p, end in offline.positions(cursor).items() if end} == ends
+
+            wait_for(all_read, "every record is read", DEADLINE_S)
+            with databases.reading(variables["DATABASE_URL"]) as cursor:
+                found = offline.stored(cursor)
+            wrong = offline.differences(offline.replayed(records), found)
+            assert not wrong, "\n".join(wrong)
+            assert "Traceback" not in stack.log()
+            assert "deadlock" not in stack.log()

@@ -1,0 +1,171 @@
+"""Proves the upgrade and the way back of docs/deploying.md on a real PostgreSQL: the former release's own
+program makes a database, this one migrates it and keeps what is in it, and the dump brings the former back.
+
+The commands are those of the text, run by PostgreSQL's programs here instead of in a container.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from sandbox.options import ROOT
+from tests.stack.postgres.server import Server, programs
+
+#: What was deployed last; move it at each release.
+FORMER = "f56faad46d865f4e2b7e4a1b481dfeb6c22e09cd"
+PASSWORD = "correct horse battery staple"
+
+
+@pytest.fixture(scope="module")
+def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the former release, unpacked."""
+    folder = tmp_path_factory.mktemp("former")
+    packed = subprocess.run(["git", "archive", FORMER], cwd=ROOT, capture_output=True, check=False)
+    if packed.returncode:
+        pytest.skip(f"the former release, {FORMER[:12]}, is not in this checkout's history")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+    return folder
+
+
+@pytest.fixture
+def url(server: Server) -> Iterator[str]:
+    """Return the URL of an empty database with the name that the text uses."""
+    anyone = server.new_database()
+    with psycopg.connect(anyone, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE fenceline")
+    yield urlunsplit(urlsplit(anyone)._replace(path="/fenceline"))
+    with psycopg.connect(anyone, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS fenceline WITH (FORCE)")
+
+
+def manage(release: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a management command of a release."""
+    variables = {
+        "DATABASE_URL": url,
+        "FENCELINE_ADMIN_PASSWORD": PASSWORD,
+        "FENCELINE_INGEST_TOKEN": "a token of the listeners",
+        "PYTHONPATH": str(release),
+    }
+    environment = {**os.environ, **variables, "FENCELINE_CONFIG": str(release / "compose" / "fenceline.toml")}
+    command = [sys.executable, "manage.py", *arguments]
+    return subprocess.run(command, cwd=release, env=environment, capture_output=True, text=True, check=False)
+
+
+def prepare(release: Path, url: str) -> None:
+    done = manage(release, url, "prepare")
+    assert done.returncode == 0, done.stderr
+
+
+def documented(program: str) -> str:
+    """Return the shell line of the text's last command that runs a program in PostgreSQL's container."""
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    found = re.findall(rf"^docker compose exec -T postgres ({program} .+)$", text, re.MULTILINE)
+    assert found, program
+    return str(found[-1])
+
+
+def run_documented(program: str, url: str, folder: Path) -> None:
+    """Run a command of the text in a folder, on the server of a URL."""
+    there = urlsplit(url)
+    variables: Mapping[str, str] = {
+        "PATH": f"{programs()}:{os.environ['PATH']}",
+        "PGHOST": str(there.hostname),
+        "PGPORT": str(there.port),
+        "PGPASSWORD": str(there.password),
+    }
+    line = documented(program)
+    assert shlex.split(line)[1:3] == ["-U", there.username]
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def rows(url: str) -> dict[str, list[tuple[object, ...]]]:
+    """Return what is worth keeping, by columns that both releases have."""
+    statements = {
+        "users": "SELECT username, password, is_superuser FROM auth_user ORDER BY username",
+        "tokens": "SELECT name, role, digest FROM dashboard_token ORDER BY name",
+        "clusters": "SELECT name, configured FROM dashboard_cluster ORDER BY name",
+        "migrations": "SELECT name FROM django_migrations WHERE app = 'dashboard' ORDER BY name",
+    }
+    with psycopg.connect(url) as connection:
+        return {name: connection.execute(statement).fetchall() for name, statement in statements.items()}
+
+
+def test_forward_and_back(former: Path, url: str, tmp_path: Path) -> None:
+    prepare(former, url)
+    before = rows(url)
+    assert all(before.values())
+    run_documented("pg_dump", url, tmp_path)
+
+    prepare(ROOT, url)
+    after = rows(url)
+    assert set(before["migrations"]) < set(after["migrations"]), "there is something to go back from"
+    assert {**after, "migrations": None} == {**before, "migrations": None}
+    refused = manage(former, url, "prepare")
+    assert refused.returncode == 1
+    assert "The database was made by a newer Fenceline" in refused.stderr
+
+    for program in ("dropdb", "createdb", "pg_restore"):
+        run_documented(program, url, tmp_path)
+    assert rows(url) == before
+    prepare(former, url)
+    assert rows(url) == before
+
+
+#: What a deployment holds that a renamed rule has found: a finding, its alert, and who silenced it.
+FOUND = """
+import hashlib, json
+from dashboard.models import Alert, Cluster, FindingRecord, Silence
+of = Cluster.objects.order_by("name").first()
+for rule, state in (("late", "firing"), ("hanging", "firing")):
+    key = hashlib.sha256(json.dumps([of.name, rule, "transaction:a"]).encode()).digest()
+    about = {"cluster": of, "rule": rule, "subject": "transaction:a", "fingerprint": key}
+    about |= {"severity": "critical", "since_ms": 1}
+    finding = FindingRecord.objects.create(**about, summary="s", seen_at="2026-11-22T12:00Z")
+    Alert.objects.create(**about, labels={"alertname": rule}, state=state, seen_ms=1, finding=finding.pk)
+late = [["alertname", "=", "late"]]
+Silence.objects.create(matchers=late, starts_ms=0, ends_ms=9_999_999_999_999, reason="r", created_by="ada")
+"""
+#: What the upgraded program makes of it: of each alert its state, whether all its names agree, its silence.
+KEPT = """
+from dashboard.alerts.silences import matching_alerts
+from dashboard.evaluation.evaluate import _fingerprint
+from dashboard.models import Alert, FindingRecord, Silence
+from fenceline.facts import Finding, Severity
+silenced = {row.pk for row in matching_alerts(Silence.objects.get().matchers)}
+for row in Alert.objects.order_by("rule"):
+    finding = FindingRecord.objects.get(pk=row.finding, fingerprint=row.fingerprint, closed_at=None)
+    name = row.cluster.name
+    key = _fingerprint(Finding(finding.rule, name, row.subject, Severity.CRITICAL, 1, "s", "e", "n"))
+    same = key == bytes(row.fingerprint) and row.labels["alertname"] == row.rule == finding.rule
+    print(row.rule, row.state, same, row.pk in silenced)
+"""
+
+
+def test_alerts_of_renamed_rules_outlive_the_upgrade(former: Path, url: str) -> None:
+    prepare(former, url)
+    made = manage(former, url, "shell", "-c", FOUND)
+    assert made.returncode == 0, made.stderr
+    prepare(ROOT, url)
+    kept = manage(ROOT, url, "shell", "-v", "0", "-c", KEPT)
+    assert kept.stdout.splitlines() == [
+        "coordinator_overdue firing True True",
+        "hanging firing True False",
+    ], kept.stderr
+
+
+def test_the_way_back_restores_the_dump_that_an_upgrade_makes() -> None:
+    dumped, restored = documented("pg_dump"), documented("pg_restore")
+    assert dumped.rpartition("> ")[2] == restored.rpartition("< ")[2]

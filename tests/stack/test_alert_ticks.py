@@ -1,0 +1,50 @@
+"""Proves that a tick of alerts may be killed in the middle and raced by another: each group is told once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.alerting import GROUPS, Alerting
+from tests.stack.postgres.server import Server
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    with Server() as postgres:
+        yield postgres
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def alerting(request: pytest.FixtureRequest, tmp_path: Path) -> Alerting:
+    if request.param == "sqlite":
+        return Alerting(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}")
+    postgres: Server = request.getfixturevalue("postgres")
+    return Alerting(tmp_path, postgres.new_database())
+
+
+def test_a_tick_that_is_killed_has_written_nothing_and_two_that_race_tell_each_group_once(
+    alerting: Alerting,
+) -> None:
+    with alerting.start("hang") as hanging:
+        assert line(hanging) == "in the middle\n"
+        hanging.kill()
+    with alerting.start("race") as first, alerting.start("race") as second:
+        for each in (first, second):
+            assert json.loads(line(each)) == {"made": 0, "firing": 0, "fates": [], "groups": [], "ids": []}
+        told = [json.loads(each.communicate("go\n")[0]) for each in (first, second)]
+        assert [first.returncode, second.returncode] == [0, 0]
+    assert sum(each["made"] for each in told) == GROUPS
+    last = max(told, key=lambda each: len(each["ids"]))
+    assert len(last["groups"]) == len(set(last["groups"])) == len(set(last["ids"])) == GROUPS
+    assert last["firing"] == GROUPS
+    assert [(len(fates), fates[0][1]) for fates in last["fates"]] == [(1, "delivery")] * GROUPS
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()

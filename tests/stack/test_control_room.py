@@ -1,0 +1,172 @@
+"""Proves the whole way: what is stuck is found and told, ended from the browser, and told to be over.
+
+A real broker, a real stack, a real browser, and a real receiver that checks each signature with the reference
+library of Standard Webhooks. Kafka's own reader of committed records is the judge of what was released.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from sandbox.kafka import Broker
+from tests.brokers import create_topics, kafka_42
+from tests.chromium import ARGUMENTS, executable
+from tests.deployment import PASSWORD, Stack
+from tests.kafka.committing import commit, fill
+from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.strays import identity_of, stray, unverified
+from tests.receivers import Receiver
+from tests.spark.sink.queries import read
+from tests.waiting import wait_for
+
+__all__ = ["kafka_42"]
+pytestmark = [pytest.mark.kafka, pytest.mark.browser]
+
+#: Five times the minute that the whole way may take.
+DEADLINE_S = 300
+CLUSTER = "shop"
+CONFIG = """
+[clusters.{cluster}]
+"bootstrap.servers" = "{bootstrap}"
+
+[limits]
+open_too_long_s = 5
+open_usual_s = 5
+lso_pinned_s = 5
+group_stalled_s = 5
+
+[alerts]
+for_ticks = 2
+resolve_ticks = 2
+group_wait_s = 1
+group_interval_s = 1
+allow_private = ["127.0.0.1"]
+"""
+
+
+@pytest.fixture(scope="module")
+def stack(kafka_42: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("room")
+    config = folder / "fenceline.toml"
+    config.write_text(CONFIG.format(cluster=CLUSTER, bootstrap=kafka_42.bootstrap))
+    with Stack(folder, CONFIG=str(config), DEMO="0") as stack:
+        yield stack
+
+
+@pytest.fixture
+def page(stack: Stack) -> Iterator[Page]:
+    """A signed-in operator's."""
+    with sync_playwright() as playwright:
+        browser: Browser = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(f"{stack.url}/login/")
+        page.fill("input[name=username]", "admin")
+        page.fill("input[name=password]", PASSWORD)
+        page.press("input[name=password]", "Enter")
+        page.wait_for_url(f"{stack.url}/")
+        yield page
+        browser.close()
+
+
+class Room:
+    """What the tests share: a receiver that a channel of the stack tells everything."""
+
+    def __init__(self, stack: Stack, page: Page, receiver: Receiver) -> None:
+        self.stack, self.page, self.receiver = stack, page, receiver
+        self.name = f"room-{uuid.uuid4().hex[:8]}"
+        self._secret = self._add_channel()
+
+    def _add_channel(self) -> str:
+        """Add the receiver as a channel, as a person does; return the secret, which is shown once."""
+        page = self.page
+        page.goto(f"{self.stack.url}/channels/new")
+        page.fill("#name", self.name)
+        page.check("input[name=kind][value=webhook]")
+        page.fill("#url", self.receiver.url)
+        page.fill("#matchers", f'subject=~".*{self.name}.*"')
+        page.click("button:has-text('Add channel')")
+        return page.locator("#the-secret").inner_text().strip()
+
+    def told(self, status: str, rule: str) -> dict[str, Any] | None:
+        """Return the newest message in which an alert of a rule has a status; signatures must be right."""
+        for request in reversed(self.receiver.received):
+            message = request.verified(self._secret)
+            for alert in message["alerts"]:
+                if (alert["status"], alert["labels"]["alertname"]) == (status, rule):
+                    return dict(message)
+        return None
+
+    def act(self, button: str, send: str, confirm: str) -> None:
+        """Plan on the open page, type what is to be typed, and send."""
+        page = self.page
+        page.click(f"button:has-text('{button}')")
+        expect(page.locator("#confirm")).to_be_visible()
+        sends = page.locator("#confirm-send")
+        expect(sends).to_have_text(send)
+        page.fill("#confirm-reason", "a test of the whole way")
+        page.fill("#confirm-typed", confirm[:-1])
+        expect(sends).to_be_disabled()
+        page.fill("#confirm-typed", confirm)
+        sends.click()
+        expect(page.locator(".now-true b").first).to_contain_text("Done")
+
+    def find(self, finding: str) -> None:
+        """Go from the overview to what a finding is about."""
+        self.page.goto(f"{self.stack.url}/")
+        entry = self.page.locator(".finding", has_text=self.name).filter(has_text=finding).first
+        expect(entry).to_be_visible()
+        entry.locator(".finding-next a").click()
+
+
+@pytest.fixture
+def room(stack: Stack, page: Page) -> Iterator[Room]:
+    with Receiver() as receiver:
+        yield Room(stack, page, receiver)
+
+
+def test_an_abandoned_transaction_is_fenced_and_told_resolved(kafka_42: Broker, room: Room) -> None:
+    topic, group = f"{room.name}-orders", f"{room.name}-billing"
+    create_topics(kafka_42.bootstrap, topic, partitions=1)
+    fill(kafka_42.bootstrap, topic, 5, partitions=1)
+    producer = LibrdkafkaProducer(kafka_42.bootstrap, room.name, {"transaction.timeout.ms": "600000"})
+    producer.init()
+    producer.begin()
+    producer.send(topic, 0, "never committed")
+    producer.flush()
+    fill(kafka_42.bootstrap, topic, 7, partitions=1)
+    commit(kafka_42.bootstrap, group, topic, p0=5)
+
+    wait_for(lambda: room.told("firing", "open_too_long"), "the webhook that it is stuck", DEADLINE_S)
+    assert len(read(kafka_42.bootstrap, topic)) == 5
+    room.find("open")
+    room.act("Fence producer", "Fence producer", room.name)
+    followed = room.page.locator("section[aria-labelledby=followed]")
+    expect(followed).to_contain_text(f"LSO of {topic}-0 moved 5 → 14")
+    expect(followed).to_contain_text("Recovery of")
+    assert len(read(kafka_42.bootstrap, topic)) == 12
+    wait_for(lambda: room.told("resolved", "open_too_long"), "the webhook that it is over", DEADLINE_S)
+    producer.abandon()
+
+
+def test_a_hanging_transaction_is_aborted_by_a_marker_and_told_resolved(kafka_42: Broker, room: Room) -> None:
+    topic = f"{room.name}-lost"
+    create_topics(kafka_42.bootstrap, topic, partitions=1)
+    identity = identity_of(kafka_42, room.name)
+    with unverified(kafka_42):
+        stray(kafka_42, room.name, identity, (topic, 0), records=3)
+    fill(kafka_42.bootstrap, topic, 7, partitions=1)
+
+    wait_for(lambda: room.told("firing", "hanging"), "the webhook that it hangs", DEADLINE_S)
+    assert read(kafka_42.bootstrap, topic) == []
+    room.find("hanging")
+    room.act("Abort hanging transaction", "Write abort marker", room.name)
+    followed = room.page.locator("section[aria-labelledby=followed]")
+    expect(followed).to_contain_text(f"LSO of {topic}-0 moved 0 → 11")
+    assert len(read(kafka_42.bootstrap, topic)) == 7
+    wait_for(lambda: room.told("resolved", "hanging"), "the webhook that it is over", DEADLINE_S)

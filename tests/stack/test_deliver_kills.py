@@ -1,0 +1,153 @@
+"""Proves that a worker or its database may be killed in the middle of sending: every message arrives, each
+kill costs at most one that comes twice, with the id by which its receiver knows it again. And that a receiver
+which answers nothing holds up no other, and that memory does not grow with what was sent.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dashboard.alerts import signing
+from tests import receivers
+from tests.delivering import Worker
+from tests.receivers import Receiver
+from tests.seeds import SEED
+from tests.stack.postgres.server import Server
+from tests.waiting import wait_for
+
+DEADLINE_S = 120
+SECRET = signing.new_secret()
+#: Messages between two kills.
+BETWEEN = 8
+
+
+@pytest.fixture(autouse=True)
+def databases(django_db_blocker: Any) -> Iterator[None]:
+    """Workers have databases of their own, which they make."""
+    with django_db_blocker.unblock():
+        yield
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    with Server() as postgres:
+        yield postgres
+
+
+def lasting(postgres: Server) -> str:
+    """Return the URL of a new database that has what it confirmed when its server is killed."""
+    url = postgres.new_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET synchronous_commit = on".encode())
+    return url
+
+
+def kill_database(postgres: Server) -> None:
+    """Kill -9 the server, and start it again: at once it is refused, while the old one's children end."""
+
+    def started() -> bool:
+        try:
+            postgres.start()
+        except AssertionError:
+            return False
+        return True
+
+    postgres.stop(signal.SIGKILL)
+    wait_for(started, "PostgreSQL starts again", DEADLINE_S)
+
+
+def kill_while_sending(worker: Worker, times: int, postgres: Server | None = None) -> None:
+    """Kill the worker, or its database, at moments of several sorts; then let it finish and look."""
+    print(f"\nFENCELINE_SEED={SEED}")
+    dice = random.Random(SEED)
+    with Receiver() as receiver:
+        sent = worker.add("ops", receiver.url, SECRET, BETWEEN * (times + 1))
+        for number in range(times):
+            enough = len(receiver.received) + dice.randrange(1, BETWEEN // 2)
+            if dice.random() < 0.5:
+                receiver.usually = holding_after(receiver, enough)
+            worker.start()
+            wait_for(lambda enough=enough: len(receiver.received) >= enough, "some arrive", DEADLINE_S)
+            if postgres and number % 2:
+                worker.forget()
+                kill_database(postgres)
+            worker.kill()
+            receiver.usually = receivers.answer(200)
+        worker.start()
+        check(worker, receiver, sent, times + (times // 2 if postgres else 0))
+
+
+def holding_after(receiver: Receiver, count: int) -> receivers.Manner:
+    """Answer until `count` requests have arrived; the receiver has that one and does not answer."""
+
+    def manner(handler: receivers.Handler) -> None:
+        held = len(receiver.received) >= count
+        (receivers.hold if held else receivers.answer(200))(handler)
+
+    return manner
+
+
+def check(worker: Worker, receiver: Receiver, sent: list[str], kills: int) -> None:
+    """Hold what arrived, and what the rows say, against what was to be sent."""
+    wait_for(lambda: {each.message_id for each in receiver.received} == set(sent), "all arrive", DEADLINE_S)
+    rows = wait_for(lambda: all_ended(worker), "all are written down", DEADLINE_S)
+    arrived = Counter(each.message_id for each in receiver.received)
+    twice = arrived.total() - len(sent)
+    # A machine so slow that a held request timed out before its worker was killed.
+    slow = sum(bool(tried["error"]) for row in rows for tried in row["tries"])
+    print(f"{len(sent)} messages, {kills} kills, {twice} came twice")
+    assert {row["state"] for row in rows} == {"delivered"}
+    assert sorted(row["message_id"] for row in rows) == sorted(sent)
+    assert twice <= kills + slow
+    assert all(arrived[row["message_id"]] <= row["attempts"] for row in rows)
+    bodies = {each.message_id: each.body for each in receiver.received}
+    assert all(each.body == bodies[each.message_id] for each in receiver.received)
+    assert receiver.received[-1].verified(SECRET)
+
+
+def all_ended(worker: Worker) -> list[dict[str, Any]]:
+    rows = worker.report()
+    return rows if all(row["state"] != "pending" for row in rows) else []
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.soak)])
+def test_a_worker_may_be_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
+    with Worker(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}") as worker:
+        kill_while_sending(worker, kills)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.soak)])
+def test_worker_and_database_may_be_killed_at_any_moment(
+    tmp_path: Path, postgres: Server, kills: int
+) -> None:
+    with Worker(tmp_path, lasting(postgres)) as worker:
+        kill_while_sending(worker, kills, postgres)
+        assert "Traceback" not in worker.log
+
+
+def test_who_answers_nothing_holds_up_nobody_and_memory_is_flat(tmp_path: Path) -> None:
+    with (
+        Worker(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}") as worker,
+        Receiver(usually=receivers.hold) as silent,
+        Receiver() as quick,
+    ):
+        for number in range(4):
+            worker.add(f"silent-{number}", silent.url, SECRET, 50)
+        first = worker.add("quick", quick.url, SECRET, 50)
+        worker.start()
+        wait_for(lambda: len(quick.received) == len(first), "the first arrive", DEADLINE_S)
+        before_kb = worker.rss_kb
+        later = worker.add("quick", quick.url, SECRET, 300)
+        wait_for(lambda: len(quick.received) == len(first + later), "the others arrive", DEADLINE_S)
+        arrived = [each.message_id for each in quick.received]
+        assert arrived == first + later, "one at a time, the oldest first"
+        assert worker.rss_kb - before_kb < 15_000, "backlog and history are rows, not memory"
+        assert len(silent.received) < 100, "who is silent is told one thing at a time"

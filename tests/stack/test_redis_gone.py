@@ -1,0 +1,86 @@
+"""Proves that without Redis nothing is lost: collectors read on, pages answer, all is live again after it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sandbox import redis
+from sandbox.kafka import Broker
+from tests.deployment import Stack
+from tests.load import Load
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
+
+DEADLINE_S = 60
+#: Longer than a slice of 30 s: its end, where the next one is sent through Redis, falls into the outage.
+OUTAGE_S = 40
+
+
+class Redis:
+    """A Redis of the test's own, at an address that stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = redis.Server(folder)
+        self.url = self._server.url
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._server.command(), stdout=subprocess.DEVNULL)
+        wait_for(self._server.is_ready, "Redis answers")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Redis]:
+    server = Redis(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()
+
+
+def readiness(stack: Stack) -> dict[str, object]:
+    try:
+        with urllib.request.urlopen(f"{stack.url}/readyz", timeout=10) as answer:
+            return dict(json.load(answer))
+    except HTTPError as refused:
+        return dict(json.load(refused))
+
+
+def as_of(stack: Stack) -> float:
+    """Return the instant up to which everything was seen, in seconds; 0 before the first look."""
+    seen = stack.api("collectors")["as_of"]
+    return datetime.fromisoformat(seen).timestamp() if seen else 0
+
+
+def test_collectors_and_pages_go_on_without_redis(tmp_path: Path, server: Redis) -> None:
+    with Broker(tmp_path / "kafka") as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("load", 2, 1)])["load"].result(30)
+        variables = {"BOOTSTRAP": broker.bootstrap, "REDIS_URL": server.url}
+        with Stack(tmp_path, DEMO="0", **variables) as stack, Load(broker.bootstrap, ids=4) as load:
+            assert readiness(stack) == {"database": True, "redis": True, "migrations": True}
+            began = wait_for(lambda: as_of(stack), "the first look", DEADLINE_S)
+            server.stop()
+            wait_for(lambda: as_of(stack) > began + OUTAGE_S, "collectors read on", OUTAGE_S + DEADLINE_S)
+            assert "Error" in str(readiness(stack)["redis"])
+            assert "live-words" in stack.page("/")
+            server.start()
+            wait_for(lambda: readiness(stack)["redis"] is True, "Redis is used again", DEADLINE_S)
+            back = as_of(stack)
+            load.finish()
+            wait_for(lambda: as_of(stack) > back + 5, "collectors go on behind it", DEADLINE_S)
+            rows = stack.api("transactions")["items"]
+            assert {row["transactional_id"]: row["state"] for row in rows} == load.told
+            assert "Traceback" not in stack.log()

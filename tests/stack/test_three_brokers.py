@@ -1,0 +1,195 @@
+"""Proves sight on three brokers: under a rolling restart and a kill nothing is accused wrongly, what cannot
+be seen is said, and soon after all of it is back every figure is Kafka's own.
+
+The oracle is Kafka's ConsumerGroupCommand, and the offsets that confluent-kafka is told.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from collectors.kafka.internal_topics import PASSING
+from sandbox.kafka import Broker
+from sandbox.up import SANDBOX_OPEN_TOO_LONG_S
+from tests.deployment import Stack
+from tests.load import Load
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
+
+PARTITIONS, GROUP = 6, "readers"
+#: Five times the 10 s within which all figures are right again.
+RIGHT_WITHIN_S = 50
+BACK_WITHIN_S = 120
+#: What may be said while brokers come and go: that we, or a coordinator, cannot see.
+ABOUT_SIGHT = {"collector_behind", "collector_gap", "coordinator_loading"}
+#: One transaction of the load in five is aborted by its own client, brokers or no brokers.
+TRUE_OF_THE_LOAD = ("abort_ratio", "application:load")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("three"), BROKERS="3", DEMO="0") as stack:
+        admin = AdminClient({"bootstrap.servers": stack.described()["kafka"]})
+        admin.create_topics([NewTopic("load", PARTITIONS, 3)])["load"].result(60)
+        yield stack
+
+
+class Reader:
+    """A read_committed group that reads on, whatever happens to the brokers."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap, "group.id": GROUP, "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500, "log_level": 0,
+            }
+        )  # fmt: skip
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+
+    def __enter__(self) -> None:
+        self._consumer.subscribe(["load"])
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _read(self) -> None:
+        while not self._stopped.is_set():
+            self._consumer.consume(500, timeout=0.5)
+
+
+class Watch:
+    """Everything that the stack said while it was watched: rules with their subjects, and gaps."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.said: set[tuple[str, str]] = set()
+        self.gaps: set[tuple[str, str]] = set()
+        self._stack, self._stopped = stack, threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(0.3):
+            answer = self._stack.api("findings")
+            self.said |= {(each["rule"], each["subject"]) for each in answer["items"]}
+            for noun in ("partitions", "groups"):
+                found = self._stack.api(f"{noun}?limit=1")["gaps"]
+                self.gaps |= {(each["source"], each["scope"]) for each in found}
+
+
+def live(bootstrap: str) -> int:
+    return len(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=10).brokers)
+
+
+def restart(stack: Stack, number: int, how: signal.Signals) -> None:
+    """End one broker; its supervisor starts it again. Return when all three are there and in sync."""
+    part, bootstrap = f"kafka-{number}", stack.described()["kafka"]
+    before = stack.pid(part)
+    os.kill(before, how)
+    wait_for(lambda: stack.pids().get(part) not in (None, before), f"{part} is started again", BACK_WITHIN_S)
+    wait_for(lambda: live(bootstrap) == 3 and _in_sync(bootstrap), "all are in sync again", BACK_WITHIN_S)
+
+
+def _in_sync(bootstrap: str) -> bool:
+    found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=10).topics
+    partitions = [each for topic in found.values() for each in topic.partitions.values()]
+    return all(len(each.isrs) == 3 and each.leader > 0 for each in partitions)
+
+
+def ends(bootstrap: str) -> dict[int, tuple[int, int]] | None:
+    """Return LSO and high watermark by partition, as confluent-kafka is told; None while a leader is new."""
+    try:
+        return _ends(bootstrap)
+    except KafkaException as error:
+        if error.args[0].code() in PASSING:
+            return None
+        raise
+
+
+def _ends(bootstrap: str) -> dict[int, tuple[int, int]]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = {TopicPartition("load", number): OffsetSpec.latest() for number in range(PARTITIONS)}
+    committed = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
+    every = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    lsos = {where.partition: future.result(30).offset for where, future in committed.items()}
+    return {where.partition: (lsos[where.partition], f.result(30).offset) for where, f in every.items()}
+
+
+def our_ends(stack: Stack) -> dict[int, tuple[int, int]]:
+    rows = stack.api("partitions?q=load&limit=100")["items"]
+    return {row["partition"]: (row["lso"], row["high_watermark"]) for row in rows if row["topic"] == "load"}
+
+
+def lags(bootstrap: str, tool: Broker) -> dict[int, tuple[int, int]]:
+    """Return committed offset and lag by partition, as Kafka's own tool describes the group."""
+    command = tool.tool_command(
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        "--bootstrap-server", bootstrap, "--describe", "--group", GROUP,
+    )  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(GROUP)]
+    return {int(row[2]): (int(row[3]), int(row[5])) for row in rows}
+
+
+def our_lags(stack: Stack) -> dict[int, tuple[int, int]]:
+    detail: Any = stack.api(f"groups/sandbox/{GROUP}")
+    return {each["partition"]: (each["offset"], each["lag_hw"]) for each in detail["offsets"]}
+
+
+def until(condition: Callable[[], bool], what: str) -> float:
+    """Wait until a figure is right; return for how many seconds it was not."""
+    began = time.monotonic()
+    wait_for(condition, what, RIGHT_WITHIN_S)
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Broker:
+    """Kafka's own programs; this broker is never started."""
+    broker = Broker(tmp_path / "tool")
+    broker.prepare()
+    return broker
+
+
+def test_nothing_is_accused_wrongly_and_all_figures_are_right_again(stack: Stack, tool: Broker) -> None:
+    bootstrap = stack.described()["kafka"]
+    with Load(bootstrap, 8) as load, Reader(bootstrap):
+        wait_for(lambda: len(our_ends(stack)) == PARTITIONS, "every partition is seen", RIGHT_WITHIN_S)
+        with Watch(stack) as watch:
+            for number in (1, 2, 3):
+                restart(stack, number, signal.SIGTERM)
+            restart(stack, 2, signal.SIGKILL)
+            load.finish()
+            took_s = until(lambda: our_ends(stack) == ends(bootstrap), "the oracle's ends")
+            print(f"the oracle's ends {took_s:.1f} s after the last broker was back and the load's end")
+        said = {each for each in watch.said if each[0] not in ABOUT_SIGHT} - {TRUE_OF_THE_LOAD}
+        # While brokers were away some could not commit: the load knows how long each took.
+        slow = {name for name, seconds in load.longest.items() if seconds > SANDBOX_OPEN_TOO_LONG_S}
+        assert said <= {("open_too_long", f"transaction:{name}") for name in slow}
+        assert watch.gaps, "what could not be seen was said"
+        # Read on until nothing changes any more: then both have looked at the same.
+        took_s = until(lambda: our_lags(stack) == lags(bootstrap, tool), "the oracle's lags")
+        print(f"the oracle's lags {took_s:.1f} s after that")
+    wait_for(lambda: not stack.api("partitions?limit=1")["gaps"], "everything is seen again", RIGHT_WITHIN_S)

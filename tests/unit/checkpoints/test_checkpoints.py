@@ -1,0 +1,244 @@
+"""Proves that checkpoints are found and read on any store, and that each look reads only what is new.
+
+What cannot be read has a file of its own, test_broken_checkpoints.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.checkpoints import collector as checkpoint_collector
+from collectors.checkpoints.store import CheckpointStore
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from tests.unit.checkpoints.faulty import FaultyFileSystem
+from tests.unit.checkpoints.making import (
+    ID,
+    NOW_MS,
+    ROOT,
+    collector,
+    finish,
+    look,
+    make,
+    plan,
+    remove,
+    seen,
+    write,
+)
+
+pytestmark = pytest.mark.usefixtures("empty_stores")
+
+CAPTURED = Path(__file__).parents[2] / "data" / "checkpoints" / "spark-4.2.0.jsonl"
+KINDS = {made["kind"]: made for made in map(json.loads, CAPTURED.read_text().splitlines())}
+
+
+@pytest.fixture(params=["local", "file URL", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A folder in one of the stores that need no server, as a configuration spells it."""
+    urls = {"local": str(tmp_path), "file URL": f"file:{tmp_path}", "memory": "memory://box/checkpoints"}
+    return urls[request.param]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_real_spark_wrote_is_read_on_every_store(root: str, kind: str) -> None:
+    made = KINDS[kind]
+    for path, text in made["files"].items():
+        write(f"{root}/{kind}", path, text)
+    looked = look(collector(root))
+    assert looked.gaps == {}
+    (found,) = looked.looks
+    checkpoint = found.checkpoint
+    assert (checkpoint.path, checkpoint.query_id) == (f"{root}/{kind}", made["progress"][0]["id"])
+    assert (checkpoint.broken, checkpoint.foreign, checkpoint.identity) == ((), (), None)
+    logs = [[path for path in made["files"] if path.startswith(log)] for log in ("offsets/", "commits/")]
+    assert [len(checkpoint.offsets), len(checkpoint.commits)] == [len(log) for log in logs]
+    assert [each.batch_id for each in found.planned] == list(checkpoint.offsets)
+    assert set(found.committed_ms) == set(checkpoint.commits)
+    operators = {event["operatorName"] for event in made["progress"][-1]["stateOperators"]}
+    assert {each.name for each in checkpoint.operators} == operators
+    assert bool(checkpoint.initial) == kind.startswith("kafka")
+
+
+# Finding them.
+
+
+def test_checkpoints_are_found_at_any_depth_and_not_inside_of_each_other(root: str) -> None:
+    make(f"{root}/orders")
+    make(f"{root}/team/deep/er/payments")
+    make(f"{root}/orders/state/0/strange")
+    make(f"{root}/.hidden/orders")
+    make(f"{root}/table/day=2026-11-22/orders")
+    write(f"{root}/team", "README.md", "nothing")
+    assert set(seen(look(collector(root)))) == {f"{root}/orders", f"{root}/team/deep/er/payments"}
+
+
+def test_a_root_may_be_a_checkpoint_itself(root: str) -> None:
+    make(root)
+    assert set(seen(look(collector(root + "/")))) == {root}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("metadata", json.dumps({"id": ID}), True),
+        ("offsets/0", "v1\n{}\n-", True),
+        ("commits/0", "v1\n{}", True),
+        ("metadata", '{"id":"an article"}', False),
+        ("metadata/0", json.dumps({"id": ID}), False),
+        ("offsets/README", "v1", False),
+        ("state/0/0/1.delta", "x", False),
+    ],
+)
+def test_what_looks_like_a_checkpoint(root: str, path: str, text: str, found: bool) -> None:
+    write(f"{root}/orders", path, text)
+    assert bool(look(collector(root)).looks) is found
+
+
+def test_a_new_checkpoint_is_found_and_a_removed_one_is_gone_until_that_is_saved(root: str) -> None:
+    make(f"{root}/orders")
+    make(f"{root}/payments")
+    watch = collector(root)
+    look(watch)
+    watch.mark_saved()
+    remove(root, "orders")
+    make(f"{root}/refunds")
+    for _ in range(2):
+        looked = look(watch)
+        assert set(seen(looked)) == {f"{root}/payments", f"{root}/refunds"}
+        assert looked.gone == [f"{root}/orders"]
+    watch.mark_saved()
+    assert look(watch).gone == []
+
+
+def test_what_was_saved_by_another_process_and_is_not_there_is_gone() -> None:
+    make(f"{ROOT}/orders")
+    looked = look(collector(known=(f"{ROOT}/orders", f"{ROOT}/payments", "faulty://elsewhere/refunds")))
+    assert looked.gone == [f"{ROOT}/payments"]
+
+
+def test_a_root_inside_of_another_one_looks_after_itself() -> None:
+    make(f"{ROOT}/orders")
+    make(f"{ROOT}/team/payments")
+    looked = look(collector(ROOT, f"{ROOT}/team", f"{ROOT}/"))
+    assert [each.checkpoint.path for each in looked.looks] == [f"{ROOT}/orders", f"{ROOT}/team/payments"]
+
+
+def test_a_search_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    make(f"{ROOT}/a")
+    make(f"{ROOT}/1/2/3/4/5/6/7/8/orders")
+    looked = look(collector())
+    assert set(seen(looked)) == {f"{ROOT}/a"}
+    ((scope, (since_ms, reason)),) = looked.gaps.items()
+    assert (scope, since_ms) == (f"root:{ROOT}", NOW_MS)
+    assert "name narrower roots" in reason
+    monkeypatch.setattr(checkpoint_collector, "MOST_FOLDERS", 3)
+    assert "more than 6 levels or 3 folders" in next(iter(look(collector()).gaps.values()))[1]
+
+
+def test_links_that_go_round_in_circles_are_not_followed(tmp_path: Path) -> None:
+    make(f"{tmp_path}/orders")
+    os.symlink(tmp_path, tmp_path / "again", target_is_directory=True)
+    looked = look(collector(str(tmp_path)))
+    assert set(seen(looked)) == {f"{tmp_path}/orders"}
+    assert looked.gaps == {}
+
+
+# Reading what is new.
+
+
+def test_each_look_reads_what_is_new_and_no_more() -> None:
+    folder = make(f"{ROOT}/orders")
+    watch = collector()
+    look(watch)
+    watch.mark_saved()
+    FaultyFileSystem.reads.clear()
+    assert look(watch).looks[0].planned == ()
+    assert FaultyFileSystem.reads == []
+    plan(folder, 3)
+    found = look(watch).looks[0]
+    assert [each.batch_id for each in found.planned] == [3]
+    assert FaultyFileSystem.reads == ["/box/checkpoints/orders/offsets/3"]
+    finish(folder, 3)
+    found = look(watch).looks[0]
+    assert [each.batch_id for each in found.finished] == [3]
+    assert found.checkpoint.last_commit == found.finished[0]
+
+
+def test_news_are_told_until_they_are_saved() -> None:
+    folder = make(f"{ROOT}/orders")
+    watch = collector()
+    assert [len(look(watch).looks[0].planned) for _ in range(2)] == [3, 3]
+    plan(folder, 3)
+    assert len(look(watch).looks[0].planned) == 4
+    watch.mark_saved()
+    assert look(watch).looks[0].planned == ()
+
+
+def test_a_file_that_was_changed_is_read_again() -> None:
+    folder = make(f"{ROOT}/orders")
+    watch = collector()
+    look(watch)
+    watch.mark_saved()
+    write(folder, "offsets/2", "v1\n{}\n77")
+    (entry,) = look(watch).looks[0].planned
+    assert entry.sources[0].raw == "77"
+    write(folder, "metadata", json.dumps({"id": ID.replace("9", "8")}))
+    assert look(watch).looks[0].checkpoint.query_id == ID.replace("9", "8")
+
+
+def test_purged_batches_go_and_what_was_read_of_them_stays_told() -> None:
+    folder = make(f"{ROOT}/orders", last=4)
+    watch = collector()
+    look(watch)
+    remove(folder, "offsets/0")
+    remove(folder, "commits/0")
+    found = look(watch).looks[0]
+    assert found.checkpoint.offsets == (1, 2, 3, 4)
+    assert [each.batch_id for each in found.planned] == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_that_ends_between_two_listings_is_not_lost_and_not_rolled_back() -> None:
+    folder = make(f"{ROOT}/orders", last=5)
+
+    def go_on() -> None:
+        FaultyFileSystem.on_list.clear()
+        plan(folder, 6, 7, 8)
+        finish(folder, 6, 7)
+
+    watch = collector()
+    look(watch)
+    FaultyFileSystem.on_list["/box/checkpoints/orders/commits"] = go_on
+    checkpoint = look(watch).looks[0].checkpoint
+    assert (checkpoint.newest_planned, checkpoint.newest_finished) == (8, 7)
+    remove(folder, "offsets/8")
+    remove(folder, "offsets/7")
+    assert look(watch).looks[0].checkpoint == checkpoint
+    checkpoint = look(watch).looks[0].checkpoint
+    assert (checkpoint.newest_planned, checkpoint.newest_finished) == (6, 7)
+    assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.ROLLED_BACK
+
+
+def test_a_slow_store_is_asked_for_a_twentieth_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    make(f"{ROOT}/orders")
+    listed = CheckpointStore.list_folder
+
+    def slowly(self: CheckpointStore, folder: str) -> Any:
+        self.spent_s += 10
+        return listed(self, folder)
+
+    monkeypatch.setattr(checkpoint_collector, "_PACE", 20)
+    watch = collector()
+    look(watch)
+    monkeypatch.setattr(CheckpointStore, "list_folder", slowly)
+    look(watch)
+    # One slow answer is no habit, two are.
+    assert watch.wait_s() < 1
+    look(watch)
+    assert watch.wait_s() > 20 * 10
+
+
+# The ledger of the sink.

@@ -1,0 +1,112 @@
+"""Proves that a checkpoint whose files are purged while they are listed is never taken for a damaged one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.checkpoints.store import CannotRead, CheckpointStore, Missing
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from tests.unit.checkpoints.faulty import FaultyFileSystem, raising
+from tests.unit.checkpoints.making import ROOT, collector, look, make, seen
+from tests.unit.checkpoints.purger import purging
+
+pytestmark = pytest.mark.usefixtures("empty_stores")
+
+#: Between two batches, and in one.
+HEALTHY = {RestartVerdict.CLEAN, RestartVerdict.REPLAY}
+POLLS = 250
+
+
+@pytest.fixture
+def vanish(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of files that are deleted after their folder was read and before they are asked about."""
+    names: set[str] = set()
+    scan = os.scandir
+
+    @contextmanager
+    def scandir(folder: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(folder) as inside:
+            entries = list(inside)
+        for name in names & {each.name for each in entries}:
+            os.unlink(os.path.join(folder, name))
+        yield entries
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    return names
+
+
+def test_a_file_that_vanishes_while_a_folder_is_listed_is_skipped(tmp_path: Path, vanish: set[str]) -> None:
+    for name in "012":
+        (tmp_path / name).touch()
+    vanish.add("1")
+    assert set(CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))) == {"0", "2"}
+
+
+def test_a_checkpoint_whose_oldest_batch_is_purged_meanwhile_is_clean(
+    tmp_path: Path, vanish: set[str]
+) -> None:
+    folder = make(f"{tmp_path}/orders", last=5)
+    watch = collector(str(tmp_path))
+    look(watch)
+    vanish.add("0")
+    (found,) = look(watch).looks
+    assert (found.checkpoint.path, found.checkpoint.commits) == (folder, (1, 2, 3, 4, 5))
+    assert predict_restart(found.checkpoint, alive=None).verdict is RestartVerdict.CLEAN
+
+
+def once(folder: str, error: Exception) -> None:
+    """Let the next listing of a folder fail."""
+
+    def fault() -> None:
+        del FaultyFileSystem.on_list[folder]
+        raise error
+
+    FaultyFileSystem.on_list[folder] = fault
+
+
+@pytest.mark.parametrize("part", ["", "/offsets", "/commits"])
+def test_a_store_that_misses_a_file_of_a_folder_is_asked_again(part: str) -> None:
+    folder = make(f"{ROOT}/orders")
+    watch = collector()
+    look(watch)
+    watch.mark_saved()
+    once(f"/box/checkpoints/orders{part}", FileNotFoundError(f"orders{part}/0"))
+    looked = look(watch)
+    assert (looked.gaps, looked.gone) == ({}, [])
+    assert predict_restart(seen(looked)[folder], alive=None).verdict is RestartVerdict.CLEAN
+
+
+def test_only_a_folder_that_is_not_there_is_missing() -> None:
+    make(f"{ROOT}/orders")
+    store = CheckpointStore(ROOT)
+    with pytest.raises(Missing, match="does not exist"):
+        store.list_folder(f"{ROOT}/nowhere")
+    FaultyFileSystem.on_list["/box/checkpoints/orders/offsets"] = raising(FileNotFoundError("offsets/0"))
+    with pytest.raises(CannotRead, match="its files vanish while they are listed") as failed:
+        store.list_folder(f"{ROOT}/orders/offsets")
+    assert not isinstance(failed.value, Missing)
+    looked = look(collector())
+    assert looked.looks == []
+    assert "vanish while they are listed" in looked.gaps[f"checkpoint:{ROOT}/orders"][1]
+
+
+@pytest.mark.parametrize("keep", [2, 20])
+def test_a_query_that_purges_all_the_time_is_healthy_at_every_look(tmp_path: Path, keep: int) -> None:
+    watch = collector(str(tmp_path))
+    with purging(tmp_path / "orders", keep):
+        verdicts = [verdict for _ in range(POLLS) for verdict in polled(watch)]
+    assert set(verdicts) <= HEALTHY
+    assert len(verdicts) >= POLLS / 2
+
+
+def polled(watch: Any) -> list[RestartVerdict]:
+    """Look once and save; return the verdicts, none where the query was faster than every listing."""
+    looked = look(watch)
+    watch.mark_saved()
+    return [predict_restart(each.checkpoint, alive=None).verdict for each in looked.looks]

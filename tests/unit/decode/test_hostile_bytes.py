@@ -1,0 +1,102 @@
+"""Proves that no bytes at all make the decoder raise, allocate by a claim, or take an id for another."""
+
+from __future__ import annotations
+
+import tracemalloc
+from datetime import UTC, datetime
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.decode.transaction_state import decode_record
+from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
+from fenceline.kafka.encode import encode_key, encode_uvarint, encode_value
+from tests.unit.decode import samples
+
+KEY = encode_key("txn-1")
+REASONS = {"no_key", "key_version", "value_version", "status", "instant", "truncated", "length", "trailing"}
+#: A head that is right, so that the noise behind it is what is read.
+V0, V1 = (pack(">hqhib", version, 1000, 5, 60000, 1) for version in (0, 1))
+
+
+def check(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
+    """Decode, and see that the answer is one of the three and can be stored as it is."""
+    read = decode_record(key, value)
+    if isinstance(read, Undecoded):
+        assert read.reason in REASONS
+        assert len(read.detail) < 100
+    else:
+        assert encode_key(read.transactional_id) == key
+        assert read.transactional_id.isprintable()
+    if isinstance(read, TransactionRecord):
+        assert datetime.fromtimestamp(read.updated_ms / 1000, UTC).year < 9999
+        assert datetime.fromtimestamp((read.started_ms or 0) / 1000, UTC).year < 9999
+    return read
+
+
+@given(st.none() | st.binary(max_size=100), st.none() | st.binary(max_size=300))
+def test_it_never_raises_on_any_bytes(key: bytes | None, value: bytes | None) -> None:
+    check(key, value)
+
+
+@given(st.sampled_from([V0, V1]), st.binary(max_size=300))
+def test_it_never_raises_on_noise_behind_a_right_head(head: bytes, noise: bytes) -> None:
+    check(KEY, head + noise)
+
+
+@given(samples.records(), st.data())
+def test_it_never_raises_on_a_changed_record(record: TransactionRecord, data: st.DataObject) -> None:
+    key, value = encode_key(record.transactional_id), bytearray(encode_value(record))
+    for _ in range(data.draw(st.integers(1, 4))):
+        value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    check(key, bytes(value))
+
+
+@given(samples.records(version=0) | samples.records(version=1), st.data())
+def test_it_sees_every_cut(record: TransactionRecord, data: st.DataObject) -> None:
+    key, value = encode_key(record.transactional_id), encode_value(record)
+    read = check(key, value[: data.draw(st.integers(0, len(value) - 1))])
+    assert isinstance(read, Undecoded)
+    assert read.reason == "truncated"
+
+
+def test_it_sees_a_cut_at_every_length() -> None:
+    topics = (TopicPartitions("orders", (0, 1, 2)), TopicPartitions("__consumer_offsets", (7,)))
+    for version in (0, 1):
+        record = TransactionRecord(
+            "txn-1", TransactionState.ONGOING, 1, 0, 60000, topics, 2, 1, 2 * version, value_version=version
+        )
+        value = encode_value(record)
+        assert [decode_record(KEY, value[:length]) for length in range(len(value))] == [
+            Undecoded("truncated", f"value cut off after {length} bytes") for length in range(len(value))
+        ]
+
+
+HUGE = 2**31 - 1
+CLAIMS = [
+    ("v0 topics", V0 + pack(">i", HUGE)),
+    ("v0 topics, all nameless", V0 + pack(">i", HUGE) + b"\x00" * 600),
+    ("v0 partitions", V0 + pack(">ih1si", 1, 1, b"t", HUGE) + b"\x00" * 64),
+    ("v0 topic name", V0 + pack(">ih", 1, 32767) + b"t" * 64),
+    ("v1 topics", V1 + encode_uvarint(HUGE) + b"\x01\x01\x00" * 200),
+    ("v1 partitions", V1 + b"\x02\x02t" + encode_uvarint(HUGE) + b"\x00" * 64),
+    ("v1 topic name", V1 + b"\x02" + encode_uvarint(HUGE) + b"t" * 64),
+    ("v1 tags", V1 + b"\x00" + b"\x00" * 16 + encode_uvarint(HUGE) + b"\x09\x00" * 200),
+    ("v1 size of a tag", V1 + b"\x00" + b"\x00" * 16 + b"\x01\x09" + encode_uvarint(HUGE)),
+    ("v1 tags of a topic", V1 + b"\x02\x02t\x01" + encode_uvarint(HUGE) + b"\x09\x00" * 200),
+]
+
+
+@pytest.mark.parametrize(("claim", "value"), CLAIMS, ids=[name for name, _ in CLAIMS])
+def test_it_allocates_nothing_on_the_word_of_a_count(claim: str, value: bytes) -> None:
+    tracemalloc.start()
+    try:
+        read = decode_record(KEY, value)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(read, Undecoded)
+    assert read.reason == "truncated"
+    assert peak < 200_000

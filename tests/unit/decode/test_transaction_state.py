@@ -1,0 +1,141 @@
+"""Proves that one record of `__transaction_state` is read right, or counted for what is wrong with it.
+
+The vectors are those of the layout's description; real brokers' bytes are in test_captured.py, other
+people's codec in test_second_opinion.py, hostile bytes in test_hostile_bytes.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from fenceline.decode.transaction_state import decode_key, decode_record, decode_value
+from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
+from fenceline.kafka.encode import encode_key, encode_uvarint, encode_value
+from tests.unit.decode import samples
+
+KEY = bytes.fromhex("0000000574786e2d31")
+T = 1_700_000_000_000
+VECTORS = [
+    (
+        "000000000000000003e800050000ea6001000000010001740000000200000000000000020000018bcfe5687b0000018bcfe56800",
+        TransactionRecord(
+            "txn-1",
+            TransactionState.ONGOING,
+            1000,
+            5,
+            60000,
+            (TopicPartitions("t", (0, 2)),),
+            T + 123,
+            T,
+            value_version=0,
+        ),
+    ),
+    (
+        "000000000000000003e800000000ea6000ffffffff0000018bcfe56800ffffffffffffffff",
+        TransactionRecord("txn-1", TransactionState.EMPTY, 1000, 0, 60000, None, T, None, value_version=0),
+    ),
+    (
+        "000100000000000003e800050000ea6001020274030000000000000002000000018bcfe5687b0000018bcfe568000102020002",
+        TransactionRecord(
+            "txn-1", TransactionState.ONGOING, 1000, 5, 60000, (TopicPartitions("t", (0, 2)),), T + 123, T, 2
+        ),
+    ),
+    (
+        "000100000000000003e900000000ea6004010000018bcfe569f40000018bcfe5680002000800000000000003e802020002",
+        TransactionRecord("txn-1", TransactionState.COMPLETE_COMMIT, 1001, 0, 60000, (), T + 500, T, 2, 1000),
+    ),
+]
+ONGOING_V0, EMPTY_V0, ONGOING_V1, COMPLETE_V1 = (bytes.fromhex(value) for value, _ in VECTORS)
+
+
+@pytest.mark.parametrize(("value", "record"), VECTORS)
+def test_it_reads_and_writes_the_known_vectors(value: str, record: TransactionRecord) -> None:
+    assert decode_record(KEY, bytes.fromhex(value)) == record
+    assert encode_key("txn-1") == KEY
+    assert encode_value(record) == bytes.fromhex(value)
+
+
+@given(samples.records())
+def test_it_reads_back_what_was_written(record: TransactionRecord) -> None:
+    assert decode_record(encode_key(record.transactional_id), encode_value(record)) == record
+
+
+@given(samples.raw_ids)
+def test_it_reads_a_record_without_a_value_as_tombstone(raw: bytes) -> None:
+    key = b"\x00\x00" + len(raw).to_bytes(2, "big") + raw
+    read = decode_record(key, None)
+    assert isinstance(read, Tombstone)
+    assert encode_key(read.transactional_id) == key
+
+
+def test_it_skips_tags_that_it_does_not_know_by_their_size() -> None:
+    known = b"\x02\x02\x00\x02"  # tag 2, two bytes, version 2
+    strange = encode_uvarint(300) + encode_uvarint(200) + b"x" * 200
+    value = ONGOING_V1[:-5] + b"\x02" + known + strange
+    assert decode_record(KEY, value) == decode_record(KEY, ONGOING_V1)
+
+
+def test_it_skips_tags_inside_a_topic() -> None:
+    """No version has any yet; a flexible record may get them without a new version (KIP-482)."""
+    at = ONGOING_V1.index(b"\x02t\x03") + 3 + 8
+    value = ONGOING_V1[:at] + b"\x01\x07\x03abc" + ONGOING_V1[at + 1 :]
+    assert decode_record(KEY, value) == decode_record(KEY, ONGOING_V1)
+
+
+@pytest.mark.parametrize(
+    ("key", "reason", "detail"),
+    [
+        (None, "no_key", "a record without a key"),
+        (b"", "truncated", "key cut off after 0 bytes"),
+        (b"\x00", "truncated", "key cut off after 1 bytes"),
+        (b"\x00\x00", "truncated", "key cut off after 2 bytes"),
+        (KEY[:-1], "truncated", "key cut off after 8 bytes"),
+        (KEY + b"!!", "trailing", "key with 2 bytes after its end"),
+        (b"\x00\x00\xff\xff", "length", "key with an id of -1 bytes"),
+        (b"\x00\x01" + KEY[2:], "key_version", "key version 1"),
+        (b"\xff\xff" + KEY[2:], "key_version", "key version -1"),
+    ],
+)
+def test_it_counts_a_key_it_cannot_read(key: bytes | None, reason: str, detail: str) -> None:
+    """Also for tombstones: a key type that Kafka adds later has tombstones of its own."""
+    assert (
+        decode_record(key, ONGOING_V1)
+        == decode_record(key, None)
+        == decode_key(key)
+        == Undecoded(reason, detail)
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "detail"),
+    [
+        (b"", "truncated", "value cut off after 0 bytes"),
+        (b"\x00", "truncated", "value cut off after 1 bytes"),
+        (b"\x00\x02" + ONGOING_V1[2:], "value_version", "value version 2"),
+        (b"\x80\x00", "value_version", "value version -32768"),
+        (ONGOING_V0 + b"\x00", "trailing", "value with 1 bytes after its end"),
+        (ONGOING_V1 + b"\x00\x00", "trailing", "value with 2 bytes after its end"),
+        (ONGOING_V1[:16] + b"\x06" + ONGOING_V1[17:], "status", "status 6"),  # Dead
+        (ONGOING_V1[:16] + b"\x07" + ONGOING_V1[17:], "status", "status 7"),  # PrepareEpochFence
+        (ONGOING_V0[:16] + b"\xff" + ONGOING_V0[17:], "status", "status -1"),
+        (ONGOING_V0[:-8] + b"\xff" * 7 + b"\xfe", "instant", "updated at 1700000000123 ms, started at -2 ms"),
+        (
+            ONGOING_V0[:-16] + b"\x7f" * 8 + ONGOING_V0[-8:],
+            "instant",
+            "updated at 9187201950435737471 ms, started at 1700000000000 ms",
+        ),
+        (EMPTY_V0[:17] + b"\xff\xff\xff\xfe" + EMPTY_V0[21:], "length", "-2 topics"),
+        (
+            ONGOING_V0.replace(b"\x00\x01t", b"\xff\xfft"),
+            "length",
+            "a topic name of -1 bytes, with -9175040 partitions",
+        ),
+        (COMPLETE_V1[:-13] + b"\x04" + COMPLETE_V1[-12:], "length", "tag 0 of 4 bytes"),
+        (ONGOING_V1[:-4] + b"\x02\x03\x00\x00\x02", "length", "tag 2 of 3 bytes"),
+        (ONGOING_V1[:17] + b"\xff\xff\xff\xff\x08" + ONGOING_V1[18:], "length", "a length beyond 2147483647"),
+        (ONGOING_V1[:17] + b"\x80\x80\x80\x80\x80\x01", "length", "a length beyond 2147483647"),
+    ],
+)
+def test_it_counts_a_value_it_cannot_read(value: bytes, reason: str, detail: str) -> None:
+    assert decode_value("txn-1", value) == Undecoded(reason, detail)

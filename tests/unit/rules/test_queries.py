@@ -1,0 +1,335 @@
+"""Proves the rules about streaming queries by numbered cases: what is told, in which words, when not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fenceline.facts import Severity
+from fenceline.limits import Limits
+from fenceline.snapshot import BlockedQueryFacts
+from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
+from fenceline.spark.records import Damage, QueryState
+from tests.unit.rules.build import (
+    NOW_MS,
+    OWNED,
+    ago,
+    blind,
+    found,
+    gap,
+    pin,
+    pinned,
+    query,
+    severities,
+    sink_batch,
+    stands,
+    transaction,
+)
+
+WEEK_S = 7 * 86_400
+
+
+def told(rule: str, **facts: Any) -> list[str]:
+    return severities(rule, queries=(query(**facts),))
+
+
+GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
+
+
+@pytest.mark.parametrize(
+    ("number", "facts", "severity", "why"),
+    [
+        (1, {"restart_severity": Severity.CRITICAL}, ["critical"], "a restart would fail"),
+        (2, {"restart_severity": Severity.WARNING}, ["warning"], "only with a newer Spark"),
+        (3, {"restart_severity": Severity.INFO}, [], "it runs its batch again: what it is for"),
+        (4, {"restart_severity": None}, [], "all is well"),
+        (5, {"restart_severity": Severity.CRITICAL, **GONE}, [], "abandoned for a week"),
+        (
+            6,
+            {"restart_severity": Severity.CRITICAL, "alive": None},
+            ["critical"],
+            "no listener, moved lately",
+        ),
+        (
+            7,
+            {
+                "restart_severity": Severity.WARNING,
+                "unusable": (UnusableFile("offsets/3", Damage.DENIED, "no permission"),),
+            },
+            [],
+            "what decides may not be read",
+        ),
+    ],
+)
+def test_restart_fails(number: int, facts: dict[str, Any], severity: list[str], why: str) -> None:
+    assert told("restart_fails", **facts) == severity, f"case {number}: {why}"
+
+
+def test_restart_fails_says_what_spark_would_do_and_what_to_do_before() -> None:
+    facts = {"restart": "fails: batch 16 doesn't exist", "remedy": "restore offsets/16 from a copy"}
+    (finding,) = found("restart_fails", queries=(query(restart_severity=Severity.CRITICAL, **facts),))
+    assert finding.subject == "query:q-1"
+    assert finding.evidence == "A restart fails: batch 16 doesn't exist"
+    assert finding.next_step == "Before any restart: restore offsets/16 from a copy."
+
+
+OPEN_ONLY = sink_batch()
+COMMITTED = sink_batch(open=(), committed=("orders-a", "orders-b"))
+ABORTED = sink_batch(open=("orders-b",), aborted=("orders-a",))
+RECORDED = sink_batch(open=(), aborted=("orders-a",), recorded=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "batch", "prepared", "lost", "why"),
+    [
+        (1, sink_batch(9.9), [], [], "within the limit: a commit under way"),
+        (2, OPEN_ONLY, ["critical"], [], "nobody carries it out"),
+        (3, sink_batch(open=(), unknown=("orders-a",)), ["critical"], [], "nothing tells what became of it"),
+        (4, COMMITTED, ["warning"], [], "committed, only the ledger does not know"),
+        (5, ABORTED, [], ["critical"], "one of two was aborted: it is lost, not late"),
+        (6, RECORDED, [], ["warning"], "somebody took note of the loss"),
+        (7, sink_batch(86_401, open=(), aborted=("a",), recorded=True), [], [], "a day ago"),
+        (8, sink_batch(86_401, open=(), aborted=("a",)), [], ["critical"], "nobody took note: it stays"),
+    ],
+)
+def test_batches_of_the_sink(
+    number: int, batch: SinkBatch, prepared: list[str], lost: list[str], why: str
+) -> None:
+    assert told("batch_prepared", sink_batches=(batch,)) == prepared, f"case {number}: {why}"
+    assert told("batch_lost", sink_batches=(batch,)) == lost, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "alive", "left_s", "severity", "why"),
+    [
+        (1, True, 3_600, "warning", "its driver is there, and has an hour"),
+        (2, True, 601, "warning", "more than ten minutes"),
+        (3, True, 600, "critical", "ten minutes until it is lost"),
+        (4, False, 3_600, "critical", "nobody is there to commit it"),
+        (5, None, 3_600, "critical", "nobody is known to be"),
+    ],
+)
+def test_a_prepared_batch_is_worse_the_less_time_is_left(
+    number: int, alive: bool | None, left_s: int, severity: str, why: str
+) -> None:
+    batch = sink_batch(expires_ms=NOW_MS + 1_000 * left_s)
+    assert told("batch_prepared", sink_batches=(batch,), alive=alive) == [severity], f"case {number}: {why}"
+
+
+def test_a_prepared_batch_counts_down_in_words_that_stay() -> None:
+    batches = (sink_batch(), sink_batch(batch_id=18, expires_ms=NOW_MS + 30_000, open=("orders-c",)))
+    subject = query(sink_batches=batches, alive=False)
+    (finding,) = found("batch_prepared", queries=(subject,))
+    (later,) = found("batch_prepared", queries=(subject,), now_ms=NOW_MS + 5_000)
+    assert finding == later
+    assert finding.summary == (
+        "Batch 17 and batch 18 of orders are prepared and the driver is gone (stopped): a restart finishes "
+        "them until 11:07:10 UTC"
+    )
+    assert finding.evidence.endswith("2,000 records, 3 transactions not committed; driver: stopped")
+    assert finding.since_ms == ago(11)
+    assert finding.affected == tuple(f"transaction:orders-{each}" for each in "abc")
+    assert "recoverAndCommit" in finding.next_step
+
+
+def test_a_lost_batch_names_ids_and_input() -> None:
+    (finding,) = found("batch_lost", queries=(query(sink_batches=(ABORTED._replace(input="source 0: …"),)),))
+    assert finding.summary == "batch 17 of orders is lost in part: decided, then aborted"
+    assert finding.evidence == (
+        "orders-a was aborted before batch 17 is committed; up to 1,000 records; source 0: …"
+    )
+    assert finding.affected == ("transaction:orders-a",)
+
+
+@pytest.mark.parametrize(
+    ("number", "position", "severity", "why"),
+    [
+        (1, stands(812, log_start=812), [], "the next record is the first there is"),
+        (2, stands(811, log_start=812), ["critical"], "one was deleted unread"),
+        (3, stands(812, log_start=None), [], "the partition was not seen"),
+        (4, stands(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
+        (5, stands(812, log_start=0, pace=0.0), [], "it is not cut"),
+        (6, stands(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
+        (7, stands(3_701, log_start=100, pace=1.0), [], "3,601 s"),
+        (9, stands(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
+        (8, stands(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
+    ],
+)
+def test_data_loss_risk(number: int, position: SourcePosition, severity: list[str], why: str) -> None:
+    assert told("data_loss_risk", positions=(position,)) == severity, f"case {number}: {why}"
+
+
+def test_data_loss_tells_how_far_and_until_when() -> None:
+    (lost,) = found("data_loss_risk", queries=(query(positions=(stands(100, log_start=350),)),))
+    assert lost.summary == "Records of payments-0 were deleted before orders read them"
+    assert lost.evidence == "it has read payments-0 up to 100, and its log starts 200+ offsets behind that"
+    assert lost.affected == ("partition:payments-0",)
+    (soon,) = found("data_loss_risk", queries=(query(positions=(stands(812, pace=1.0),)),))
+    assert soon.evidence.endswith("loses 60+ a minute: they meet at about 11:20:00 UTC")
+
+
+@pytest.mark.parametrize(
+    ("number", "position", "is_told", "why"),
+    [
+        (1, stands(5_812), False, "at the end"),
+        (2, stands(5_813), True, "beyond it"),
+        (3, stands(5_813, 5), False, "the end may have been looked at before that batch"),
+        (4, stands(5_813, None), True, "since long before we came"),
+        (5, stands(5_813, high_watermark=None), False, "the partition was not seen"),
+    ],
+)
+def test_topic_recreated(number: int, position: SourcePosition, is_told: bool, why: str) -> None:
+    assert told("topic_recreated", positions=(position,)) == ["critical"] * is_told, f"case {number}: {why}"
+
+
+HELD = pinned(pin(*OWNED, name="payments-7"))
+
+
+@pytest.mark.parametrize(
+    ("number", "position", "since_s", "why"),
+    [
+        (1, stands(812, 90), 90, "at the LSO for as long as it is pinned"),
+        (2, stands(812, 70), 70, "it came there later"),
+        (3, stands(812, 60), None, "the limit itself is within"),
+        (4, stands(812, None), 90, "it was there when we came"),
+        (5, stands(813, 90), None, "past the LSO: it reads uncommitted"),
+        (6, stands(811, 90), None, "it has work before the LSO"),
+        (7, stands(812, 90, partition=3), None, "another partition"),
+    ],
+)
+def test_query_blocked(number: int, position: SourcePosition, since_s: float | None, why: str) -> None:
+    findings = found("query_blocked", queries=(query(positions=(position,)),), partitions=(HELD,))
+    wanted = [] if since_s is None else [ago(since_s)]
+    assert [each.since_ms for each in findings] == wanted, f"case {number}: {why}"
+
+
+def test_a_blocked_query_names_the_blocker_and_how_sure_that_is() -> None:
+    (finding,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(HELD,))
+    assert finding.summary == "orders is blocked at the LSO of payments-0"
+    assert "blocked by payments-7. It is blocked if it reads read_committed" in finding.evidence
+    assert finding.affected == ("partition:payments-0", "transaction:payments-7")
+    (unknown,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(pinned(),))
+    assert "blocked by a transaction that is not known yet" in unknown.evidence
+
+
+def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
+    subject = query(positions=(stands(),))
+    (held,) = found("lso_pinned", queries=(subject,), partitions=(HELD,))
+    assert held.affected == ("query:q-1",)
+    (past,) = found("lso_pinned", queries=(query(positions=(stands(900),)),), partitions=(HELD,))
+    assert past.affected == ()
+    standing = (BlockedQueryFacts("q-1", "orders"), BlockedQueryFacts("q-2", "audit"))
+    (open_one,) = found("open_too_long", transactions=(transaction(90, queries=standing),))
+    assert "2 streaming queries are blocked there: orders and audit" in open_one.evidence
+    assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
+
+
+@pytest.mark.parametrize(
+    ("number", "stall", "is_told"),
+    [(1, None, False), (2, Stall(NOW_MS, 9, ago(90)), False), (3, Stall(NOW_MS, 10, ago(90)), True)],
+)
+def test_watermark_stalled(number: int, stall: Stall | None, is_told: bool) -> None:
+    assert told("watermark_stalled", stall=stall) == ["warning"] * is_told, f"case {number}"
+
+
+RUNNING = {"planned": 18, "finished": 17, "usual_ms": 2_000}
+
+
+@pytest.mark.parametrize(
+    ("number", "facts", "is_told", "why"),
+    [
+        (1, {**RUNNING, "planned_ms": ago(60)}, False, "never before that"),
+        (2, {**RUNNING, "planned_ms": ago(61)}, True, "five times two seconds, and more than a minute"),
+        (3, {**RUNNING, "planned_ms": ago(61), "usual_ms": 13_000}, False, "five times 13 s are 65"),
+        (4, {**RUNNING, "planned_ms": ago(61), "usual_ms": None}, False, "nobody knows what is usual"),
+        (5, {**RUNNING, "planned_ms": ago(61), "finished": 18}, False, "it is finished"),
+        (
+            6,
+            {**RUNNING, "planned_ms": ago(61), "alive": False},
+            False,
+            "its driver is gone: a restart's case",
+        ),
+        (7, {**RUNNING, "planned_ms": ago(61), "alive": None}, True, "it may be gone; somebody is to look"),
+        (8, {**RUNNING, "planned_ms": ago(61), **GONE}, False, "abandoned"),
+        (9, {**RUNNING, "planned_ms": ago(61), "finished": None}, True, "its first one"),
+    ],
+)
+def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str) -> None:
+    assert told("batch_slow", **facts) == ["warning"] * is_told, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "rule", "facts", "severity"),
+    [
+        (1, "two_writers", {"writers": ""}, []),
+        (2, "two_writers", {"writers": "two folders"}, ["critical"]),
+        (3, "query_failed", {"state": QueryState.FAILED, "alive": False}, ["critical"]),
+        (4, "query_failed", {"state": QueryState.FAILED, "alive": False, "moved_ms": ago(WEEK_S + 1)}, []),
+        (5, "query_failed", {"state": QueryState.RUNNING, "exception": "of the run before"}, []),
+        (6, "query_failed", {"state": QueryState.STOPPED, "alive": False}, []),
+        (7, "checkpoint_unreadable", {"error": "permission denied"}, ["warning"]),
+        (8, "checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
+        (9, "checkpoint_unreadable", {"unusable": (UnusableFile("a", Damage.NEWER, "v9"),)}, ["warning"]),
+        (10, "checkpoint_unreadable", {"unusable": (UnusableFile("a", Damage.TORN, "cut"),)}, []),
+        (11, "progress_dropped", {"dropped": 12, "dropped_ms": ago(5)}, ["info"]),
+        (12, "progress_dropped", {"dropped": 12, "dropped_ms": ago(86_401)}, []),
+        (13, "progress_dropped", {"dropped": 0, "dropped_ms": ago(5)}, []),
+    ],
+)
+def test_others(number: int, rule: str, facts: dict[str, Any], severity: list[str]) -> None:
+    assert told(rule, **facts) == severity, f"case {number}"
+
+
+def test_a_failed_query_tells_the_first_line_of_its_exception() -> None:
+    exception = "\n  org.apache.spark.SparkException: boom\n\tat …"
+    subject = query(state=QueryState.FAILED, alive=False, exception=exception, restart="runs batch 18")
+    (finding,) = found("query_failed", queries=(subject,))
+    assert finding.evidence == "org.apache.spark.SparkException: boom"
+    assert finding.next_step == "Mend the cause, then start it again: a restart runs batch 18."
+
+
+LATE_BATCH = {"queries": (query(sink_batches=(OPEN_ONLY,)),)}
+LOSING = {"queries": (query(positions=(stands(811, log_start=812),)),)}
+FAILED = {"queries": (query(state=QueryState.FAILED, alive=False),)}
+
+
+@pytest.mark.parametrize(
+    ("number", "rule", "facts", "source", "scope", "is_told", "why"),
+    [
+        (1, "batch_prepared", LATE_BATCH, "checkpoints", "cluster", False, "it may be done since"),
+        (2, "batch_prepared", LATE_BATCH, "checkpoints", "query:q-1", False, "this one is hidden"),
+        (3, "batch_prepared", LATE_BATCH, "checkpoints", "query:q-2", True, "another one is"),
+        (4, "batch_prepared", LATE_BATCH, "checkpoints", "root:file:///other", True, "not where it lies"),
+        (5, "batch_prepared", LATE_BATCH, "partitions", "cluster", True, "the ledger says so"),
+        (6, "data_loss_risk", LOSING, "partitions", "partition:payments-0", False, "its start is hidden"),
+        (7, "data_loss_risk", LOSING, "partitions", "partition:payments-1", True, "another's is"),
+        (8, "data_loss_risk", LOSING, "checkpoints", "query:q-1", False, "its position is hidden"),
+        (9, "query_failed", FAILED, "checkpoints", "cluster", True, "its listener has told"),
+    ],
+)
+def test_what_must_be_seen(
+    number: int, rule: str, facts: dict[str, Any], source: str, scope: str, is_told: bool, why: str
+) -> None:
+    places = {
+        "query:q-1": frozenset({"checkpoint:file:///checkpoints/orders"}),
+        "partition:payments-0": frozenset({"broker:3"}),
+    }
+    assert bool(found(rule, **facts, gaps=(gap(source, scope),), places=places)) is is_told, (
+        f"{number}: {why}"
+    )
+
+
+def test_a_late_collector_hides_like_a_gap() -> None:
+    assert found("batch_prepared", **LATE_BATCH)
+    assert not found("batch_prepared", **LATE_BATCH, collectors=blind("checkpoints"))
+
+
+def test_limits_are_the_configurations() -> None:
+    limits = Limits(batch_prepared_s=20)
+    assert not found("batch_prepared", limits, **LATE_BATCH)
+
+
+def test_a_query_that_somebody_runs_is_never_abandoned() -> None:
+    assert not QueryStatus("q", "q", alive=True).is_abandoned(NOW_MS)
+    assert QueryStatus("q", "q", alive=False).is_abandoned(NOW_MS)

@@ -1,0 +1,255 @@
+"""Proves which batches of our sink may be finished and which rolled back, by a numbered table; that a
+prepared one is never rolled back; that what is lost is told with its range."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.facts import TopicPartition
+from fenceline.plans.batches import (
+    SinkBatchFacts,
+    WrittenTransaction,
+    finish_warnings,
+    next_round,
+    plan_finish,
+    plan_roll_back,
+    roll_back_warnings,
+)
+from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
+from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
+from fenceline.spark.sink_fates import TransactionFate
+from tests.unit.plans import MINE, NOW_MS, OTHER, TOPIC, data, described, log, opened
+
+QUERY = "8a5c1f7e-2b7d-4b8e-9d5c-0d5a1c2b3e4f"
+
+
+def transaction(number: int = 0) -> SinkTransaction:
+    name = f"orders-0a1b2c3d-p{number}-g1-b1-s0"
+    where = (TopicPartition(TOPIC, number),)
+    return SinkTransaction(number, 0, name, MINE + number, 3, where, 500, NOW_MS - 5_000, 60_000)
+
+
+def decision(decided: Decided = Decided.PREPARED, round_: int = 0, number: int = 2) -> Decision:
+    transactions = tuple(map(transaction, range(number)))
+    read = (InputRange("0", '{"orders":{"0":400}}', '{"orders":{"0":1400}}'),)
+    return Decision(41, round_, decided, "driver", NOW_MS - 4_000, "0a1b", QUERY, "r", 1, transactions, read)
+
+
+def done(outcome: DecisionOutcome = DecisionOutcome.COMMITTED) -> Done:
+    return Done(41, 0, outcome, NOW_MS - 3_000, "driver")
+
+
+def written(*fates: TransactionFate) -> tuple[WrittenTransaction, ...]:
+    return tuple(WrittenTransaction(transaction(number), fate) for number, fate in enumerate(fates))
+
+
+def batch(**fields: Any) -> SinkBatchFacts:
+    values = {
+        "checkpoint": "file:///checkpoints/orders", "root": "/checkpoints", "ledger_id": "0a1b2c3d4e5f",
+        "query_id": QUERY, "generation": 2, "last_prepared": 40, "planned": 41, **fields,
+    }  # fmt: skip
+    return SinkBatchFacts(QUERY, "orders", 41, **values)
+
+
+def prepared(*fates: TransactionFate, **fields: Any) -> SinkBatchFacts:
+    values = {"rounds": (decision(),), "last_prepared": 41, "written": written(*fates), **fields}
+    return batch(prepared=(41,), **values)
+
+
+def undecided(**fields: Any) -> SinkBatchFacts:
+    sink = described("orders-0a1b2c3d-p0-g1-b1-s0")
+    return batch(**{"undecided": (sink,), "logs": (log(),), **fields})
+
+
+def checked(act: Act, found: SubjectPlan) -> SubjectPlan:
+    whole = Plan(act, "prod", NOW_MS, "orders@41", (found,))
+    assert from_json(whole.as_json()).digest == whole.digest
+    return found
+
+
+def finish(each: SinkBatchFacts) -> SubjectPlan:
+    return checked(Act.FINISH_BATCH, plan_finish(each))
+
+
+def roll_back(each: SinkBatchFacts) -> SubjectPlan:
+    return checked(Act.ROLL_BACK_BATCH, plan_roll_back(each, now_ms=NOW_MS))
+
+
+OPEN, GONE, COMMITTED = TransactionFate.OPEN, TransactionFate.ABORTED, TransactionFate.COMMITTED
+ABORTED = decision(Decided.ABORTED)
+TROUBLE = {"trouble": "the store is away"}
+
+
+@pytest.mark.parametrize(
+    ("number", "each", "ground", "word"),
+    [
+        # Offered: prepared, and nobody has carried it out to the end.
+        (1, prepared(OPEN, OPEN), None, ""),
+        (2, prepared(OPEN, COMMITTED), None, ""),
+        (3, prepared(OPEN, GONE), None, ""),
+        (4, prepared(GONE, GONE), None, ""),
+        (5, prepared(COMMITTED, COMMITTED), None, ""),
+        (6, prepared(OPEN, OPEN, alive=True), None, ""),
+        (7, prepared(OPEN, rounds=(ABORTED, decision(round_=1, number=1))), None, ""),
+        # Refused: nothing is prepared.
+        (10, batch(), RefusalReason.NOT_PREPARED, "Nothing is decided about batch 41 of orders"),
+        (11, undecided(), RefusalReason.NOT_PREPARED, f"roll_back_batch {QUERY}@41"),
+        (12, batch(rounds=(ABORTED,)), RefusalReason.NOT_PREPARED, "was aborted by the driver"),
+        # Refused: it is over.
+        (20, prepared(done=done()), RefusalReason.ALREADY_ENDED, "Batch 41 of orders is committed since"),
+        (21, prepared(done=done(DecisionOutcome.LOST)), RefusalReason.ALREADY_ENDED, "is lost since"),
+        # Refused: it cannot be told.
+        (30, prepared(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
+        (31, prepared(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
+    ],
+)
+def test_finish_is_offered_or_refused(
+    number: int, each: SinkBatchFacts, ground: RefusalReason | None, word: str
+) -> None:
+    found = finish(each)
+    assert [refusal.ground for refusal in found.refusals] == ([ground] if ground else []), f"case {number}"
+    assert word in "".join(refusal.words for refusal in found.refusals), f"case {number}: {found.refusals}"
+    assert not any(refusal.forceable for refusal in found.refusals), f"case {number}"
+    assert bool(found.steps) == (ground is None), f"case {number}"
+
+
+@pytest.mark.parametrize(
+    ("number", "each", "ground", "word"),
+    [
+        # Offered: nothing of it is prepared, and something is open.
+        (1, undecided(), None, ""),
+        (2, undecided(alive=False), None, ""),
+        (3, undecided(rounds=(ABORTED,)), None, ""),
+        (4, undecided(last_prepared=None, first_batch=41), None, ""),
+        # Refused, also by force: it is prepared, or over.
+        (10, prepared(OPEN), RefusalReason.PREPARED, f"finish_batch {QUERY}@41"),
+        (11, prepared(OPEN, alive=True), RefusalReason.PREPARED, "can only be committed"),
+        (12, prepared(done=done()), RefusalReason.PREPARED, "is committed since"),
+        (13, undecided(last_prepared=41), RefusalReason.ALREADY_ENDED, "batch 41 is prepared already"),
+        (
+            14,
+            undecided(last_prepared=None, first_batch=42),
+            RefusalReason.ALREADY_ENDED,
+            "begins with batch 42",
+        ),
+        (15, undecided(prepared=(40,)), RefusalReason.PREPARED, f"finish_batch {QUERY}@40"),
+        # Refused: it cannot be told.
+        (20, undecided(**TROUBLE), RefusalReason.LEDGER_UNREADABLE, "the store is away"),
+        (21, undecided(unseen="broker 1: no answer"), RefusalReason.NOT_SEEN, "broker 1: no answer"),
+        # Refused: there is nothing of it.
+        (30, batch(), RefusalReason.NOTHING_OPEN, "No transaction of batch 41"),
+        (31, undecided(planned=40), RefusalReason.NOTHING_OPEN, "is not planned"),
+        (32, undecided(planned=None), RefusalReason.NOTHING_OPEN, "the newest one in the offset log is none"),
+        # Refused, an admin may: its driver lives.
+        (40, undecided(alive=True, heard_ms=NOW_MS - 3_000), RefusalReason.DRIVER_LIVES, "heard 3 s ago"),
+    ],
+)
+def test_roll_back_is_offered_or_refused(
+    number: int, each: SinkBatchFacts, ground: RefusalReason | None, word: str
+) -> None:
+    found = roll_back(each)
+    assert [refusal.ground for refusal in found.refusals] == ([ground] if ground else []), f"case {number}"
+    assert word in "".join(refusal.words for refusal in found.refusals), f"case {number}: {found.refusals}"
+    forceable = [refusal.forceable for refusal in found.refusals]
+    assert forceable == ([number == 40] if ground else []), f"case {number}"
+    assert bool(found.steps) == all(forceable), f"case {number}"
+
+
+def test_what_finishing_verifies_again_asks_and_does() -> None:
+    held = log(opened=(opened(10), opened(20, OTHER)), high_watermark=30, batches=(data(10, 2),))
+    found = finish(prepared(OPEN, COMMITTED, logs=(held,)))
+    first = transaction()
+    assert found.seen == {
+        "query": QUERY, "checkpoint": "file:///checkpoints/orders", "root": "/checkpoints",
+        "ledger_id": "0a1b2c3d4e5f", "query_id": QUERY, "batch_id": 41, "round": 0, "generation": 2,
+        "transactions": [[first.transactional_id, MINE, 3, NOW_MS - 5_000]],
+    }  # fmt: skip
+    assert (found.subject, found.title) == (f"query:{QUERY}", "orders, batch 41")
+    assert [step.request for step in found.steps] == ["EndTxn", "ledger"]
+    assert "41.0.done" in found.steps[1].words
+    assert {effect.name: effect.amount for effect in found.effects} == {
+        "records_committed": 500, "committed_before": 1, "records_released": 0, "batch_recorded": None,
+    }  # fmt: skip
+    assert found.held == ((TOPIC, 0, 10, 30, 20),)
+
+
+def test_what_is_lost_is_told_with_its_range() -> None:
+    each = prepared(GONE, TransactionFate.UNKNOWN)
+    (lost,) = [effect for effect in finish(each).effects if effect.name == "records_lost"]
+    assert lost.amount == 1_000
+    assert lost.words.startswith("At most 1,000 records of it are lost: orders-0a1b2c3d-p0-g1-b1-s0 and ")
+    assert (
+        'from what the batch read: source 0 from {"orders":{"0":400}} to {"orders":{"0":1400}}' in lost.words
+    )
+    (words,) = finish_warnings([each], now_ms=NOW_MS)
+    assert "2 transactions of batch 41 of orders are gone" in words
+    assert [step.request for step in finish(each).steps] == ["ledger"]
+
+
+def test_a_living_driver_is_no_reason_not_to_finish() -> None:
+    each = prepared(OPEN, OPEN, alive=True, heard_ms=NOW_MS - 3_000)
+    (words,) = finish_warnings([each], now_ms=NOW_MS)
+    assert words.startswith("The driver of orders lives (heard 3 s ago): it finishes the batch itself")
+    assert list(finish_warnings([prepared(OPEN, OPEN, alive=False)], now_ms=NOW_MS)) == []
+
+
+def test_what_rolling_back_verifies_again_asks_and_does() -> None:
+    each = undecided(rounds=(ABORTED, replace(ABORTED, round=1)), logs=(log(groups=("billing",)),))
+    found = roll_back(each)
+    (open_one,) = each.undecided
+    assert found.seen["round"] == next_round(each) == 2
+    assert found.seen["generation"] == 2
+    assert found.seen["transactions"] == [[open_one.transactional_id, MINE, 3, open_one.started_ms]]
+    assert [step.request for step in found.steps] == ["ledger", "EndTxn", "ledger"]
+    assert "41.2.decision" in found.steps[0].words
+    assert {effect.name: effect.amount for effect in found.effects} == {
+        "records_aborted": 2, "records_released": 3, "groups_released": 1, "batch_runs_again": None,
+    }  # fmt: skip
+    assert "Nothing is lost" in found.effects[-1].words
+    assert found.waiting == ("billing",)
+
+
+def test_what_nobody_tells_of_a_driver_is_said() -> None:
+    (words,) = roll_back_warnings([undecided()])
+    assert words.startswith("Whether the driver of orders lives is not told")
+    assert list(roll_back_warnings([undecided(alive=False), batch()])) == []
+
+
+@given(
+    rounds=st.lists(st.sampled_from(Decided), max_size=3),
+    outcome=st.none() | st.sampled_from(DecisionOutcome),
+    fates=st.lists(st.sampled_from(TransactionFate), max_size=4),
+    last=st.none() | st.integers(39, 43),
+    planned=st.none() | st.integers(39, 43),
+    others=st.lists(st.integers(38, 40), max_size=2),
+    alive=st.none() | st.booleans(),
+    opened_too=st.booleans(),
+)
+def test_no_batch_is_ever_offered_both_and_no_prepared_one_is_rolled_back(
+    rounds: list[Decided],
+    outcome: DecisionOutcome | None,
+    fates: list[TransactionFate],
+    last: int | None,
+    planned: int | None,
+    others: list[int],
+    alive: bool | None,
+    opened_too: bool,
+) -> None:
+    each = batch(
+        rounds=tuple(decision(decided, number) for number, decided in enumerate(rounds)),
+        done=done(outcome) if outcome and rounds else None,
+        written=written(*fates), last_prepared=last, planned=planned, prepared=tuple(others), alive=alive,
+        undecided=(described("orders-0a1b2c3d-p0-g1-b1-s0"),) if opened_too else (), logs=(log(),),
+    )  # fmt: skip
+    finished, rolled = finish(each), roll_back(each)
+    assert finished.is_refused or rolled.is_refused
+    if rounds and rounds[-1] is Decided.PREPARED:
+        assert not any(refusal.forceable for refusal in rolled.refusals)
+        assert rolled.is_refused
+    list(finish_warnings([each], now_ms=NOW_MS))
+    list(roll_back_warnings([each]))

@@ -1,0 +1,210 @@
+"""Proves that an abort marker is offered for what hangs and for nothing else, by a numbered table; what is
+verified again; that of several in one partition each releases what is behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.facts import TopicPartition, TransactionState
+from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.kafka.partitions import VerdictReason as Why
+from fenceline.kafka.reconcile import Described, NotDescribed
+from fenceline.plans.impact import HeldLog
+from fenceline.plans.markers import Marked, marker_warnings, plan_markers
+from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
+from tests.unit.plans import MINE, NOW_MS, OTHER, TOPIC, described, log, opened, pin
+
+NAME = "payments-7"
+
+
+def owned(why: Why = Why.OWNED, verdict: PartitionVerdict = PartitionVerdict.OPEN) -> Any:
+    return pin(transactional_id=NAME, verdict=verdict, ground=why)
+
+
+def unknown(why: Why) -> Any:
+    return pin(verdict=PartitionVerdict.UNKNOWN, ground=why)
+
+
+def marked(*pins: Any, said: Described | NotDescribed | None = None, **fields: Any) -> Marked:
+    values = {"leader": 1, "leader_epoch": 5, "remedy": "kafka-acls --add", **fields}
+    return Marked(values.pop("log", log()), pins=pins, said={} if said is None else {NAME: said}, **values)
+
+
+def plans(each: Marked, start: int | None = None, **more: Any) -> list[SubjectPlan]:
+    found = list(plan_markers(each, start, **more))
+    whole = Plan(Act.ABORT_MARKER, "prod", NOW_MS, "payments-0", tuple(found))
+    assert from_json(whole.as_json()).digest == whole.digest
+    return found
+
+
+GONE = log(lso=None, high_watermark=None, opened=(), unseen="there is no such partition")
+
+
+@pytest.mark.parametrize(
+    ("number", "each", "start", "ground", "word"),
+    [
+        # Offered: it hangs.
+        (1, marked(pin()), None, None, ""),
+        (2, marked(pin()), 10, None, ""),
+        (3, marked(pin(transactional_id=NAME, ground=Why.NOT_ITS_PARTITION)), None, None, ""),
+        # Refused: its coordinator owns it, late or not.
+        (
+            10,
+            marked(owned(), said=described()),
+            None,
+            RefusalReason.NOT_HANGING,
+            "The coordinator still owns this",
+        ),
+        (
+            11,
+            marked(owned(Why.PAST_TIMEOUT, PartitionVerdict.LATE), said=described()),
+            10,
+            RefusalReason.NOT_HANGING,
+            NAME,
+        ),
+        (12, marked(owned(Why.TWO_PHASE), said=described()), None, RefusalReason.NOT_HANGING, "Fence the id"),
+        # Refused: it is decided, whatever its verdict.
+        (
+            20,
+            marked(
+                owned(Why.STUCK_IN_PREPARE, PartitionVerdict.LATE),
+                said=described(state=TransactionState.PREPARE_COMMIT),
+            ),
+            None,
+            RefusalReason.PREPARE,
+            "decided to commit it",
+        ),
+        (
+            21,
+            marked(owned(), said=described(state=TransactionState.PREPARE_ABORT)),
+            None,
+            RefusalReason.PREPARE,
+            "Bring back",
+        ),
+        # Refused: it cannot be told.
+        (
+            30,
+            marked(unknown(Why.MAY_BE_HIDDEN)),
+            None,
+            RefusalReason.IDS_HIDDEN,
+            "sees_all_transactional_ids =",
+        ),
+        (31, marked(unknown(Why.MAY_BE_HIDDEN)), 10, RefusalReason.IDS_HIDDEN, "kafka-acls --add"),
+        (32, marked(unknown(Why.UNSEEN)), None, RefusalReason.NOT_SEEN, "could not be asked"),
+        (33, marked(unknown(Why.SEEN_ONCE)), None, RefusalReason.NOT_SEEN, "once only"),
+        (34, marked(log=GONE), None, RefusalReason.NOT_SEEN, "there is no such partition"),
+        # Refused: nothing is there.
+        (
+            40,
+            marked(log=log(opened=())),
+            None,
+            RefusalReason.NOTHING_OPEN,
+            "No transaction is open in payments-0",
+        ),
+        (
+            41,
+            marked(pin()),
+            11,
+            RefusalReason.ALREADY_ENDED,
+            "at offset 11: it has ended. 1 transaction of other",
+        ),
+        (42, marked(log=log(opened=())), 10, RefusalReason.ALREADY_ENDED, "it has ended."),
+    ],
+)
+def test_offered_or_refused(
+    number: int, each: Marked, start: int | None, ground: RefusalReason | None, word: str
+) -> None:
+    (found,) = plans(each, start)
+    assert found.subject == "partition:payments-0"
+    if ground is None:
+        assert found.refusals == (), f"case {number}"
+        assert [step.request for step in found.steps] == ["WriteTxnMarkers"]
+        return
+    assert [refusal.ground for refusal in found.refusals] == [ground], f"case {number}"
+    assert word in found.refusals[0].words, f"case {number}: {found.refusals[0].words}"
+    assert not found.refusals[0].forceable, f"case {number}"
+    assert found.steps == ()
+
+
+@pytest.mark.parametrize(("told", "expected"), [(None, 0), (-1, 0), (0, 0), (17, 17)])
+def test_what_is_verified_again(told: int | None, expected: int) -> None:
+    (found,) = plans(marked(pin(coordinator_epoch=told)))
+    assert found.seen == {
+        "topic": TOPIC, "partition": 0, "producer_id": MINE, "producer_epoch": 3, "start_offset": 10,
+        "leader": 1, "leader_epoch": 5, "coordinator_epoch": expected,
+    }  # fmt: skip
+    assert found.title == "payments-0 at offset 10"
+    assert {effect.name: effect.amount for effect in found.effects} == {
+        "records_released": 3, "records_lost": 2,
+    }  # fmt: skip
+    assert found.held == ((TOPIC, 0, 10, 15, 15),)
+
+
+def test_all_that_hangs_and_nothing_that_is_owned() -> None:
+    """One is its coordinator's, between two that hang: the second one waits behind it."""
+    ours = (opened(10), opened(20, OTHER), opened(30, 6_000))
+    whole = log(opened=ours, high_watermark=40, batches=None)
+    pins = pin(30, producer_id=6_000), pin(), pin(20, producer_id=OTHER, verdict=PartitionVerdict.OPEN)
+    found = plans(marked(*pins, log=whole))
+    assert [each.title for each in found] == ["payments-0 at offset 10", "payments-0 at offset 30"]
+    assert [each.is_refused for each in found] == [False, False]
+    assert [each.held for each in found] == [((TOPIC, 0, 10, 40, 20),), ()]
+    assert [each.effects[0].name for each in found] == ["offsets_released", "lso_stays"]
+    assert found[0].effects[0].amount == 10
+    # Where another subject of the plan ends the first one, the next is the first.
+    (last,) = plans(marked(*pins, log=whole), 30, ended=frozenset({MINE, OTHER}))
+    assert last.effects[0].amount == 10
+
+
+def test_without_any_that_hangs_each_one_says_why() -> None:
+    found = plans(
+        marked(unknown(Why.MAY_BE_HIDDEN), pin(20, verdict=PartitionVerdict.OPEN, transactional_id=NAME))
+    )
+    assert [each.refusals[0].ground for each in found] == [
+        RefusalReason.IDS_HIDDEN,
+        RefusalReason.NOT_HANGING,
+    ]
+
+
+def test_a_producer_that_may_still_write_is_warned_of() -> None:
+    def told(each: Marked) -> list[str]:
+        return list(marker_warnings([each], now_ms=NOW_MS))
+
+    assert told(marked(pin(), silent_since_ms={MINE: NOW_MS - 61_000})) == []
+    assert told(marked(owned(), said=described())) == []
+    for silent in ({}, {MINE: NOW_MS - 1_000}):
+        (words,) = told(marked(pin(), silent_since_ms=silent))
+        assert words.startswith(f"Make sure that producer id {MINE}, epoch 3 is gone")
+
+
+@given(
+    starts=st.lists(st.integers(0, 50), max_size=8, unique=True),
+    verdicts=st.lists(st.sampled_from(PartitionVerdict), min_size=8, max_size=8),
+    grounds=st.lists(st.sampled_from(Why), min_size=8, max_size=8),
+    start=st.none() | st.integers(0, 50),
+    lso=st.none() | st.integers(0, 50),
+)
+def test_nothing_raises_and_only_what_hangs_is_ever_done(
+    starts: list[int],
+    verdicts: list[PartitionVerdict],
+    grounds: list[Why],
+    start: int | None,
+    lso: int | None,
+) -> None:
+    producers = tuple(opened(each, 100 + each) for each in sorted(starts))
+    pins = [
+        pin(each, producer_id=100 + each, verdict=verdict, ground=why)
+        for each, verdict, why in zip(starts, verdicts, grounds, strict=False)
+    ]
+    where = TopicPartition(TOPIC, 0)
+    each = marked(*pins, log=HeldLog(where, lso, 60 if lso is not None else None, producers))
+    found = plans(each, start)
+    assert found
+    hanging = {one.start_offset for one in pins if one.verdict is PartitionVerdict.HANGING}
+    for subject in found:
+        assert subject.is_refused != (subject.seen["start_offset"] in hanging)
+    list(marker_warnings([each], now_ms=NOW_MS))
