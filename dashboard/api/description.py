@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
@@ -38,9 +39,14 @@ class DescribedAPI(NinjaAPI):
         noun = operation.view_func.__module__.rpartition(".")[2]
         return f"dashboard_api_{noun}_{operation.view_func.__name__}"
 
-    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """Return the description."""
-        schema = super().get_openapi_schema(**options)
+    def get_openapi_schema(self, **_: Any) -> OpenAPISchema:
+        """Return the description; the address of the API has no parameters that it could depend on."""
+        return self._schema
+
+    @cached_property
+    def _schema(self) -> OpenAPISchema:
+        """Derived once in a process: that takes half a second, and nothing changes it."""
+        schema = super().get_openapi_schema()
         known = schema["components"]["schemas"]
         # Models of query strings: each of their fields is a parameter, and their names mean nothing.
         for name in [name for name in known if name.endswith("Filters")]:
