@@ -42,8 +42,8 @@ bench: venv ## measure; results in benchmarks/results/latest.json
 soak: venv ## the long runs, with a printed seed
 	@FENCELINE_SEED=$${FENCELINE_SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} exec $(PYTHON_BIN) -m pytest -m soak $(ARGS)
 
-test-matrix: venv postgresql ## the same against Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL and HDFS
-	@exec $(PYTHON_BIN) -m pytest -m 'matrix and not soak' tests/matrix tests/kafka tests/spark $(ARGS)
+test-matrix: venv chromium postgresql ## Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL, HDFS; each page in each state
+	@exec $(PYTHON_BIN) -m pytest -m 'matrix and not soak' $(ARGS)
 
 lint: venv ## style, types, imports, templates, migrations, the compose file
 	.venv/bin/ruff check .

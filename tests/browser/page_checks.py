@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as TooLate
 
 AXE = (Path(__file__).parent / "vendor" / "axe-4.14.1.min.js").read_text()
 #: From a large monitor to the smallest phone: charts and tables that are drawn wide must shrink.
-WIDTHS = (3840, 1281, 1100, 1001, 768, 360, 320)
+WIDTHS = (2560, 1280, 1100, 1001, 768, 390, 320)
 _TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 #: The one kind of rules that depends on the colour scheme.
 _COLOURS = ["color-contrast"]
@@ -27,6 +28,11 @@ _OPEN_MENUS = "(open) => document.querySelectorAll('details.menu').forEach((menu
 _FITS = "(width) => document.documentElement.scrollWidth <= width"
 #: Charts are drawn again a moment after the width has changed.
 _FITS_WITHIN_MS = 10_000
+
+
+def states(first: str, *rest: str) -> list[Any]:
+    """Return states of the data that pages are examined in: `make test-matrix` has those after the first."""
+    return [first, *(pytest.param(each, marks=pytest.mark.matrix) for each in rest)]
 
 
 def axe_violations(page: Page, rules: list[str] = _TAGS) -> list[str]:

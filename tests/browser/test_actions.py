@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PASSWORD, Opener, Server
-from tests.browser.page_checks import axe_violations, problems_of_pages
+from tests.browser.page_checks import axe_violations, problems_of_pages, states
 
 LISTS = {
     "log": "/actions",
@@ -61,7 +61,7 @@ def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> N
     assert problems_of_pages(page, LISTS | OFFERS | {path: path for path in paths}) == {}
 
 
-@pytest.mark.parametrize("kind", ["none", "new", "watched"])
+@pytest.mark.parametrize("kind", states("none", "new", "watched"))
 def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), LISTS) == {}

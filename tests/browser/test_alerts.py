@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import problems_of_pages
+from tests.browser.page_checks import problems_of_pages, states
 
 LISTS = {
     "alerts": "/alerts",
@@ -44,7 +44,7 @@ def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> N
     assert problems_of_pages(page, every(page)) == {}
 
 
-@pytest.mark.parametrize("kind", ["none", "new", "watched", "blind"])
+@pytest.mark.parametrize("kind", states("none", "new", "watched", "blind"))
 def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), LISTS) == {}

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import problems_of_pages
+from tests.browser.page_checks import problems_of_pages, states
 
 PAGES = {
     "events": "/events?last=24h",
@@ -20,7 +20,7 @@ PAGES = {
 LANES = "#events-chart"
 
 
-@pytest.mark.parametrize("kind", ["held", "none", "calm"])
+@pytest.mark.parametrize("kind", states("held", "none", "calm"))
 def test_the_page_passes_axe_and_fits_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/events"), PAGES) == {}

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import axe_violations, fits, problems_of_pages
+from tests.browser.page_checks import axe_violations, fits, problems_of_pages, states
 
 LISTS = {"incidents": "/incidents?state=all", "no match": "/incidents?severity=info&state=wrong&before=x"}
 
@@ -20,7 +20,7 @@ def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> N
     assert problems_of_pages(page, LISTS | {"incident": first}) == {}
 
 
-@pytest.mark.parametrize("kind", ["none", "calm", "blind"])
+@pytest.mark.parametrize("kind", states("none", "calm", "blind"))
 def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), {"incidents": LISTS["incidents"]}) == {}

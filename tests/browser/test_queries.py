@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import problems_of_pages
+from tests.browser.page_checks import problems_of_pages, states
 from tests.web.streams import QUERY_ID
 
 ONE = f"/queries/prod/{QUERY_ID}"
@@ -30,7 +30,7 @@ def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> N
     assert problems_of_pages(opened("/queries"), PAGES) == {}
 
 
-@pytest.mark.parametrize("kind", ["none", "watched"])
+@pytest.mark.parametrize("kind", states("none", "watched"))
 def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/queries"), {"list": "/queries"}) == {}

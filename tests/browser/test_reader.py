@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import NAME, PASSWORD, Opener, Server
-from tests.browser.page_checks import problems_of_pages
+from tests.browser.page_checks import problems_of_pages, states
 
 PAGES = {
     "overview": "/",
@@ -23,7 +23,7 @@ PAGES = {
 UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere"}
 
 
-@pytest.mark.parametrize("kind", ["busy", "none", "new", "blind", "calm"])
+@pytest.mark.parametrize("kind", states("busy", "none", "new", "blind", "calm"))
 def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
     paths = PAGES if kind == "busy" else {name: path for name, path in PAGES.items() if "/prod/" not in path}
