@@ -51,7 +51,7 @@ class PreviousGroupState(Protocol):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _GroupPoll:
     """What a look has gathered so far."""
 
     groups: dict[str, SeenGroup] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class GroupsCollector:
             partial="; ".join(map(str, listing.unseen)),
         )
 
-    def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _Seen:
+    def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _GroupPoll:
         """Ask what groups have committed: what is stable, and where it is not, what was before it."""
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
@@ -129,7 +129,7 @@ class GroupsCollector:
         before = self._reads.committed_offsets(shaky, require_stable=False) if shaky else {}
         hidden = [name for name, each in said.items() if isinstance(each, Unseen)]
         logged = ours.logged_commits(hidden) if hidden else {}
-        seen = _Seen()
+        seen = _GroupPoll()
         for name in names:
             each = said.get(name, {})
             if name not in listed and not each and not isinstance(each, Unseen):
@@ -178,13 +178,13 @@ class GroupsCollector:
         amount = len(self._log_partitions)
         return partition_for(text.unescape_text(name), amount) if amount else None
 
-    def _ends(self, seen: _Seen) -> dict[TopicPartition, Offsets]:
+    def _ends(self, seen: _GroupPoll) -> dict[TopicPartition, Offsets]:
         wanted = {*seen.all_partitions(), *self._log_partitions}
         found = self._reads.list_offsets(wanted) if wanted else {}
         return {where: each for where, each in found.items() if isinstance(each, Offsets)}
 
     def _undecided(
-        self, seen: _Seen, ends: Ends, ours: PreviousGroupState
+        self, seen: _GroupPoll, ends: Ends, ours: PreviousGroupState
     ) -> Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]]:
         """Return the pending commits of partitions of `__consumer_offsets` that stay held back.
 
@@ -204,7 +204,7 @@ class GroupsCollector:
             self._add_unstable(seen, each)
         return found
 
-    def _add_unstable(self, seen: _Seen, each: Undecided) -> None:
+    def _add_unstable(self, seen: _GroupPoll, each: Undecided) -> None:
         group = seen.groups.get(each.group) or SeenGroup(log_partition=self._log_partition(each.group))
         if each.where not in group.committed:
             group = replace(
@@ -231,7 +231,7 @@ class GroupsCollector:
         self._owners = known
         return {number: name for number, (name, _) in known.items()}
 
-    def _only_markers(self, seen: _Seen, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
+    def _only_markers(self, seen: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
         """Ask of groups that stand still whether there is anything before them at all."""
         places = {
             (where, each.offset)

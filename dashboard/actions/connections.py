@@ -24,10 +24,10 @@ class NoRoot(Exception):
 
 
 @dataclass
-class Hands:
+class ClusterConnections:
     """Connections to one cluster, opened when something is first asked.
 
-    Then it raises `AdminUnavailable`, `CannotTranslate` and `looking.UnknownCluster` where there are none.
+    Then it raises `AdminUnavailable`, `CannotTranslate` and `inspect.UnknownCluster` where there are none.
     """
 
     cluster: str
@@ -38,7 +38,7 @@ class Hands:
     _opened: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
-    def inspector(self) -> inspect.Eyes:
+    def inspector(self) -> inspect.ClusterInspector:
         """What a plan is looked at with."""
         return self._opened.enter_context(inspect.connect_cluster(self.cluster, loop.now_ms()))
 

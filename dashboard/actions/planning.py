@@ -68,7 +68,7 @@ def _told(subjects: Sequence[str]) -> Sequence[str]:
     return found
 
 
-def _fence(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _fence(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     found = looked_at(look, list(dict.fromkeys(map(_transactional_id, names))))
     plans, ended = [], frozenset[int]()
     for each in found:
@@ -94,7 +94,7 @@ def _transactional_id(name: str) -> str:
     return text.escape_bytes(raw)
 
 
-def _abort_marker(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _abort_marker(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     places = [_place(name) for name in names]
     found = inspect.inspect_partitions(look, list(dict.fromkeys(where for where, _ in places)))
     plans: dict[tuple[TopicPartition, int | None], SubjectPlan] = {}
@@ -130,13 +130,13 @@ def _marker_confirm(marked: markers.Marked, start: int | None) -> str:
     return next(filter(None, names), str(marked.log.where))
 
 
-def _finish_batch(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _finish_batch(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     found = [sink_batches.inspect_batch(look, *_batch(name), finish=True) for name in names]
     warned = list(batches.finish_warnings(found, now_ms=look.now_ms))
     return _Planned([batches.plan_finish(each) for each in found], [each.confirm for each in found], warned)
 
 
-def _roll_back_batch(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _roll_back_batch(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     found = [sink_batches.inspect_batch(look, *_batch(name), finish=False) for name in names]
     plans = [batches.plan_roll_back(each, now_ms=look.now_ms) for each in found]
     return _Planned(plans, [each.confirm for each in found], list(batches.roll_back_warnings(found)))
@@ -152,7 +152,7 @@ def _batch(name: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-_PLANNERS: Mapping[Act, Callable[[inspect.Eyes, Sequence[str], bool], _Planned]] = {
+_PLANNERS: Mapping[Act, Callable[[inspect.ClusterInspector, Sequence[str], bool], _Planned]] = {
     Act.FENCE: _fence,
     Act.ABORT_MARKER: _abort_marker,
     Act.FINISH_BATCH: _finish_batch,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard.groups import queries as group_queries
-from dashboard.groups.queries import Waiter
+from dashboard.groups.queries import BlockedReader
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import blocked as blocked_queries
@@ -22,7 +22,7 @@ class Waits:
 
     verdict: str = PartitionVerdict.CLEAR.value
     pins: Sequence[PinRecord] = ()
-    waiting: Sequence[Waiter] = ()
+    waiting: Sequence[BlockedReader] = ()
     #: Streaming queries that stand where it holds the LSO.
     queries: Sequence[BlockedQuery] = ()
 
@@ -40,7 +40,7 @@ class NamedPartition:
     partition: int
     seen: PartitionRecord | None
     pin: PinRecord | None
-    waiting: Sequence[Waiter]
+    waiting: Sequence[BlockedReader]
     queries: Sequence[BlockedQuery] = ()
 
     @property

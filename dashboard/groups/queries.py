@@ -102,7 +102,7 @@ class LagPoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiter:
+class BlockedReader:
     """A group that waits for a transaction in a partition, or for its own commit (`pending`)."""
 
     group: str
@@ -175,13 +175,13 @@ def transaction_waiters(
     rows: Sequence[Transaction],
     open_in: Mapping[int, Sequence[PinRecord]],
     log_partitions: Mapping[int, Sequence[int]],
-) -> Mapping[int, Sequence[Waiter]]:
+) -> Mapping[int, Sequence[BlockedReader]]:
     """Return who waits for the transactions of ids, by the key of their row.
 
     `open_in` is where each is open (`partitions.pins_of`), `log_partitions` the partitions of
     `__consumer_offsets` that each names: there its groups' commits are pending.
     """
-    found: dict[int, list[Waiter]] = defaultdict(list)
+    found: dict[int, list[BlockedReader]] = defaultdict(list)
     standing = _standing(pin for each in open_in.values() for pin in each)
     for offset in [*standing, *_pending(rows, log_partitions)]:
         for row in rows:
@@ -361,8 +361,8 @@ def _naming(row: Transaction, offset: GroupOffset) -> BlockingTransaction | None
     return None
 
 
-def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> Waiter:
-    return Waiter(
+def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> BlockedReader:
+    return BlockedReader(
         group=offset.group.group_id,
         cluster=offset.group.cluster.name,
         topic=offset.topic,

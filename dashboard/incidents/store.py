@@ -58,7 +58,7 @@ def save_incidents(
         {key_of(each): Severity(each.severity) for each in findings},
         now_ms=now_ms,
     )
-    return _Writer(cluster_id, rows, members, findings, facts.figures, now_ms).write(updates)
+    return _IncidentWriter(cluster_id, rows, members, findings, facts.figures, now_ms).write(updates)
 
 
 def _known_rows(cluster_id: int, now_ms: int) -> Mapping[int, Incident]:
@@ -84,7 +84,7 @@ def _known(row: Incident, members: Sequence[IncidentFinding]) -> KnownIncident:
     return KnownIncident(row.pk, cause, Severity(row.severity), effects, row.cause_over_ms, row.closed_ms)
 
 
-class _Writer:
+class _IncidentWriter:
     """Collects what one tick changes, and writes it table by table."""
 
     def __init__(

@@ -268,7 +268,7 @@ def _some(keys: Collection[bytes]) -> Iterable[Sequence[bytes]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ClusterObservation:
     """What of a cluster's queries there is to see, beside their rows."""
 
     #: Why none of its checkpoints can be seen; "" where they can.
@@ -293,7 +293,9 @@ def _safe(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
     }
 
 
-def _restart_facts(query: Query, seen: _Seen, decisions: Sequence[SinkDecision], now_ms: int) -> RestartFacts:
+def _restart_facts(
+    query: Query, seen: _ClusterObservation, decisions: Sequence[SinkDecision], now_ms: int
+) -> RestartFacts:
     restart = query.detail.get("restart", {})
     severity = restart.get("severity")
     started = query.planned is not None and (query.finished is None or query.finished < query.planned)
@@ -329,7 +331,7 @@ def _prepared(query: Query, decided: Sequence[tuple[SinkDecision, Decision]], no
     )
 
 
-def _unseen(query: Query, seen: _Seen, now_ms: int) -> str:
+def _unseen(query: Query, seen: _ClusterObservation, now_ms: int) -> str:
     """Return why the checkpoint of a query cannot be read; "" where the last good look is recent enough.
 
     One look that fails, as where Spark removes a file amid it, changes no answer.
@@ -342,10 +344,12 @@ def _unseen(query: Query, seen: _Seen, now_ms: int) -> str:
     return seen.unseen or query.error or seen.gaps.get(f"query:{query.ident}", "")
 
 
-def _seen(cluster_id: int, now_ms: int) -> _Seen:
+def _seen(cluster_id: int, now_ms: int) -> _ClusterObservation:
     gaps = GapRecord.objects.filter(cluster_id=cluster_id, source=CHECKPOINTS, until_ms=None)
     reasons = dict(gaps.values_list("scope", "reason"))
-    return _Seen(reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id))
+    return _ClusterObservation(
+        reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id)
+    )
 
 
 def _behind(cluster_id: int, now_ms: int) -> str:

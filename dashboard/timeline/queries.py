@@ -73,7 +73,7 @@ class EventPage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _StreamPart:
     """Events of one stream, and before which instant more may follow, in µs; None where these are all."""
 
     events: Sequence[TimelineEvent]
@@ -88,7 +88,7 @@ def newest_events(
     start = before or EventPlace(time_range.to_ms * 1_000, 0, 0)
     window = EventWindow(clusters, time_range, start, limit + 1, wanted.q, wanted.application)
     reads = [
-        _Read(stream.read(number, window))
+        _StreamPart(stream.read(number, window))
         for number, stream in enumerate(STREAMS, _FIRST)
         if wanted.source in ("", stream.source)
     ]
@@ -111,7 +111,7 @@ def sources_cut(time_range: TimeRange, retention: Retention, *, now_ms: int) -> 
     return {source: since_ms for source, since_ms in kept.items() if since_ms > time_range.from_ms}
 
 
-def _page(reads: Sequence[_Read], limit: int) -> EventPage:
+def _page(reads: Sequence[_StreamPart], limit: int) -> EventPage:
     # Where one stream was not read to its end, nothing older is shown of the others either.
     floor = max((read.floor_us for read in reads if read.floor_us is not None), default=None)
     merged = merge(*(read.events for read in reads), key=lambda event: event.place, reverse=True)
@@ -121,23 +121,23 @@ def _page(reads: Sequence[_Read], limit: int) -> EventPage:
     return EventPage(events, EventPlace(floor, 0, 0), floor // 1_000).first(limit)
 
 
-def _transitions(window: EventWindow, *, unfolded: bool) -> Sequence[_Read]:
+def _transitions(window: EventWindow, *, unfolded: bool) -> Sequence[_StreamPart]:
     # A name that is searched for is that of an id, which a folded line has none of.
     single = unfolded or bool(window.q)
     told = _told(window, _KINDS if single else _TELLING)
     return [told] if single else [told, _folded(window)]
 
 
-def _told(window: EventWindow, kinds: Sequence[TransitionKind]) -> _Read:
+def _told(window: EventWindow, kinds: Sequence[TransitionKind]) -> _StreamPart:
     at_us, row = window.rows_below(_TRANSITIONS)
     found = history_queries.newest_transitions(
         _criteria(window, kinds), limit=window.limit, before=(-(-at_us // 1_000), row)
     )
     floor = None if found.searched_to_ms is None else found.searched_to_ms * 1_000
-    return _Read([_event(row) for row in found.items], floor)
+    return _StreamPart([_event(row) for row in found.items], floor)
 
 
-def _folded(window: EventWindow) -> _Read:
+def _folded(window: EventWindow) -> _StreamPart:
     """Return routine transitions by the minute. A minute is counted whole, and what was shown left out."""
     at_us, row = window.rows_below(_ROUTINE)
     last_ms = at_us // 1_000 if row else -(-at_us // 1_000) - 1
@@ -145,7 +145,7 @@ def _folded(window: EventWindow) -> _Read:
     counts, floor_ms = routine_counts(window, until_ms=until_ms)
     events = fold_routine(counts, from_ms=window.range.from_ms, stream=_ROUTINE)
     below = EventPlace(at_us, _ROUTINE, row)
-    return _Read(
+    return _StreamPart(
         [each for each in events if each.place < below][: window.limit],
         None if floor_ms is None else floor_ms * 1_000,
     )

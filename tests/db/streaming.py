@@ -11,7 +11,7 @@ from fenceline.facts import TopicPartition
 from fenceline.spark.records import (
     Broken,
     Checkpoint,
-    CheckpointLook,
+    CheckpointObservation,
     CommitsEntry,
     Decided,
     Decision,
@@ -65,10 +65,10 @@ def look(
     ledger: LedgerState | None = None,
     planned_ms: int | None = None,
     **facts: Any,
-) -> CheckpointLook:
+) -> CheckpointObservation:
     """Return a look that has read the last file of each log newly."""
     batches = sorted({planned, finished})
-    return CheckpointLook(
+    return CheckpointObservation(
         checkpoint(planned, finished, planned_ms=planned_ms, **facts),
         ledger,
         tuple(offsets(each, planned_ms=planned_ms if each == planned else None) for each in batches),

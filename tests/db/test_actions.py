@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from dashboard.actions import execute
 from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
-from dashboard.actions.connections import Hands
+from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.follow_up import Following
 from dashboard.actions.results import SubjectOutcome, action_state
 from dashboard.models import Action, Cluster, Recovery, Token
@@ -251,8 +251,8 @@ def done(plan: Plan, *, lso_told: bool = True) -> Action:
 def news(row: Action, now_ms: int = NOW_MS + 2_000) -> tuple[list[str], bool]:
     """Return what is told now, and whether that was all."""
     following = Following(row, now_ms)
-    with Hands("prod") as hands:
-        found = following.new_entries(hands)
+    with ClusterConnections("prod") as connections:
+        found = following.new_entries(connections)
     return [each["words"] for each in found], following.is_over(found)
 
 

@@ -14,7 +14,7 @@ from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDe
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.streaming import checkpoint_store
 from dashboard.streaming.registry import find_or_add
-from fenceline.spark.records import Broken, CheckpointLook, CommitsEntry, Damage, Decided, LedgerState
+from fenceline.spark.records import Broken, CheckpointObservation, CommitsEntry, Damage, Decided, LedgerState
 from tests.db.conftest import NOW_MS
 from tests.db.streaming import (
     PATH,
@@ -35,7 +35,7 @@ def save(take: Callable[..., Lease]) -> Callable[..., int]:
     lease = take(checkpoint_store.NAME)
 
     def save(
-        *looks: CheckpointLook,
+        *looks: CheckpointObservation,
         gone: tuple[str, ...] = (),
         gaps: Mapping[str, tuple[int, str]] | None = None,
         now_ms: int = NOW_MS,
@@ -300,7 +300,7 @@ def test_a_collector_that_lost_its_lease_saves_nothing(take: Callable[..., Lease
 
 def test_a_file_without_a_time_counts_from_when_it_was_seen(save: Save) -> None:
     entry = CommitsEntry(2, 1, 5)
-    save(CheckpointLook(checkpoint(3, 2), None, (offsets(3),), (entry,), {}))
+    save(CheckpointObservation(checkpoint(3, 2), None, (offsets(3),), (entry,), {}))
     assert Batch.objects.get(batch_id=2).committed_ms == NOW_MS
 
 

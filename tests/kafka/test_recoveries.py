@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 DEADLINE_S = 60
 
 
-class Eyes:
+class ClusterInspector:
     """The collectors that an episode is made of, on one cluster."""
 
     def __init__(self, watch: Watch) -> None:
@@ -78,11 +78,11 @@ class Eyes:
 
 
 @pytest.fixture
-def eyes(kafka_42: Broker) -> Iterator[Eyes]:
+def eyes(kafka_42: Broker) -> Iterator[ClusterInspector]:
     watch = Watch(kafka_42.bootstrap)
     properties = {"bootstrap.servers": kafka_42.bootstrap}
     with override_settings(FENCELINE=Config(clusters={watch.name: ClusterConfig(watch.name, properties)})):
-        yield Eyes(watch)
+        yield ClusterInspector(watch)
         task._reads.discard(watch.name)
     watch.close()
 
@@ -94,7 +94,7 @@ def topic(kafka_42: Broker) -> str:
     return name
 
 
-def opened(kafka: Broker, eyes: Eyes, name: str, *topics: str) -> LibrdkafkaProducer:
+def opened(kafka: Broker, eyes: ClusterInspector, name: str, *topics: str) -> LibrdkafkaProducer:
     """Let an id have three records in each topic, and the collectors see that they block readers."""
     eyes.look()
     producer = LibrdkafkaProducer(kafka.bootstrap, name, LONG)
@@ -134,7 +134,7 @@ def marker_ms(kafka: Broker, topic: str) -> int:
     return marker
 
 
-def test_its_instants_are_those_of_its_records(kafka_42: Broker, eyes: Eyes, topic: str) -> None:
+def test_its_instants_are_those_of_its_records(kafka_42: Broker, eyes: ClusterInspector, topic: str) -> None:
     opened(kafka_42, eyes, topic, topic)
     again = LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG)
     again.init()
@@ -159,7 +159,7 @@ def test_its_instants_are_those_of_its_records(kafka_42: Broker, eyes: Eyes, top
 
 
 def test_another_transaction_blocks_the_same_records_for_longer(
-    kafka_42: Broker, eyes: Eyes, topic: str
+    kafka_42: Broker, eyes: ClusterInspector, topic: str
 ) -> None:
     other = LibrdkafkaProducer(kafka_42.bootstrap, f"{topic}-first", LONG)
     other.init()
@@ -186,7 +186,7 @@ def test_another_transaction_blocks_the_same_records_for_longer(
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
-    kafka_42: Broker, eyes: Eyes, topic: str, again: bool
+    kafka_42: Broker, eyes: ClusterInspector, topic: str, again: bool
 ) -> None:
     opened(kafka_42, eyes, topic, topic)
     delete(kafka_42, topic)
@@ -202,7 +202,7 @@ def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
 
 
 def test_of_two_topics_the_one_that_is_left_is_counted_and_waited_for(
-    kafka_42: Broker, eyes: Eyes, topic: str
+    kafka_42: Broker, eyes: ClusterInspector, topic: str
 ) -> None:
     opened(kafka_42, eyes, topic, topic, f"{topic}-other")
     delete(kafka_42, topic)

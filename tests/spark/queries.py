@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
-from fenceline.spark.records import CheckpointLook
+from fenceline.spark.records import CheckpointObservation
 from tests.waiting import wait_for
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -101,7 +101,7 @@ def rewrite(folder: Path, path: str, text: str) -> None:
     (folder / path).write_text(text)
 
 
-def look_at(folder: Path) -> CheckpointLook:
+def look_at(folder: Path) -> CheckpointObservation:
     """Return a first look at one checkpoint."""
     looked = CheckpointsCollector([CheckpointRoot(str(folder), "sandbox")]).poll(0, every_s=1)
     assert not looked.blind, looked.blind

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from fenceline.facts import TopicPartition
-from fenceline.spark.records import CheckpointLook, CommitsEntry, OffsetsEntry
+from fenceline.spark.records import CheckpointObservation, CommitsEntry, OffsetsEntry
 from fenceline.spark.restart_prediction import predict_restart
 from sandbox.kafka import Broker
 from tests.spark.kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
@@ -62,7 +62,7 @@ def test_a_checkpoint_is_as_spark_tells_it(
     assert said.first_batch == newest + (look.checkpoint.newest_finished == newest)
 
 
-def _entries_are_whole(look: CheckpointLook, kind: str) -> None:
+def _entries_are_whole(look: CheckpointObservation, kind: str) -> None:
     """Every file of both logs was read, with its version, its sources' names and when it was written."""
     checkpoint = look.checkpoint
     assert tuple(each.batch_id for each in look.planned) == checkpoint.offsets
@@ -79,7 +79,7 @@ def _entries_are_whole(look: CheckpointLook, kind: str) -> None:
     assert bool(checkpoint.last_commit.state_ids) == (kind == "state format 2")
 
 
-def _batches_are_as_told(look: CheckpointLook, progress: Progress) -> None:
+def _batches_are_as_told(look: CheckpointObservation, progress: Progress) -> None:
     """Offsets, watermarks and instants of each batch are those of its progress event."""
     planned = {each.batch_id: each for each in look.planned}
     finished = {each.batch_id: each for each in look.finished}
@@ -109,7 +109,7 @@ def _batches_are_as_told(look: CheckpointLook, progress: Progress) -> None:
 
 
 def _operators_are_as_told(
-    spark: SparkSession, look: CheckpointLook, folder: Path, progress: Progress
+    spark: SparkSession, look: CheckpointObservation, folder: Path, progress: Progress
 ) -> None:
     """Stateful operators are those that Spark's own source reads, and that its events tell of."""
     operators = look.checkpoint.operators
@@ -129,7 +129,7 @@ def _operators_are_as_told(
     assert {row.maxBatchId for row in rows} == {look.checkpoint.newest_finished}
 
 
-def _positions_are_as_told(look: CheckpointLook, progress: Progress) -> None:
+def _positions_are_as_told(look: CheckpointObservation, progress: Progress) -> None:
     """Kafka's offsets are positions by partition, and its first ones were kept."""
     (source,) = look.planned[-1].sources
     ended = _plain(progress[-1]["sources"][0]["endOffset"])

@@ -15,7 +15,7 @@ from dashboard.actions import audit as action_audit
 from dashboard.actions import execute
 from dashboard.actions import service as action_service
 from dashboard.actions import store as action_store
-from dashboard.actions.audit import Shown
+from dashboard.actions.audit import ActionStatus
 from dashboard.labels import action as action_labels
 from dashboard.models import Action
 from dashboard.system import access
@@ -36,10 +36,10 @@ class ActionLine:
     """One action as a line of the list."""
 
     of: Action
-    shown: Shown
+    shown: ActionStatus
 
     @property
-    def look(self) -> action_labels.ActLook:
+    def look(self) -> action_labels.ActStyle:
         """Return its act in words."""
         return action_labels.ACTS[self.of.act]
 
