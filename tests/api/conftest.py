@@ -16,7 +16,7 @@ from tests.web import roles
 @pytest.fixture
 def ask(prod: Cluster) -> Ask:
     """Ask the API as a viewer; returns the decoded body, of a problem where the status says so."""
-    client = roles.signed_in("viewer")
+    client = roles.client_with_role("viewer")
 
     def ask(path: str, status: int = 200) -> Any:
         answer = client.get(f"/api/v1/{path}")

@@ -10,7 +10,7 @@ from django.test import Client
 from dashboard.models import AuditEntry, Token
 from dashboard.system.tokens import token_digest
 from tests.api.asking import walked
-from tests.web import seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +23,7 @@ def caller(role: str) -> Client:
 
 @pytest.fixture
 def ask() -> Any:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     client = caller("admin")
 
     def ask(path: str, status: int = 200) -> Any:

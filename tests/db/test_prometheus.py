@@ -25,7 +25,7 @@ from fenceline.alerts.limits import Alerting
 from sandbox.ports import HOST, free_port
 from tests.db.alerting import World, channel, found, world
 from tests.waiting import wait_for
-from tests.web import seed
+from tests.web import scenarios
 
 __all__ = ["world"]
 
@@ -107,7 +107,7 @@ def test_an_alertmanager_holds_what_fires_until_it_is_over(
 
 
 def test_promtool_has_nothing_against_our_metrics(client: Client) -> None:
-    seed.busy(Cluster.objects.get(name="prod"))
+    scenarios.busy_transactions(Cluster.objects.get(name="prod"))
     told = client.get("/metrics").content.decode()
     command = [program("promtool"), "check", "metrics"]
     done = subprocess.run(command, input=told, capture_output=True, text=True, check=False)

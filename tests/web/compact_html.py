@@ -1,4 +1,4 @@
-"""Pages as a browser sees them: without the white space that their templates are laid out with."""
+"""Pages without the white space that their templates are laid out with, as a browser shows them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _HIDDEN = re.compile(r"\s*(<input type=\"hidden\"[^<>]*>)\s*")
 _IN_BUTTONS = re.compile(r"(<button\b[^<>]*>)\s*|\s*(</button>)")
 
 
-def flat(html: str) -> str:
+def compact(html: str) -> str:
     """Return HTML with one space where there are several, and none beside the tags of blocks."""
     parts = _KEPT.split(html)
     # Split by two groups: text, what is kept as it is, its tag's name, text, …
-    shown = [_flat(part) if n % 3 == 0 else part if n % 3 == 1 else "" for n, part in enumerate(parts)]
+    shown = [_compact(part) if n % 3 == 0 else part if n % 3 == 1 else "" for n, part in enumerate(parts)]
     return "".join(shown)
 
 
-def _flat(html: str) -> str:
+def _compact(html: str) -> str:
     html = _TAG.sub(lambda tag: re.sub(r"\s+(/?>)$", r"\1", " ".join(tag[0].split())), html)
     html = _AROUND_BLOCKS.sub(r"\1", re.sub(r"\s+", " ", html))
     return _HIDDEN.sub(r"\1", _IN_BUTTONS.sub(r"\1\2", html))
 
 
-class FlatClient(Client):
-    """A client that gets pages flat."""
+class CompactClient(Client):
+    """A client that gets compact pages."""
 
     def request(self, **request: Any) -> Any:
         """Answer a request, a page without white space."""
         response: HttpResponseBase = super().request(**request)
         if "html" in response.headers.get("Content-Type", "") and not response.streaming:
-            response.content = flat(response.content.decode()).encode()  # type: ignore[attr-defined]
+            response.content = compact(response.content.decode()).encode()  # type: ignore[attr-defined]
         return response

@@ -1,4 +1,4 @@
-"""Streaming queries for pages to show: healthy, prepared and abandoned, foreign, unreadable."""
+"""Streaming queries, their batches, runs and decisions for pages to show."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Sequence
 
 from dashboard.models import Batch, Cluster, Query, Run, SinkDecision
 from fenceline.facts import TransactionState
-from tests.web import held, seed
+from tests.web.factories.clusters import collector, now_ms
+from tests.web.factories.transactions import transaction
 
-LEDGER = "3f9c11d2-7a54-4e0b-9a61-0c1d2e3f4a5b"
+LEDGER_ID = "3f9c11d2-7a54-4e0b-9a61-0c1d2e3f4a5b"
 QUERY_ID = "6f1d2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b"
 RUN_ID = "0a1b2c3d-4e5f-4a6b-8c7d-8e9f0a1b2c3d"
-MINUTE_MS = 60_000
 
 
-def watched(of: Cluster) -> None:
-    """Let the collector of checkpoints be up to date."""
+def checkpoint_collector(of: Cluster) -> None:
+    """Make the collector of checkpoints, up to date, unless it exists."""
     if not of.collector_set.filter(name="checkpoints").exists():
-        seed.collector(of, "checkpoints", behind=None)
+        collector(of, "checkpoints", behind=None)
 
 
 def query(of: Cluster, name: str = "orders_enrich", ident: str = QUERY_ID, **fields: object) -> Query:
     """Return a query that runs with our sink and has just finished batch 1,203, but for `fields`."""
-    now = seed.now_ms()
+    now = now_ms()
     defaults: dict[str, object] = {
         "query_id": ident.partition("@")[0] if not ident.startswith("path-") else "",
         "checkpoint": f"file:///checkpoints/{name}",
@@ -38,21 +38,21 @@ def query(of: Cluster, name: str = "orders_enrich", ident: str = QUERY_ID, **fie
         "restart": "clean",
         "restart_words": "runs batch 1204",
         "sink": "exactly_once",
-        "ledger_id": LEDGER,
+        "ledger_id": LEDGER_ID,
         "prefix": name,
         "generation": 7,
-        "detail": detail(),
+        "detail": checkpoint_detail(),
         "seen_ms": now - 300,
         "rev": 1,
     }
     return Query.objects.create(cluster=of, ident=ident, name=name, **(defaults | fields))
 
 
-def detail(**fields: object) -> dict[str, object]:
-    """Return what an inspector knows of a sound checkpoint, but for `fields`."""
+def checkpoint_detail(**fields: object) -> dict[str, object]:
+    """Return the details of a sound checkpoint, but for `fields`."""
     return {
         "conf": {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.multipleWatermarkPolicy": "min"},
-        "sources": [{"source": "0", "offset": offsets("order_events", 4, 13_120), "info": {}}],
+        "sources": [{"source": "0", "offset": source_offsets("order_events", 4, 13_120), "info": {}}],
         "initial": {"0": {"order_events": {str(number): 1_000 for number in range(4)}}},
         "operators": [],
         "broken": [],
@@ -68,17 +68,17 @@ def detail(**fields: object) -> dict[str, object]:
     }
 
 
-def offsets(topic: str, partitions: int, at: int) -> str:
+def source_offsets(topic: str, partitions: int, at: int) -> str:
     """Return a Kafka source's offsets as Spark writes them."""
     return json.dumps({topic: {str(number): at for number in range(partitions)}})
 
 
 def batch(of: Query, number: int, **fields: object) -> Batch:
-    """Return a batch that is planned, told of and checkpointed, but for `fields`."""
-    now = seed.now_ms()
+    """Return a batch that is planned, reported and checkpointed, but for `fields`."""
+    now = now_ms()
     begun = now - 700 - (1_203 - number) * 1_000
     took = 700 + number * 7919 % 420
-    end = offsets("order_events", 4, 9_000 + (number - 1_100) * 40)
+    end = source_offsets("order_events", 4, 9_000 + (number - 1_100) * 40)
     defaults: dict[str, object] = {
         "planned_ms": begun,
         "watermark_ms": begun - 30_000,
@@ -119,39 +119,39 @@ def batch(of: Query, number: int, **fields: object) -> Batch:
 
 
 def batches(of: Query, numbers: Sequence[int], **fields: object) -> None:
-    """Let a query have batches."""
+    """Make batches of a query."""
     for number in numbers:
         batch(of, number, **fields)
 
 
-def planned(of: Query, number: int, **fields: object) -> Batch:
+def unfinished_batch(of: Query, number: int, **fields: object) -> Batch:
     """Return a batch that is planned and not finished."""
-    now = seed.now_ms()
+    now = now_ms()
     nothing = dict.fromkeys(
         ("committed_ms", "next_watermark_ms", "duration_ms", "input_rows", "input_rate", "processed_rate")
     )
     told: dict[str, object] = {"run_id": "", "started_ms": None, "durations": {}, "sources": []}
-    end = offsets("order_events", 4, 13_200)
+    end = source_offsets("order_events", 4, 13_200)
     return batch(
         of, number, **({**nothing, **told, "planned_ms": now - 52_000, "offsets": [["0", end]]} | fields)
     )
 
 
-def transactional_id(of: Query, partition: int, number: int) -> str:
+def sink_transactional_id(of: Query, partition: int, number: int) -> str:
     """Return the id under which a task of a batch writes."""
     return f"{of.prefix}-{of.ledger_id[:8]}-p{partition}-g{of.generation}-b{number % 2}-s{partition}"
 
 
-def sent(
+def sink_transactions(
     of: Query, number: int, tasks: int = 4, *, age_ms: int = 48_000, timeout_ms: int = 750_000
 ) -> list[dict[str, object]]:
     """Return the transactions of a batch as its ledger names them."""
-    begun = seed.now_ms() - age_ms
+    begun = now_ms() - age_ms
     return [
         {
             "partition": task,
             "attempt": task,
-            "transactional_id": transactional_id(of, task, number),
+            "transactional_id": sink_transactional_id(of, task, number),
             "producer_id": 3_301 + task,
             "producer_epoch": 4,
             "partitions": [["orders_enriched", task]],
@@ -163,9 +163,9 @@ def sent(
     ]
 
 
-def decision(of: Query, number: int, outcome: str = "committed", **fields: object) -> SinkDecision:
+def sink_decision(of: Query, number: int, outcome: str = "committed", **fields: object) -> SinkDecision:
     """Return a decision to commit, carried out but for `outcome` ""."""
-    now = seed.now_ms()
+    now = now_ms()
     defaults: dict[str, object] = {
         "round": 0,
         "decided": "prepared",
@@ -173,8 +173,10 @@ def decision(of: Query, number: int, outcome: str = "committed", **fields: objec
         "decided_ms": now - 47_000,
         "run_id": of.run_id,
         "generation": of.generation or 0,
-        "transactions": sent(of, number),
-        "input": [["0", offsets("order_events", 4, 13_120), offsets("order_events", 4, 13_200)]],
+        "transactions": sink_transactions(of, number),
+        "input": [
+            ["0", source_offsets("order_events", 4, 13_120), source_offsets("order_events", 4, 13_200)]
+        ],
         "outcome": outcome,
         "done_ms": now - 46_800 if outcome else None,
         "done_by": "driver" if outcome else "",
@@ -182,11 +184,11 @@ def decision(of: Query, number: int, outcome: str = "committed", **fields: objec
     return SinkDecision.objects.create(query=of, batch_id=number, **(defaults | fields))
 
 
-def coordinated(of: Query, of_decision: SinkDecision, *states: TransactionState) -> None:
-    """Let the coordinators have the transactions of a decision in some states, the rest Ongoing."""
+def coordinator_transactions(of: Query, of_decision: SinkDecision, *states: TransactionState) -> None:
+    """Make the transactions of a decision: the first ones in these states, the rest Ongoing."""
     for number, told in enumerate(of_decision.transactions):
         state = states[number] if number < len(states) else TransactionState.ONGOING
-        seed.transaction(
+        transaction(
             of.cluster,
             told["transactional_id"],
             state,
@@ -199,9 +201,9 @@ def coordinated(of: Query, of_decision: SinkDecision, *states: TransactionState)
         )
 
 
-def run(of: Query, **fields: object) -> Run:
+def query_run(of: Query, **fields: object) -> Run:
     """Return the run of a query, its listener's spool empty, but for `fields`."""
-    now = seed.now_ms()
+    now = now_ms()
     defaults: dict[str, object] = {
         "run_id": RUN_ID,
         "name": of.name,
@@ -212,62 +214,3 @@ def run(of: Query, **fields: object) -> Run:
         "spark_version": "4.2.0",
     }
     return Run.objects.create(query=of, **(defaults | fields))
-
-
-def abandoned(of: Cluster) -> Query:
-    """Return a query whose driver died between prepared and committed: 1 of 4 transactions is committed."""
-    now = seed.now_ms()
-    row = query(
-        of,
-        state="failed",
-        ended_ms=now - 46_000,
-        heard_ms=now - 45_900,
-        exception="org.apache.spark.sql.streaming.StreamingQueryException: driver lost",
-        planned=1_204,
-        planned_ms=now - 52_000,
-        finished_ms=now - 53_000,
-        restart="replay",
-        restart_words="runs batch 1204 again with the same input",
-        prepared=1,
-        expires_ms=now - 48_000 + 750_000,
-    )
-    batches(row, range(1_140, 1_204))
-    for number in range(1_196, 1_204):
-        decision(row, number, decided_ms=now - (1_204 - number) * 1_000 - 52_000)
-    planned(row, 1_204)
-    coordinated(row, decision(row, 1_204, outcome=""), TransactionState.COMPLETE_COMMIT)
-    run(row, ended_ms=now - 46_000, heard_ms=now - 45_900, exception=row.exception, batch_id=1_203)
-    run(
-        row,
-        run_id="1b2c3d4e-5f6a-4b7c-8d9e-0f1a2b3c4d5e",
-        started_ms=now - 90_000_000,
-        ended_ms=now - 3_700_000,
-        first_heard_ms=now - 90_000_000,
-        heard_ms=now - 3_700_000,
-        batch_id=611,
-        spooled=3,
-        dropped=2,
-        spool_age_ms=61_000,
-    )
-    return row
-
-
-def findings(of: Cluster) -> None:
-    """Let a rule have found the prepared batch."""
-    seed.finding(
-        of,
-        f"query:{QUERY_ID}",
-        "critical",
-        rule="batch_prepared",
-        summary="Batch 1,204 of orders_enrich is prepared but not committed",
-        evidence="3 of 4 transactions are still open; the first one times out at 12:27:50 UTC",
-        next_step="Restart the query: it commits them first.",
-        since_ms=seed.now_ms() - 46_000,
-    )
-
-
-def partitions(of: Cluster) -> None:
-    """Let the partitions that `orders_enrich` reads be watched: past what was read, and one of them cut."""
-    for number in range(4):
-        start = 13_150 if number == 2 else 1_000
-        held.partition(of, "order_events", number, log_start=start, lso=13_400, high_watermark=13_412)

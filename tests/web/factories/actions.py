@@ -1,4 +1,4 @@
-"""Plans and audit entries for pages and API to show: waiting, refused, forced, and in every state after."""
+"""Plans and actions for pages and API to show, in every state."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ from typing import Any
 from dashboard.actions import store as action_store
 from dashboard.models import Action, Cluster
 from dashboard.system.access import ROLES, Actor
-from fenceline.plans.plan import (
-    LIVES_MS,
-    Act,
-    Bound,
-    Effect,
-    Plan,
-    PlanStep,
-    Refusal,
-    RefusalReason,
-    SubjectPlan,
-)
-from tests.web import seed
+from fenceline.plans.plan import Act, Bound, Effect, Plan, PlanStep, Refusal, RefusalReason, SubjectPlan
+from tests.web.factories.clusters import collector, now_ms
 
 ADA = Actor("ada", "page", ROLES["admin"])
 HEALTHY = Refusal(
@@ -38,7 +28,7 @@ NOT_PREPARED = Refusal(
 RELEASED = "At least 1,707 records behind the LSO of payments-0 become readable."
 
 
-def fence(name: str = "payments-7", **fields: Any) -> SubjectPlan:
+def fence_subject(name: str = "payments-7", **fields: Any) -> SubjectPlan:
     """Return what fencing an abandoned transaction would do, but for `fields`."""
     lost = "What it has written is aborted, at least 63 records: payments-0 from offset 48,211 to 48,273."
     plan = SubjectPlan(
@@ -62,12 +52,12 @@ def fence(name: str = "payments-7", **fields: Any) -> SubjectPlan:
     return replace(plan, **fields)
 
 
-def refused(name: str, *refusals: Refusal) -> SubjectPlan:
-    """Return a subject that nothing may be done to."""
+def refused_subject(name: str, *refusals: Refusal) -> SubjectPlan:
+    """Return a subject for which every action is refused."""
     return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
 
 
-def marker(start_offset: int = 48_211) -> SubjectPlan:
+def marker_subject(start_offset: int = 48_211) -> SubjectPlan:
     """Return what an abort marker would do."""
     seen = {"topic": "payments", "partition": 0, "producer_id": 4017, "start_offset": start_offset}
     words = "To the leader of payments-0 (broker 1): ABORT for producer id 4017, epoch 3."
@@ -82,7 +72,7 @@ def marker(start_offset: int = 48_211) -> SubjectPlan:
     )
 
 
-def batch(ident: str, number: int, *refusals: Refusal) -> SubjectPlan:
+def batch_subject(ident: str, number: int, *refusals: Refusal) -> SubjectPlan:
     """Return what finishing a batch would do, or why it may not be done."""
     seen = {"query": ident, "batch_id": number, "transactions": [["orders-3f9c11d2-p0-g1-b1-s0", 1, 2, 3]]}
     steps = (
@@ -102,12 +92,12 @@ def batch(ident: str, number: int, *refusals: Refusal) -> SubjectPlan:
 
 def plan(*subjects: SubjectPlan, act: Act = Act.FENCE, **fields: Any) -> Plan:
     """Return a plan that was made just now, but for `fields`."""
-    each = subjects or (fence(),)
+    each = subjects or (fence_subject(),)
     confirm = each[0].title if len(each) == 1 else f"prod {len(each)}"
-    return replace(Plan(act, "prod", seed.now_ms(), confirm, each), **fields)
+    return replace(Plan(act, "prod", now_ms(), confirm, each), **fields)
 
 
-def kept(of: Plan | None = None, **fields: Any) -> Action:
+def planned_action(of: Plan | None = None, **fields: Any) -> Action:
     """Return the audit row of a plan, but for `fields`."""
     made = of or plan()
     row = action_store.save_plan(made, ADA, now_ms=made.made_ms)
@@ -116,12 +106,12 @@ def kept(of: Plan | None = None, **fields: Any) -> Action:
     return row
 
 
-def executed(of: Plan | None = None, *outcomes: str, state: str = "done", **fields: Any) -> Action:
+def executed_action(of: Plan | None = None, *outcomes: str, state: str = "done", **fields: Any) -> Action:
     """Return the audit row of a plan that was executed: how each subject ended, and the whole."""
     made = of or plan()
-    now = seed.now_ms()
+    now = now_ms()
     results = [
-        result(each.subject, outcome, now)
+        action_result(each.subject, outcome, now)
         for each, outcome in zip(made.subjects, outcomes or ["done"] * len(made.subjects), strict=True)
     ]
     defaults: dict[str, Any] = {
@@ -131,12 +121,12 @@ def executed(of: Plan | None = None, *outcomes: str, state: str = "done", **fiel
         "confirmed_at": datetime.fromtimestamp((now - 4_000) / 1_000, UTC),
         "ended_ms": now - 3_000,
         "results": results,
-        "follow_up": follow_up(now),
+        "follow_up": action_follow_up(now),
     }
-    return kept(made, **(defaults | fields))
+    return planned_action(made, **(defaults | fields))
 
 
-def result(subject: str, outcome: str, now_ms: int) -> dict[str, Any]:
+def action_result(subject: str, outcome: str, now_ms: int) -> dict[str, Any]:
     """Return what came of one subject, as `dashboard.actions` keeps it."""
     words = {
         "done": "its coordinator fenced epoch 3 → 4 and aborted what was open",
@@ -157,45 +147,15 @@ def result(subject: str, outcome: str, now_ms: int) -> dict[str, Any]:
     }
 
 
-def follow_up(now_ms: int) -> Sequence[dict[str, Any]]:
-    """Return what was seen afterwards."""
+def action_follow_up(now_ms: int) -> Sequence[dict[str, Any]]:
+    """Return what was observed afterwards."""
     return [
         {"words": "LSO of payments-0 moved 48,211 → 49,981", "at_ms": now_ms - 2_700, "kind": "lso"},
         {"words": "group billing resumed after 1.3 s", "at_ms": now_ms - 1_700, "kind": "group"},
     ]
 
 
-def watched(of: Cluster) -> None:
-    """Let actions be followed, up to now."""
+def action_collector(of: Cluster) -> None:
+    """Make the collector of actions, up to date, unless it exists."""
     if not of.collector_set.filter(name="actions").exists():
-        seed.collector(of, "actions", behind=None, records=0, rate=0)
-
-
-def busy(of: Cluster) -> None:
-    """Fill the audit log of prod with actions of every kind and state."""
-    watched(of)
-    expired = seed.now_ms() - LIVES_MS - 60_000
-    executed(plan(marker(), act=Act.ABORT_MARKER))
-    executed(
-        plan(fence(), fence("orders-1"), refused("orders-2", PREPARE)),
-        "done",
-        "stale",
-        "skipped",
-        state="partly",
-    )
-    executed(plan(fence("inventory-sync-stuck-3")), "failed", state="failed", follow_up=[])
-    executed(plan(fence("orders-gateway-2")), "stale", state="stale", follow_up=[])
-    executed(plan(fence("orders-gateway-3")), "unknown", state="unknown", follow_up=[])
-    executed(state="executing", ended_ms=None, results=[], follow_up=[])
-    kept(plan(made_ms=expired))
-    kept(plan(refused("orders-gateway-5", HEALTHY), warnings=("It kills a live producer.",)))
-    kept(plan(*(fence(f"orders-gateway-{n}") for n in range(12))))
-    kept(
-        plan(
-            fence(),
-            warnings=("It kills a live producer: it wrote 4 s ago.",),
-            forced=True,
-            overridden=(HEALTHY,),
-        )
-    )
-    kept()
+        collector(of, "actions", behind=None, records=0, rate=0)

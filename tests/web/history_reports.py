@@ -31,12 +31,14 @@ FIRST_DAY = "2026-11-18"
 NOW_MS = START_MS + 4 * 86_400_000
 
 
-def report(
+def history_report(
     folder: Path, cluster: str = "prod", *, days: int = 3, ids: int = 12, steps: int = 150
 ) -> Manifest:
-    """Write two micro-batches of random lives over some days; return the manifest."""
+    """Write two micro-batches of random histories over some days; return the manifest."""
     rows = [
-        _lived(f"{name}-{number}", days, steps) for name in ("orders", "payments") for number in range(ids)
+        _records_of(f"{name}-{number}", days, steps)
+        for name in ("orders", "payments")
+        for number in range(ids)
     ]
     records = [record for life in rows for record in life]
     manifest, start = Manifest(cluster, "__transaction_state", "q-1", -1, NOW_MS), task.Start()
@@ -49,15 +51,15 @@ def report(
     return manifest
 
 
-def publish(folder: Path, manifest: Manifest) -> Path:
-    """Write a manifest; return where it lies."""
+def publish_manifest(folder: Path, manifest: Manifest) -> Path:
+    """Write a manifest; return its path."""
     path = folder / folder_of(manifest.cluster) / "log" / manifest_name(manifest.batch)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(write_manifest(manifest))
     return path
 
 
-def _lived(name: str, days: int, steps: int) -> list[tuple[bytes, bytes | None]]:
+def _records_of(name: str, days: int, steps: int) -> list[tuple[bytes, bytes | None]]:
     walk = Walk(name, random.Random(name))
     found = []
     for step in range(steps):
@@ -112,5 +114,5 @@ def _write(folder: Path, before: Manifest, batch: int, found: pa.Table) -> Manif
         strange=dict.fromkeys(undecoded, (0, 7, "value version 99")),
         parts=(*before.parts, ReportPart(name, 0, min(days), max(days))),
     )  # fmt: skip
-    publish(folder.parent, manifest)
+    publish_manifest(folder.parent, manifest)
     return manifest

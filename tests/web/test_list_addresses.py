@@ -8,18 +8,18 @@ import pytest
 from django.test import Client
 
 from fenceline.facts import TransactionState
-from tests.web import seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def three(page: Client) -> Client:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.transaction(prod, "a-1", age_ms=90_000, producer_epoch=3)
-    seed.transaction(prod, "b-2", TransactionState.COMPLETE_COMMIT, age_ms=10_000, producer_epoch=1)
-    seed.transaction(prod, "c-1", TransactionState.PREPARE_ABORT, age_ms=300_000, producer_epoch=2)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.transaction(prod, "a-1", age_ms=90_000, producer_epoch=3)
+    factories.transaction(prod, "b-2", TransactionState.COMPLETE_COMMIT, age_ms=10_000, producer_epoch=1)
+    factories.transaction(prod, "c-1", TransactionState.PREPARE_ABORT, age_ms=300_000, producer_epoch=2)
     return page
 
 

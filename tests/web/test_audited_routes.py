@@ -22,9 +22,9 @@ from dashboard.models import AuditEntry, Channel, Token
 from dashboard.system import access, origin
 from dashboard.system.tokens import token_digest
 from fenceline.alerts.limits import Alerting
-from tests.web import roles, seed, voiced
-from tests.web.audited import ADMIN, AUDITED, EXCEPTED
-from tests.web.doors import DOORS
+from tests.web import factories, roles
+from tests.web.audited_routes import ADMIN, AUDITED_WRITES, EXCEPTED
+from tests.web.route_permissions import ROUTE_PERMISSIONS
 
 pytestmark = pytest.mark.django_db
 HERE = "203.0.113.9"
@@ -37,7 +37,7 @@ def limits(configured: None, settings: Any) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     alerts = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     settings.FENCELINE = replace(django_settings.FENCELINE, alerts=alerts)
-    seed.cluster()
+    factories.cluster()
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def only() -> AuditEntry:
 def by_admin(path: str) -> tuple[Client, str, str]:
     """Return an admin's session for a page, a token for the API; the actor's name, and via what."""
     if not path.startswith("/api/"):
-        client = roles.signed_in("admin")
+        client = roles.client_with_role("admin")
         client.defaults["REMOTE_ADDR"] = HERE
         return client, "the admin", "page"
     Token.objects.create(name="ci", role="admin", digest=token_digest("secret token"))
@@ -70,16 +70,16 @@ def by_admin(path: str) -> tuple[Client, str, str]:
 
 
 def test_no_door_that_writes_is_forgotten() -> None:
-    writing = {(door.method, door.path) for door in DOORS if door.method != "GET"}
-    assert not AUDITED.keys() & EXCEPTED.keys()
-    assert writing == AUDITED.keys() | EXCEPTED.keys()
+    writing = {(door.method, door.path) for door in ROUTE_PERMISSIONS if door.method != "GET"}
+    assert not AUDITED_WRITES.keys() & EXCEPTED.keys()
+    assert writing == AUDITED_WRITES.keys() | EXCEPTED.keys()
 
 
-@pytest.mark.parametrize(("method", "path"), AUDITED)
+@pytest.mark.parametrize(("method", "path"), AUDITED_WRITES)
 def test_a_door_leaves_one_row(method: str, path: str) -> None:
-    write = AUDITED[method, path]
-    channel = voiced.channel(url="http://127.0.0.1:9/services/T0/a-token-that-is-secret")
-    silence, incident = voiced.silence(), seed.incident(seed.cluster())
+    write = AUDITED_WRITES[method, path]
+    channel = factories.channel(url="http://127.0.0.1:9/services/T0/a-token-that-is-secret")
+    silence, incident = factories.silence(), factories.incident(factories.cluster())
     Channel.objects.update(**write.channel)
     client, actor, via = by_admin(path)
     forget()
@@ -239,8 +239,8 @@ def test_a_password_that_is_hashed_anew_at_a_sign_in_is_no_change(settings: Any)
 
 
 def test_an_unchanged_form_leaves_no_row(root: Client) -> None:
-    row = voiced.channel()
-    client = roles.signed_in("admin")
+    row = factories.channel()
+    client = roles.client_with_role("admin")
     fields: Mapping[str, Any] = {"name": row.name, "min_severity": row.min_severity, "send_resolved": "on"}
     client.post(f"/channels/{row.pk}/change", fields)
     forget()
@@ -249,8 +249,8 @@ def test_an_unchanged_form_leaves_no_row(root: Client) -> None:
 
 
 def test_a_new_address_is_kept_without_its_secrets(root: Client) -> None:
-    row = voiced.channel(url="http://ada:hunter2@127.0.0.1:9/services/T0123456789abcdefgh?key=hunter3")
-    client = roles.signed_in("admin")
+    row = factories.channel(url="http://ada:hunter2@127.0.0.1:9/services/T0123456789abcdefgh?key=hunter3")
+    client = roles.client_with_role("admin")
     forget()
     url = "http://127.0.0.1:9/services/T9876543210abcdefgh"
     fields = {"name": row.name, "min_severity": row.min_severity, "send_resolved": "on", "url": url}

@@ -1,4 +1,4 @@
-"""Rows of alerting for pages and API to show: alerts loud and quiet, channels, deliveries, silences."""
+"""Alerts, channels, deliveries and silences for pages and API to show."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, Silence
-from tests.web import seed
+from tests.web.factories.clusters import MINUTE_MS, collector, now_ms
 
 #: The beginning of a secret that no page or answer may ever show.
 SECRET = "whsec_aGVsbG8gd29ybGQgaGVsbG8gd29ybGQgaGVsbG8="
 TOKEN = "T0123456789abcdefghijkl"
-MINUTE_MS = 60_000
 
 
-def watched(of: Cluster) -> None:
-    """Let a cluster's findings be turned into alerts, up to now."""
-    seed.collector(of, "alerts", behind=None, records=0, rate=0)
+def alert_collector(of: Cluster) -> None:
+    """Make the collector of alerts, up to date."""
+    collector(of, "alerts", behind=None, records=0, rate=0)
 
 
 def alert(
@@ -26,7 +25,7 @@ def alert(
     """Return an alert that began ten minutes ago, but for `fields`; `labels` are added to the usual ones."""
     rule, severity = str(fields.get("rule", "open_too_long")), str(fields.get("severity", "critical"))
     kind, _, name = subject.partition(":")
-    now = seed.now_ms()
+    now = now_ms()
     labels = {
         "alertname": rule, "cluster": of.name, "severity": severity, "subject": subject[:300],
         "subject_kind": kind,
@@ -53,13 +52,13 @@ def alert(
     return Alert.objects.create(cluster=of, subject=subject, state=state, **made)
 
 
-def change(of: Alert, *fates: list[object], settled: bool = True, new: str = "firing") -> AlertChange:
+def alert_change(of: Alert, *fates: list[object], settled: bool = True, new: str = "firing") -> AlertChange:
     """Return a change of an alert with what came of it."""
     return AlertChange.objects.create(
         alert=of,
         old="pending" if new == "firing" else "firing",
         new=new,
-        at_ms=seed.now_ms() - 9 * MINUTE_MS,
+        at_ms=now_ms() - 9 * MINUTE_MS,
         said={"severity": of.severity},
         processed_at=datetime.now(UTC) if settled else None,
         fates=list(fates),
@@ -81,7 +80,7 @@ def delivery(of: Channel, state: str = "delivered", **fields: object) -> Deliver
     """Return a delivery that was tried once."""
     taken = state == "delivered"
     tried = {
-        "at_ms": seed.now_ms(),
+        "at_ms": now_ms(),
         "ms": 34,
         "request": {
             "url": "https://hooks.example.org/services/***",
@@ -109,7 +108,7 @@ def delivery(of: Channel, state: str = "delivered", **fields: object) -> Deliver
 
 def silence(*, starts_s: float = -600, ends_s: float = 3_600, **fields: object) -> Silence:
     """Return a silence, from and until seconds from now."""
-    now = seed.now_ms()
+    now = now_ms()
     defaults: dict[str, object] = {
         "matchers": [["alertname", "=", "open_too_long"]],
         "starts_ms": now + int(starts_s * 1_000),
@@ -118,59 +117,3 @@ def silence(*, starts_s: float = -600, ends_s: float = 3_600, **fields: object) 
         "created_by": "ada",
     }
     return Silence.objects.create(**(defaults | fields))
-
-
-def busy(of: Cluster) -> None:
-    """Let everything be there once: each state, each reason, each kind of row."""
-    # Nothing may be sent there: a test of it says so, and asks nobody.
-    ops = channel("ops", url=f"http://127.0.0.1:9/services/{TOKEN}")
-    broken = channel(
-        "pager",
-        kind="apprise",
-        url=f"slack://{TOKEN}/{TOKEN}",
-        secret="",
-        failures=3,
-        min_severity="critical",
-    )
-    channel(
-        "old alertmanager",
-        kind="alertmanager",
-        url="http://am.example.org:9093",
-        secret="",
-        enabled=False,
-        disabled_at=datetime.now(UTC),
-        disabled_why="10 messages in a row were not taken, the last one with: connection refused.",
-        matchers=[["team", "=", "Payments"], ["cluster", "=~", "prod.*"]],
-    )
-    loud = alert(of, "transaction:payments-7", labels={"team": "Payments"})
-    held = {"firing": [bytes(loud.fingerprint).hex()], "resolved": []}
-    told = delivery(ops, held=held)
-    failed = delivery(broken, "failed", message_id="msg_2", held=held)
-    Alert.objects.filter(pk=loud.pk).update(told=[[ops.pk, told.pk, seed.now_ms() - 9 * MINUTE_MS]])
-    change(loud, [ops.pk, "delivery", told.pk], [broken.pk, "delivery", failed.pk])
-    delivery(ops, "pending", message_id="msg_3", held=held, attempts=4)
-    delivery(ops, origin="test", message_id="msg_4", reason="test")
-    active = silence()
-    quiet = alert(
-        of,
-        "group:billing",
-        rule="group_stalled",
-        severity="warning",
-        quiet=[["silenced", f"#{active.pk}", "by ada until 12:04:07 UTC: maintenance of the ledger"]],
-    )
-    change(quiet, [ops.pk, "quiet", "silenced by #1"])
-    alert(
-        of,
-        "partition:payments-0",
-        rule="lso_pinned",
-        severity="warning",
-        quiet=[["inhibited", f"#{loud.pk}", "by open_too_long of payments-7: an effect in incident 7"]],
-    )
-    alert(of, "transaction:inventory-sync-stuck-3", flapping_ms=seed.now_ms() - MINUTE_MS)
-    alert(of, "transaction:orders-1", "pending", quiet=[["pending", "", "found in 1 of 2 complete ticks"]])
-    over = alert(of, "transaction:payments-8", "resolved")
-    change(over, [ops.pk, "delivery", told.pk], new="resolved")
-    for raw in seed.NASTY:
-        alert(of, f"transaction:{raw.decode(errors='backslashreplace')}".replace("\0", ""), severity="info")
-    silence(starts_s=3_600, ends_s=7_200, reason="upgrade")
-    silence(starts_s=-7_200, ends_s=-3_600, ended_by="bob")

@@ -14,7 +14,7 @@ from dashboard.history import queries as history_queries
 from dashboard.models import Recent, Transaction
 from dashboard.web import transaction_steps, transaction_timeline
 from fenceline.facts import Confidence, Tombstone, Transition, TransitionKind, TransitionReason
-from tests.web import happened, seed
+from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 AT_MS = 1_795_000_000_000
@@ -105,7 +105,7 @@ def test_an_older_initialisation_is_found_among_the_notable_ones() -> None:
 
 
 def test_bars_run_from_begin_to_completion_and_to_now_while_open() -> None:
-    row = seed.transaction(seed.cluster(), age_ms=3_000)
+    row = factories.transaction(factories.cluster(), age_ms=3_000)
     assert row.started_ms is not None
     recent = newest_first(told(TransitionKind.COMMIT, 2), told(TransitionKind.TIMEOUT, 70, open_ms=61_000))
     bars = transaction_timeline.timeline_bars(recent, row, row.started_ms + 3_000)
@@ -184,8 +184,8 @@ def read(page: Client, name: str) -> str:
 
 
 def test_the_page_tells_each_step_its_instant_and_its_evidence(page: Client) -> None:
-    prod = seed.cluster()
-    happened.busy(prod)
+    prod = factories.cluster()
+    scenarios.busy_history(prod)
     row = Transaction.objects.filter(state="CompleteCommit").first()
     assert row is not None
     text = read(page, row.transactional_id)
@@ -198,10 +198,10 @@ def test_the_page_tells_each_step_its_instant_and_its_evidence(page: Client) -> 
 
 
 def test_what_happened_to_an_id_is_on_its_page_and_nobody_else_s(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    happened.takeover(prod, b"mine")
-    happened.takeover(prod, b"other")
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.takeover_history(prod, b"mine")
+    factories.takeover_history(prod, b"other")
     text = read(page, "mine")
     assert (
         len(re.findall(r'<tr id="told-', text))
@@ -211,15 +211,15 @@ def test_what_happened_to_an_id_is_on_its_page_and_nobody_else_s(page: Client) -
 
 
 def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    walk = happened.Life("gone-1", random.Random(5))
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    walk = factories.TransactionHistory("gone-1", random.Random(5))
     walk.old = False
-    walk.now_ms = seed.now_ms() - 3_000_000
+    walk.now_ms = factories.now_ms() - 3_000_000
     walk.init()
     walk.commit()
     at_ms = walk.now_ms + 1_000
-    happened.save(prod, [*walk.written, Tombstone("gone-1", at_ms)])
+    factories.save_histories(prod, [*walk.written, Tombstone("gone-1", at_ms)])
     assert not Transaction.objects.exists()
     text = read(page, "gone-1")
     assert "Expired by its coordinator" in text
@@ -231,16 +231,16 @@ def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Clien
 
 
 def test_overview_s_strip_says_in_figures_what_it_shows(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    happened.takeover(prod, b"payments-1")
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.takeover_history(prod, b"payments-1")
     text = " ".join(page.get("/").content.decode().split())
     assert "Per minute, in the last hour: 0 commits, 0 aborts, 0 timeouts, 1 fence." in text
     assert 'data-chart="strip-chart-figure"' in text
 
 
 def test_overview_without_a_past_has_no_chart(page: Client) -> None:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     text = " ".join(page.get("/").content.decode().split())
     assert "No transaction began or ended in the last hour." in text
     assert "data-chart" not in text

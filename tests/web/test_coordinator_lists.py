@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from tests.web import seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -20,12 +20,12 @@ def shown(page: Client, path: str) -> str:
 
 
 def test_lists_alone_are_live_and_the_page_says_what_is_missing(page: Client) -> None:
-    cluster = seed.cluster()
-    seed.collector(cluster, error=NO_READ, seen_through_ms=None)
-    seed.gap(cluster, reason=NO_READ)
-    seed.collector(cluster, "reconcile", detail={"alone": True})
-    seed.collector(cluster, "judge")
-    seed.transaction(cluster)
+    cluster = factories.cluster()
+    factories.collector(cluster, error=NO_READ, seen_through_ms=None)
+    factories.gap(cluster, reason=NO_READ)
+    factories.collector(cluster, "reconcile", detail={"alone": True})
+    factories.collector(cluster, "judge")
+    factories.transaction(cluster)
     for path in ("/", "/transactions"):
         text = shown(page, path)
         assert "is known from its coordinators' lists only" in text
@@ -35,20 +35,22 @@ def test_lists_alone_are_live_and_the_page_says_what_is_missing(page: Client) ->
 
 
 def test_trouble_of_the_reconciler_does_not_make_pages_old(page: Client) -> None:
-    cluster = seed.cluster()
-    seed.seen(cluster)
-    seed.collector(cluster, "reconcile", error="cannot reach it", seen_through_ms=seed.now_ms() - 600_000)
+    cluster = factories.cluster()
+    factories.tail_collectors(cluster)
+    factories.collector(
+        cluster, "reconcile", error="cannot reach it", seen_through_ms=factories.now_ms() - 600_000
+    )
     assert "Data is incomplete since" not in shown(page, "/transactions")
 
 
 def test_system_tells_agreement_and_cost(page: Client) -> None:
-    cluster = seed.cluster()
-    minute = seed.now_ms() // 60_000 - 1
+    cluster = factories.cluster()
+    minute = factories.now_ms() // 60_000 - 1
     # The same in both, since a minute may end while the test runs.
     costs = [[minute, 90, 30], [minute + 1, 90, 30]]
-    seed.collector(cluster, costs=[[minute, 30, 0], [minute + 1, 30, 0]])
+    factories.collector(cluster, costs=[[minute, 30, 0], [minute + 1, 30, 0]])
     detail = {"compared": 20_000, "agreed": 19_999, "corrected": 1, "hidden": 3}
-    seed.collector(cluster, "reconcile", detail=detail, costs=costs)
+    factories.collector(cluster, "reconcile", detail=detail, costs=costs)
     text = shown(page, "/system")
     assert "agree: 99.99 %" in text
     assert '<td class="number">2.0</td>' in text, "120 requests in the last full minute"

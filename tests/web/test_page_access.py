@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.test import Client
 
-from tests.web import busy_streams, held, seed
+from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 CLOSED = (
@@ -94,9 +94,9 @@ def test_every_route_carries_the_policy(client: Client, user: User, url: str) ->
 
 def test_admin_shows_rows_and_changes_none(client: Client) -> None:
     client.force_login(User.objects.create_superuser("root"))
-    row = seed.transaction(seed.cluster(), b"<script>alert(1)</script>")
-    held.busy(seed.cluster())
-    busy_streams.busy(seed.cluster())
+    row = factories.transaction(factories.cluster(), b"<script>alert(1)</script>")
+    scenarios.busy_partitions(factories.cluster())
+    scenarios.busy_queries(factories.cluster())
     for model in (
         "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
         "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
