@@ -15,7 +15,7 @@ from dashboard.models import Action, Cluster, Token
 from dashboard.system import access
 from dashboard.system.tokens import token_digest
 from fenceline.plans.plan import LIVES_MS, Act
-from tests.api.asking import walked
+from tests.api.client import all_items
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
@@ -127,7 +127,7 @@ def test_the_list_filters_and_goes_on_by_its_cursor(prod: Cluster) -> None:
         "cluster=nowhere": [],
     }.items():
         assert [each["id"] for each in ask(f"actions?{query}")["items"]] == [row.pk for row in found], query
-    assert [each["id"] for each in walked(ask, "actions?limit=1")] == [waits.pk, failed.pk, marked.pk]
+    assert [each["id"] for each in all_items(ask, "actions?limit=1")] == [waits.pk, failed.pk, marked.pk]
     assert ask("actions?state=gone", 422)
     assert ask("actions?cursor=x", 400)
     assert ask("actions/999999", 404)

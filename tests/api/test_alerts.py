@@ -13,7 +13,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Channel, Cluster, Delivery, Silence, Token
 from dashboard.system.tokens import token_digest
 from fenceline.alerts.limits import Alerting
-from tests.api.asking import Ask, walked
+from tests.api.client import Ask, all_items
 from tests.receivers import Receiver
 from tests.web import factories
 
@@ -130,7 +130,7 @@ def test_lists_are_walked_through(ask: Ask, prod: Cluster) -> None:
         factories.silence()
         factories.channel(f"channel {number}")
     for noun, found in (("alerts", 7), ("deliveries", 7), ("silences", 7), ("channels", 8)):
-        rows = [row["id"] for row in walked(ask, f"{noun}?limit=3")]
+        rows = [row["id"] for row in all_items(ask, f"{noun}?limit=3")]
         assert len(rows) == len(set(rows)) == found, noun
 
 

@@ -14,7 +14,7 @@ from dashboard.api.routers.transitions import NotableKind
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from fenceline.decode import text
 from fenceline.facts import EVERYDAY, Tombstone, TransactionState, TransitionKind
-from tests.api.asking import Ask
+from tests.api.client import Ask
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db

@@ -1,5 +1,5 @@
 """Proves that the API's description knows each name once, that every address answers errors as problems for
-every method, and that documents name no path that does not exist. Answers: see `tests.api.described`."""
+every method, and that documents name no path that does not exist. Answers: see `tests.api.description`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ninja.openapi.schema import OpenAPISchema
 from dashboard.api import api
 from dashboard.models import Cluster
 from fenceline.decode import text
-from tests.api.asking import Ask
-from tests.api.described import description
+from tests.api.client import Ask
+from tests.api.description import description
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from django.test import AsyncClient
 from dashboard.api import list_files
 from dashboard.api.routers.exports import LISTS
 from dashboard.models import Cluster
-from tests.api.asking import Ask, walked
+from tests.api.client import Ask, all_items
 from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -60,7 +60,7 @@ def download(url: str, role: str = "admin") -> tuple[int, str]:
 @pytest.mark.parametrize("noun", [noun for noun in LISTS if noun != "audit"])
 def test_a_file_has_every_item_of_the_list(ask: Ask, noun: str) -> None:
     asked = ASKED.get(noun, "")
-    items = walked(ask, f"{noun}?{asked}")
+    items = all_items(ask, f"{noun}?{asked}")
     status, text = download(f"{noun}.json?{asked}")
     assert status == 200
     assert json.loads(text)["items"] == items
@@ -74,7 +74,7 @@ def test_a_file_has_every_item_of_the_list(ask: Ask, noun: str) -> None:
 
 def test_lists_with_items_are_among_them(ask: Ask) -> None:
     for noun in "transactions", "partitions", "groups", "events", "alerts", "findings":
-        assert len(walked(ask, f"{noun}?{ASKED.get(noun, '')}")) > 3, noun
+        assert len(all_items(ask, f"{noun}?{ASKED.get(noun, '')}")) > 3, noun
 
 
 @pytest.mark.parametrize("name", ['=HYPERLINK("https://x")', "+1", "-1", "@sum", 'say "hi", you'])

@@ -9,7 +9,7 @@ from django.test import Client
 
 from dashboard.api.schemas import format_iso
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
-from tests.api.asking import Ask, walked
+from tests.api.client import Ask, all_items
 from tests.web import factories, roles
 
 pytestmark = pytest.mark.django_db
@@ -110,7 +110,7 @@ def test_a_range_has_what_was_open_in_it(ask: Ask, prod: Cluster) -> None:
 
 def test_cursors_walk_all(ask: Ask, prod: Cluster) -> None:
     rows = [factories.incident(prod).pk for _ in range(7)]
-    assert [each["number"] for each in walked(ask, "incidents?limit=3")] == rows[::-1]
+    assert [each["number"] for each in all_items(ask, "incidents?limit=3")] == rows[::-1]
 
 
 def test_one_incident_with_its_findings_and_history(ask: Ask, story: Incident) -> None:

@@ -13,7 +13,7 @@ from django.utils.timezone import now
 from dashboard.api import schemas
 from dashboard.models import Cluster, GapRecord, PartitionRecord
 from fenceline.decode import text
-from tests.api.asking import Ask, walked
+from tests.api.client import Ask, all_items
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -95,7 +95,7 @@ def test_partitions_are_filtered_and_walked_through(
         factories.partition(prod, topic, number)
     factories.lso_blocker(prod, "b")
     for limit in (1, 2, 100):
-        found = walked(ask, f"partitions?limit={limit}&{query}")
+        found = all_items(ask, f"partitions?limit={limit}&{query}")
         assert [f"{each['topic']}-{each['partition']}" for each in found] == names
 
 
@@ -103,7 +103,7 @@ def test_partitions_of_several_clusters_are_walked_through_once(ask: Ask, prod: 
     for of in (prod, factories.cluster("other"), factories.cluster("a")):
         for number in range(3):
             factories.partition(of, "same", number)
-    found = walked(ask, "partitions?limit=2")
+    found = all_items(ask, "partitions?limit=2")
     names = [(each["cluster"], each["partition"]) for each in found]
     assert names == [(name, number) for name in ("a", "other", "prod") for number in range(3)]
 
@@ -158,7 +158,7 @@ def test_groups_are_filtered_and_walked_through(
     factories.group(prod, "mirror")
     factories.group(prod, "rpw", unstable=1)
     for limit in (1, 100):
-        assert [each["group"] for each in walked(ask, f"groups?limit={limit}&{query}")] == names
+        assert [each["group"] for each in all_items(ask, f"groups?limit={limit}&{query}")] == names
 
 
 @pytest.mark.sql
@@ -201,7 +201,7 @@ def test_recoveries_are_filtered_and_walked_through(
         prod, "b-1", outcome="open", cause="takeover", closed_ms=None, opened_ms=1_795_000_000_000
     )
     for limit in (1, 100):
-        found = walked(ask, f"recoveries?limit={limit}&{query}")
+        found = all_items(ask, f"recoveries?limit={limit}&{query}")
         assert [each["transactional_id"] for each in found] == ids
 
 
@@ -212,7 +212,7 @@ def test_findings_are_open_unless_asked_for_otherwise(ask: Ask, prod: Cluster, s
     factories.finding(prod, "group:billing")
     assert [each["subject"] for each in ask("findings")["items"]] == ["group:billing", "partition:payments-0"]
     assert [each["subject"] for each in ask("findings?state=closed")["items"]] == ["transaction:a"]
-    assert len(walked(ask, "findings?state=all&limit=1")) == 3
+    assert len(all_items(ask, "findings?state=all&limit=1")) == 3
     (told,) = ask("findings?severity=critical&rule=hanging&subject=partition:payments-0")["items"]
     assert told["owner"] == {"team": "Payments", "contact": "#payments-oncall", "runbook": ""}
     assert ask(f"findings/{told['id']}") == told

@@ -10,7 +10,7 @@ import pytest
 
 from dashboard.models import Batch, Cluster, Query
 from fenceline.facts import TransactionState
-from tests.api.asking import Ask, walked
+from tests.api.client import Ask, all_items
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +65,7 @@ def test_queries_are_filtered_and_walked_through(
     factories.query(prod, "c", "id-c", state="failed", prepared=1)
     factories.query(prod, "d", "id-d", state="unheard", sink="")
     for limit in (1, 2, 100):
-        found = walked(ask, f"queries?limit={limit}&{query}")
+        found = all_items(ask, f"queries?limit={limit}&{query}")
         assert [each["name"] for each in found] == names
 
 
@@ -150,7 +150,7 @@ def test_what_nobody_knows_is_not_found(ask: Ask, prod: Cluster) -> None:
 
 def test_batches_come_newest_first_with_their_transactions(ask: Ask, prod: Cluster) -> None:
     row = scenarios.abandoned_query(prod)
-    found = walked(ask, f"queries/{row.ident}/batches?limit=7")
+    found = all_items(ask, f"queries/{row.ident}/batches?limit=7")
     assert [each["batch"] for each in found] == list(range(1_204, 1_139, -1))
     newest, before, *_ = found
     assert (newest["duration_ms"], newest["checkpointed_at"]) == (None, None)
@@ -166,7 +166,7 @@ def test_rows_written_come_from_the_ledger_where_spark_counts_none(ask: Ask, pro
     row = scenarios.abandoned_query(prod)
     Batch.objects.filter(batch_id=1_202).update(output_rows=7)
     found = {
-        each["batch"]: each["output_rows"] for each in walked(ask, f"queries/{row.ident}/batches?limit=50")
+        each["batch"]: each["output_rows"] for each in all_items(ask, f"queries/{row.ident}/batches?limit=50")
     }
     counted = sum(each["records"] for each in factories.sink_transactions(row, 1_203))
     assert (found[1_203], found[1_202]) == (counted, 7), "the ledger's count; Spark's own goes first"

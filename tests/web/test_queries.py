@@ -18,7 +18,7 @@ from dashboard.web import addresses
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
 from tests.db.conftest import NOW_MS
-from tests.db.streaming import LEDGER_ID, decision, done, ledger, look
+from tests.db.factories import LEDGER_ID, checkpoint_look, decision, decision_end, ledger_state
 from tests.web import factories, scenarios
 from tests.web.compact_html import compact
 from tests.web.query_fixtures import QUERY_PAGE, headline, prod
@@ -230,7 +230,7 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
         "operators": (StateOperator(0, "dedupe", (StateStore("default", 8),)),),
         "initial": {"0": {TopicPartition("orders", 0): 7}},
     }
-    looks = [look(3, 2, ledger=ledger([decision(2), stuck], [done(2)]), **facts)]
+    looks = [checkpoint_look(3, 2, ledger=ledger_state([decision(2), stuck], [decision_end(2)]), **facts)]
     for at_ms in (NOW_MS, NOW_MS + 11_000):
         checkpoint_store.save_checkpoints(lease, looks, (), gaps={}, now_ms=at_ms)
     row = Query.objects.get()

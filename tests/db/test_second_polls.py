@@ -14,9 +14,9 @@ from dashboard.models import FindingRecord, Query
 from dashboard.runtime.leases import Lease
 from fenceline.limits import Limits
 from fenceline.rules import RULES, source_collectors
-from tests.db import seeing
+from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.streaming import query
+from tests.db.factories import query
 
 pytestmark = pytest.mark.sql
 
@@ -30,7 +30,7 @@ def lease(take: Take) -> Lease:
 
 @pytest.fixture
 def reader(lease: Lease) -> SnapshotReader:
-    seeing.collectors("transaction_state", "checkpoints")
+    factories.collectors("transaction_state", "checkpoints")
     return SnapshotReader("prod")
 
 
@@ -54,10 +54,10 @@ def severities(lease: Lease, reader: SnapshotReader, ticks: int = 1) -> list[str
 def test_ticks_that_judge_one_look_open_nothing_critical(lease: Lease, reader: SnapshotReader) -> None:
     damaged("critical")
     assert severities(lease, reader, ticks=5) == []
-    seeing.looked_again()
+    factories.complete_next_polls()
     # This may be the look that was being saved.
     assert severities(lease, reader, ticks=5) == []
-    seeing.looked_again()
+    factories.complete_next_polls()
     assert severities(lease, reader) == ["critical"]
     assert severities(lease, reader) == ["critical"]
 
@@ -69,7 +69,7 @@ def test_a_warning_opens_at_once_and_is_raised_by_a_second_look(lease: Lease, re
     for _ in range(2):
         assert severities(lease, reader, ticks=2) == ["warning"]
         assert FindingRecord.objects.get(rule="restart_fails").evidence == "A restart is odd"
-        seeing.looked_again()
+        factories.complete_next_polls()
     assert severities(lease, reader) == ["critical"]
     assert FindingRecord.objects.get(rule="restart_fails").evidence == "A restart fails"
 
@@ -78,10 +78,10 @@ def test_what_is_not_found_by_the_next_look_begins_anew(lease: Lease, reader: Sn
     for _ in range(4):
         damaged("critical")
         assert severities(lease, reader) == []
-        seeing.looked_again()
+        factories.complete_next_polls()
         damaged("info")
         assert severities(lease, reader) == []
-        seeing.looked_again()
+        factories.complete_next_polls()
 
 
 def test_who_takes_over_begins_anew_and_leaves_what_is_open(
@@ -89,13 +89,13 @@ def test_who_takes_over_begins_anew_and_leaves_what_is_open(
 ) -> None:
     damaged("critical")
     severities(lease, reader)
-    seeing.looked_again()
+    factories.complete_next_polls()
     severities(lease, reader)
-    seeing.looked_again()
+    factories.complete_next_polls()
     second = take(evaluate_rules.NAME, previous=lease.token)
     assert severities(second, reader) == []
     for _ in range(2):
-        seeing.looked_again()
+        factories.complete_next_polls()
         severities(second, reader)
     assert severities(second, reader) == ["critical"]
     third = take(evaluate_rules.NAME, previous=second.token)
@@ -109,8 +109,8 @@ def test_what_is_reported_and_not_looked_at_waits_for_nothing(lease: Lease, read
 
 
 def test_a_source_that_is_behind_is_not_waited_for(reader: SnapshotReader) -> None:
-    seeing.collectors("transaction_state-1", "transaction_state-2")
-    seeing.collectors("transaction_state-2", seen_ms=NOW_MS - 3_600_000)
+    factories.collectors("transaction_state-1", "transaction_state-2")
+    factories.collectors("transaction_state-2", seen_ms=NOW_MS - 3_600_000)
     snapshot = reader.read(now_ms=NOW_MS, limits=Limits())
     how: dict[str, Any] = {"now_ms": NOW_MS, "limits": Limits()}
     assert "transaction_state-1" in source_collectors("coordinator_overdue", snapshot, **how)

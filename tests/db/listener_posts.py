@@ -1,4 +1,4 @@
-"""Posts of a listener, as its emitter writes them, from progress that a real Spark has told."""
+"""Posts of a listener, as its emitter writes them, made of progress that a real Spark reported."""
 
 from __future__ import annotations
 
@@ -15,23 +15,30 @@ QUERY, OTHER_QUERY = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222
 RUN, LATER_RUN = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa", "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb"
 
 
-def progress(number: int, *, query: str = QUERY, run: str = RUN, kind: str = "kafka") -> dict[str, Any]:
-    """Return what a real Spark told of a batch, as if it were this one."""
+def batch_progress(number: int, *, query: str = QUERY, run: str = RUN, kind: str = "kafka") -> dict[str, Any]:
+    """Return what a real Spark reported of a batch, as if it were this one."""
     document = copy.deepcopy(_TEMPLATES[kind])
     return document | {"id": query, "runId": run, "name": "orders", "batchId": number}
 
 
-def done(number: int, at_ms: int, **options: Any) -> dict[str, Any]:
+def batch_event(number: int, at_ms: int, **options: Any) -> dict[str, Any]:
     """Return the event of a finished batch."""
-    return {"seq": number + 1, "at_ms": at_ms, "kind": "progress", "progress": progress(number, **options)}
+    return {
+        "seq": number + 1,
+        "at_ms": at_ms,
+        "kind": "progress",
+        "progress": batch_progress(number, **options),
+    }
 
 
-def event(kind: str, at_ms: int, *, query: str = QUERY, run: str = RUN, **members: Any) -> dict[str, Any]:
+def listener_event(
+    kind: str, at_ms: int, *, query: str = QUERY, run: str = RUN, **members: Any
+) -> dict[str, Any]:
     """Return an event of another kind."""
     return {"seq": 1, "at_ms": at_ms, "kind": kind, "id": query, "runId": run, **members}
 
 
-def document(
+def listener_post(
     *events: object,
     sent_ms: int,
     cluster: str | None = None,

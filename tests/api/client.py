@@ -1,4 +1,4 @@
-"""How tests ask the API."""
+"""What tests request from the API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 Ask = Callable[..., Any]
 
 
-def walked(ask: Ask, path: str) -> list[Any]:
+def all_items(ask: Ask, path: str) -> list[Any]:
     """Return every item of a list, page by page."""
     found, after = [], ""
     while after is not None:

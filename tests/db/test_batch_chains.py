@@ -23,16 +23,15 @@ from dashboard.streaming.batch_state import (
 )
 from fenceline.facts import TransitionKind
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
-from fenceline.spark.records import DecisionOutcome
+from fenceline.spark.records import Decided, DecisionOutcome
 from fenceline.spark.safe_to_restart import RestartSafety
-from tests.db import seeing, streaming
+from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.seeing import prod
-from tests.db.streaming import batch, decided, decision, done, query, written
+from tests.db.factories import batch, decision, decision_end, decision_row, prod, query, sink_transaction
 
 pytestmark = pytest.mark.sql
 
-NAME = written().transactional_id
+NAME = sink_transaction().transactional_id
 LETTERS = {"done": "D", "waiting": "w", "broken": "B", "unknown": "?", "absent": "-"}
 
 
@@ -41,8 +40,8 @@ def letters(links: Sequence[ChainLink]) -> str:
 
 
 def at_coordinator(number: int = 0, state: str = "Ongoing", **columns: Any) -> None:
-    """Let a coordinator say this of what `streaming.written` has written."""
-    said = written(number)
+    """Make the row of a transaction of the sink at its coordinator."""
+    said = sink_transaction(number)
     values = {
         "producer_id": said.producer_id,
         "producer_epoch": said.producer_epoch,
@@ -51,7 +50,7 @@ def at_coordinator(number: int = 0, state: str = "Ongoing", **columns: Any) -> N
         "client_version": 0,
         **columns,
     }
-    seeing.transaction(said.transactional_id, state=state, **values)
+    factories.transaction(said.transactional_id, state=state, **values)
 
 
 def chained(now_ms: int = NOW_MS + 1_000) -> str:
@@ -64,12 +63,15 @@ def chained(now_ms: int = NOW_MS + 1_000) -> str:
 def test_a_batch_that_is_decided_and_under_way() -> None:
     row = query()
     batch(row)
-    decided(row, decision(3, number=2))
+    decision_row(row, decision(3, number=2))
     at_coordinator(0, "CompleteCommit")
     at_coordinator(1)
     assert chained() == "DDDwww"
     links = chain_of(row, newest_batch(row), now_ms=NOW_MS + 1_000)
-    assert links[3].evidence == f"1 of 2 transactions committed, {written(1).transactional_id} still open"
+    assert (
+        links[3].evidence
+        == f"1 of 2 transactions committed, {sink_transaction(1).transactional_id} still open"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_who_carries_a_decision_out(
 ) -> None:
     row = query(**columns)
     batch(row)
-    decided(row, decision(3))
+    decision_row(row, decision(3))
     at_coordinator()
     assert chained(NOW_MS + after_ms) == wanted, f"case {number}: {why}"
 
@@ -108,7 +110,7 @@ def test_what_the_coordinator_says(
 ) -> None:
     row = query()
     batch(row)
-    decided(row, decision(3))
+    decision_row(row, decision(3))
     at_coordinator(0, state, **columns)
     assert chained() == wanted, f"case {number}: {why}"
 
@@ -116,17 +118,17 @@ def test_what_the_coordinator_says(
 def test_an_id_that_has_gone_on_is_looked_up_in_its_history() -> None:
     row = query()
     batch(row)
-    decided(row, decision(3))
+    decision_row(row, decision(3))
     at_coordinator(0, "Empty", producer_epoch=4, started_ms=None)
     assert chained() == "DDD?ww"
-    seeing.ended(NAME, TransitionKind.COMMIT, producer_id=4_000, started_ms=NOW_MS)
+    factories.recent_end(NAME, TransitionKind.COMMIT, producer_id=4_000, started_ms=NOW_MS)
     assert chained() == "DDDDww"
 
 
 def test_coordinators_records_are_stronger_than_the_ledgers_done_mark() -> None:
     row = query(finished=3)
     over = batch(row, committed_ms=NOW_MS + 400)
-    decided(row, decision(3, number=2), done(3))
+    decision_row(row, decision(3, number=2), decision_end(3))
     committed = chain_of(row, over, now_ms=NOW_MS + 1_000)[3]
     assert "2 not confirmed by a coordinator: no record of their ids is known" in committed.evidence
     at_coordinator(0, "CompleteCommit", updated_ms=NOW_MS + 60)
@@ -139,7 +141,7 @@ def test_coordinators_records_are_stronger_than_the_ledgers_done_mark() -> None:
 def test_an_id_that_is_used_again_is_not_confirmed_by_its_coordinator() -> None:
     row = query(finished=3)
     over = batch(row, committed_ms=NOW_MS + 400)
-    decided(row, decision(3), done(3))
+    decision_row(row, decision(3), decision_end(3))
     at_coordinator(0, started_ms=NOW_MS + 9_000, updated_ms=NOW_MS + 9_000)
     committed = chain_of(row, over, now_ms=NOW_MS + 10_000)[3]
     assert committed.evidence.endswith("1 not confirmed by a coordinator: its id used again since")
@@ -148,8 +150,8 @@ def test_an_id_that_is_used_again_is_not_confirmed_by_its_coordinator() -> None:
 def test_the_newest_round_decides() -> None:
     row = query()
     batch(row)
-    decided(row, decision(3, streaming.Decided.ABORTED), done(3, DecisionOutcome.ABORTED))
-    decided(row, decision(3, round=1))
+    decision_row(row, decision(3, Decided.ABORTED), decision_end(3, DecisionOutcome.ABORTED))
+    decision_row(row, decision(3, round=1))
     at_coordinator(0, "CompleteCommit")
     assert chained() == "DDDDww"
 
@@ -157,7 +159,7 @@ def test_the_newest_round_decides() -> None:
 def test_all_of_it_and_the_batch_after() -> None:
     row = query(finished=3)
     over = batch(row, committed_ms=NOW_MS + 400)
-    decided(row, decision(3), done(3))
+    decision_row(row, decision(3), decision_end(3))
     assert chained() == "DDDDDD"
     batch(row, 4)
     Query.objects.update(planned=4)
@@ -189,10 +191,10 @@ def test_no_batch_is_known() -> None:
 
 
 def test_many_chains_are_read_in_a_handful_of_questions() -> None:
-    rows = [query(f"q-{n}", checkpoint=f"{streaming.PATH}-{n}") for n in range(20)]
+    rows = [query(f"q-{n}", checkpoint=f"{factories.PATH}-{n}") for n in range(20)]
     for row in rows:
         batch(row)
-        decided(row, decision(3))
+        decision_row(row, decision(3))
     at_coordinator()
     with CaptureQueriesContext(connection) as captured:
         found = chains_of(rows, now_ms=NOW_MS)
@@ -202,12 +204,12 @@ def test_many_chains_are_read_in_a_handful_of_questions() -> None:
 
 def test_a_decision_comes_back_as_it_was() -> None:
     row = query()
-    told, ended = decision(3, number=2), done(3, DecisionOutcome.LOST, NAME)
-    kept = decided(row, told, ended)
+    told, ended = decision(3, number=2), decision_end(3, DecisionOutcome.LOST, NAME)
+    kept = decision_row(row, told, ended)
     kept = SinkDecision.objects.get(pk=kept.pk)
     assert decision_of(kept).transactions == told.transactions
     assert done_of(kept) == ended
-    assert done_of(decided(row, decision(4))) is None
+    assert done_of(decision_row(row, decision(4))) is None
 
 
 def test_the_owner_of_an_id() -> None:
@@ -222,7 +224,7 @@ def test_the_owner_of_an_id() -> None:
 
 
 def seen() -> None:
-    seeing.collectors("checkpoints")
+    factories.collectors("checkpoints")
 
 
 def stop(row: Query, *, after_ms: int = 0) -> RestartSafety:
@@ -239,7 +241,7 @@ def test_a_batch_that_is_being_committed_changes_no_answer_but_one_that_stays_do
     """It used to be "no" for the moments in which a driver that is well commits: once in each batch."""
     seen()
     row = query(prepared=1, expires_ms=NOW_MS + 60_000, heard_ms=NOW_MS + 10_000)
-    decided(row, decision(3))
+    decision_row(row, decision(3))
     at_coordinator()
     found = stop(row)
     assert (found.safe, found.kill, found.sentence) == (True, True, "orders is safe to restart.")
@@ -263,7 +265,7 @@ def test_a_decision_is_overdue_by_our_own_looks(
     number: int, first_seen_ms: int, seen_ms: int, decided_ms: int, overdue: bool, why: str
 ) -> None:
     row = query(seen_ms=seen_ms)
-    kept = decided(row, decision(3, at_ms=decided_ms))
+    kept = decision_row(row, decision(3, at_ms=decided_ms))
     kept.first_seen_ms = first_seen_ms
     assert is_overdue(row, kept, NOW_MS + 25_000) is overdue, f"case {number}: {why}"
 
@@ -286,7 +288,7 @@ def test_a_dead_driver_with_a_prepared_batch_is_named_with_its_deadline(
 ) -> None:
     seen()
     row = query(prepared=1, heartbeat_every_ms=5_000, **columns)
-    decided(row, decision(3, number=2))
+    decision_row(row, decision(3, number=2))
     for each in range(2):
         at_coordinator(each, "CompleteCommit" if each < committed else "Ongoing")
     found = stop(row, after_ms=10_500)
@@ -297,7 +299,7 @@ def test_a_dead_driver_with_a_prepared_batch_is_named_with_its_deadline(
 def test_a_driver_between_two_heartbeats_is_not_called_dead() -> None:
     seen()
     row = query(prepared=1, heartbeat_every_ms=5_000, heard_ms=NOW_MS)
-    decided(row, decision(3))
+    decision_row(row, decision(3))
     at_coordinator()
     assert "gone" not in stop(row, after_ms=12_000).headline
     assert "gone (no heartbeat since" in stop(row, after_ms=12_001).headline
@@ -307,7 +309,7 @@ def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
     seen()
     row = query()
     at_coordinator()
-    seeing.transaction("orders-ffffffff-p0-g1-b1-s0")
+    factories.transaction("orders-ffffffff-p0-g1-b1-s0")
     found = stop(row)
     assert (found.safe, found.open_ids) == (True, (NAME,))
 
@@ -332,7 +334,7 @@ def test_a_blind_or_late_collector_is_not_believed() -> None:
     seen()
     assert stop(row).safe is True
     assert stop(row, after_ms=30_001).reasons == ("the collector of checkpoints is behind",)
-    gap = seeing.gap("checkpoints", f"query:{row.ident}")
+    gap = factories.gap("checkpoints", f"query:{row.ident}")
     assert stop(row).reasons == (gap.reason,)
 
 
@@ -340,7 +342,7 @@ def test_one_look_that_fails_changes_no_answer() -> None:
     """Spark removes files while they are read: a gap of a moment made three polls of 25 "cannot be told"."""
     seen()
     row = query(finished=3, seen_ms=NOW_MS, error="offsets/3 vanished")
-    seeing.gap("checkpoints", f"query:{row.ident}")
+    factories.gap("checkpoints", f"query:{row.ident}")
     assert stop(row, after_ms=30_000).safe is True
     assert stop(row, after_ms=30_001).safe is None
 
@@ -357,7 +359,7 @@ def test_a_whole_cluster_and_what_is_gone_from_it() -> None:
     query("gone", checkpoint="file:///b", error="the folder is gone", detail={"gone": True})
     assert safe_cluster(prod(), NOW_MS).sentence == "The one query of prod is safe to restart."
     other = query("b", checkpoint="file:///c", name="second")
-    decided(other, decision(3, at_ms=NOW_MS - 10_001))
+    decision_row(other, decision(3, at_ms=NOW_MS - 10_001))
     found = safe_cluster(prod(), NOW_MS)
     assert (found.safe, found.prepared, found.retry_after_s) == (False, 1, 5)
     assert found.sentence == "Do not restart the queries of prod now: see second."

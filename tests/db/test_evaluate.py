@@ -23,9 +23,9 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import store
 from fenceline.facts import Finding, Severity, Tombstone
-from tests.db import seeing
+from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.test_store import look, record, save
+from tests.db.test_transaction_store import look, record, save
 
 pytestmark = pytest.mark.sql
 
@@ -102,7 +102,7 @@ def tick(lease: Lease, now_ms: int) -> None:
     reader = SnapshotReader("prod")
     for _ in range(3):
         evaluate_rules.evaluate_cluster(lease, reader, now_ms=now_ms)
-        seeing.looked_again()
+        factories.complete_next_polls()
 
 
 def subjects() -> set[str]:
@@ -139,12 +139,12 @@ def rules() -> set[tuple[str, str]]:
 
 def stuck() -> None:
     """Put one of each trouble before the judge: two hanging partitions, and a group that waits."""
-    seeing.collectors()
-    seeing.position()
+    factories.collectors()
+    factories.position()
     for number in (0, 1):
-        seeing.partition("orders", number, verdict="hanging")
-        seeing.pin("orders", number, verdict="hanging", ground="no_such_producer")
-    seeing.group(blockers=[{"producer_id": 7, "transactional_id": ""}])
+        factories.partition("orders", number, verdict="hanging")
+        factories.lso_blocker("orders", number, verdict="hanging", ground="no_such_producer")
+    factories.blocked_group(blockers=[{"producer_id": 7, "transactional_id": ""}])
 
 
 def released() -> None:
@@ -174,7 +174,7 @@ def test_real_tables_open_and_close(lease: Lease) -> None:
 
 def test_a_gap_in_one_partition_silences_that_partition_only(lease: Lease) -> None:
     stuck()
-    seeing.gap("partitions", "partition:orders-0")
+    factories.gap("partitions", "partition:orders-0")
     tick(lease, NOW_MS)
     assert rules() == {("hanging", "partition:orders-1"), ("lso_pinned", "partition:orders-1")}
 
@@ -182,7 +182,7 @@ def test_a_gap_in_one_partition_silences_that_partition_only(lease: Lease) -> No
 def test_a_broker_that_does_not_answer_hides_what_it_leads(lease: Lease) -> None:
     stuck()
     PartitionRecord.objects.filter(partition=1).update(leader=9)
-    seeing.gap("partitions", "broker:9")
+    factories.gap("partitions", "broker:9")
     tick(lease, NOW_MS)
     assert ("hanging", "partition:orders-0") in rules()
     assert ("hanging", "partition:orders-1") not in rules()
@@ -212,7 +212,7 @@ def test_a_tick_with_a_gap_neither_opens_nor_closes_what_it_hides(
     stuck()
     tick(lease, NOW_MS)
     released()
-    gap = seeing.gap(source, scope)
+    gap = factories.gap(source, scope)
     tick(lease, NOW_MS + 1_000)
     assert rules() == left, f"case {number}: {why}"
     assert not any(row.complete for row in finding_queries.open_findings())
@@ -225,7 +225,7 @@ def test_a_tick_with_a_gap_neither_opens_nor_closes_what_it_hides(
 def test_what_is_hidden_keeps_its_words_and_is_news_once(lease: Lease) -> None:
     stuck()
     tick(lease, NOW_MS)
-    seeing.gap("partitions")
+    factories.gap("partitions")
     PartitionRecord.objects.update(high_watermark=10**9)
     tick(lease, NOW_MS + 1_000)
     before = Cluster.objects.get().rev
@@ -274,7 +274,7 @@ def test_a_broker_whose_clock_is_an_hour_off_is_accused_in_time(
     begun = record("fresh")._replace(started_ms=stamped, updated_ms=stamped, timeout_ms=600_000)
     save(tail, look(begun, previous=11, end=12))
     for seconds, found in ((2, set()), (62, {("open_too_long", "transaction:fresh")})):
-        seeing.collectors(seen_ms=NOW_MS + seconds * 1_000)
+        factories.collectors(seen_ms=NOW_MS + seconds * 1_000)
         tick(lease, NOW_MS + seconds * 1_000)
         assert rules() == found, f"{seconds} s after it began"
 

@@ -1,4 +1,4 @@
-"""A cluster in which every collector sees, and the rows that the judge's tests put before it."""
+"""A cluster with its collectors, and rows of what they observed, for tests of evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fenceline.kafka import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
 
-ALL = ("transaction_state", "partitions", "groups", "reconcile")
+ALL_COLLECTORS = ("transaction_state", "partitions", "groups", "reconcile")
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 
 
@@ -37,8 +37,8 @@ def prod() -> Cluster:
 
 
 def collectors(*names: str, seen_ms: int = NOW_MS) -> None:
-    """Let these collectors have seen everything."""
-    for name in names or ALL:
+    """Make collectors, or all of them, that have polled everything up to an instant."""
+    for name in names or ALL_COLLECTORS:
         Collector.objects.update_or_create(
             cluster=prod(),
             name=name,
@@ -46,8 +46,8 @@ def collectors(*names: str, seen_ms: int = NOW_MS) -> None:
         )
 
 
-def looked_again() -> None:
-    """Let every collector have completed another look."""
+def complete_next_polls() -> None:
+    """Advance every collector to a further complete poll."""
     Collector.objects.update(seen_through_ms=F("seen_through_ms") + 1)
 
 
@@ -110,7 +110,9 @@ def partition(
     )
 
 
-def pin(topic: str = "orders", number: int = 0, *, name: str = "", verdict: str, ground: str) -> PinRecord:
+def lso_blocker(
+    topic: str = "orders", number: int = 0, *, name: str = "", verdict: str, ground: str
+) -> PinRecord:
     return PinRecord.objects.create(
         cluster=prod(),
         topic=topic,
@@ -128,10 +130,10 @@ def pin(topic: str = "orders", number: int = 0, *, name: str = "", verdict: str,
     )
 
 
-def group(
+def blocked_group(
     name: str = "billing", *, blockers: Sequence[Mapping[str, Any]] = (), **columns: Any
 ) -> GroupOffset:
-    """Let a group wait in `orders-0`."""
+    """Return the offset of a group that is blocked in `orders-0`."""
     row = Group.objects.create(
         cluster=prod(),
         key=key_of(name.encode()),
@@ -158,7 +160,7 @@ def group(
     )
 
 
-def tally(
+def counters(
     application: str = "payments",
     *,
     at_ms: int = NOW_MS,
@@ -180,10 +182,10 @@ def tally(
     )
 
 
-def told(
+def transition(
     kind: TransitionKind, name: str, ago_s: float, *, offset: int, application: str = "payments"
 ) -> TransitionRecord:
-    """Let a transition of an id have happened, by its coordinator's clock."""
+    """Return a transition of an id, `ago_s` by its coordinator's clock."""
     return TransitionRecord.objects.create(
         cluster=prod(),
         rev=1,
@@ -203,8 +205,8 @@ def told(
     )
 
 
-def life(name: str, *steps: tuple[TransitionKind, int]) -> None:
-    """Keep the last steps of an id, oldest first, each a kind and the offset of its record."""
+def recent_transitions(name: str, *steps: tuple[TransitionKind, int]) -> None:
+    """Store the last transitions of an id, oldest first, each a kind and the offset of its record."""
     entries = [
         transition_ring.pack_entry(
             Transition(
@@ -230,10 +232,12 @@ def life(name: str, *steps: tuple[TransitionKind, int]) -> None:
     )
 
 
-def ended(name: str, kind: TransitionKind, *, producer_id: int, started_ms: int, offset: int = 9) -> None:
-    """Keep one end of an id as its history: of the transaction that began at that instant."""
+def recent_end(
+    name: str, kind: TransitionKind, *, producer_id: int, started_ms: int, offset: int = 9
+) -> None:
+    """Store one end as the history of an id: of the transaction that began at that instant."""
     at_ms = started_ms + 50
-    told = Transition(
+    end = Transition(
         kind,
         Confidence.CERTAIN,
         TransitionReason.SAME_EPOCH,
@@ -251,5 +255,5 @@ def ended(name: str, kind: TransitionKind, *, producer_id: int, started_ms: int,
     Recent.objects.create(
         cluster=prod(),
         key=key_of(name.encode()),
-        packed=transition_ring.pack_ring([transition_ring.pack_entry(told)]),
+        packed=transition_ring.pack_ring([transition_ring.pack_entry(end)]),
     )

@@ -1,4 +1,4 @@
-"""Checkpoints, ledgers and rows of streaming queries, for the tests that keep and judge them."""
+"""Checkpoints, ledgers and rows of streaming queries."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fenceline.spark.records import (
     SourceOffset,
 )
 from tests.db.conftest import NOW_MS
-from tests.db.seeing import prod
+from tests.db.factories.clusters import prod
 
 QUERY_ID = "8a5c1f7e-2b7d-4b8e-9d5c-0d5a1c2b3e4f"
 PATH = "file:///checkpoints/orders"
 LEDGER_ID = "0a1b2c3d4e5f"
 
 
-def offsets(batch: int, *, planned_ms: int | None = None) -> OffsetsEntry:
+def offsets_entry(batch: int, *, planned_ms: int | None = None) -> OffsetsEntry:
     """Return `offsets/N`: ten records of `orders-0` a batch."""
     source = SourceOffset(
         "0", f'{{"orders":{{"0":{batch * 10}}}}}', {TopicPartition("orders", 0): batch * 10}
@@ -48,8 +48,8 @@ def checkpoint(planned: int, finished: int, *, planned_ms: int | None = None, **
             "identity": None,
             "offsets": tuple(range(planned + 1)),
             "commits": tuple(range(finished + 1)),
-            "last_offsets": offsets(planned, planned_ms=planned_ms),
-            "previous_offsets": offsets(planned - 1) if planned else None,
+            "last_offsets": offsets_entry(planned, planned_ms=planned_ms),
+            "previous_offsets": offsets_entry(planned - 1) if planned else None,
             "last_commit": CommitsEntry(finished, 1, 0),
             "offsets_ms": NOW_MS + planned * 10,
             "commits_ms": NOW_MS + finished * 10 + 5,
@@ -58,7 +58,7 @@ def checkpoint(planned: int, finished: int, *, planned_ms: int | None = None, **
     )
 
 
-def look(
+def checkpoint_look(
     planned: int,
     finished: int,
     *,
@@ -66,18 +66,18 @@ def look(
     planned_ms: int | None = None,
     **facts: Any,
 ) -> CheckpointLook:
-    """Return a look that has read the last file of each log newly."""
+    """Return a poll that has read the last file of each log for the first time."""
     batches = sorted({planned, finished})
     return CheckpointLook(
         checkpoint(planned, finished, planned_ms=planned_ms, **facts),
         ledger,
-        tuple(offsets(each, planned_ms=planned_ms if each == planned else None) for each in batches),
+        tuple(offsets_entry(each, planned_ms=planned_ms if each == planned else None) for each in batches),
         (CommitsEntry(finished, 1, 0),),
         {finished: NOW_MS + finished * 10 + 5},
     )
 
 
-def written(partition: int = 0, *, batch: int = 3, started_ms: int = NOW_MS) -> SinkTransaction:
+def sink_transaction(partition: int = 0, *, batch: int = 3, started_ms: int = NOW_MS) -> SinkTransaction:
     """Return a transaction of the sink with 500 records and a minute."""
     name = f"orders-0a1b2c3d-p{partition}-g1-b{batch % 2}-s0"
     where = (TopicPartition("enriched", partition),)
@@ -88,18 +88,18 @@ def decision(
     batch: int, decided: Decided = Decided.PREPARED, *, round: int = 0, at_ms: int = NOW_MS, number: int = 1
 ) -> Decision:
     """Return a decision about `number` transactions."""
-    transactions = tuple(written(each, batch=batch) for each in range(number))
+    transactions = tuple(sink_transaction(each, batch=batch) for each in range(number))
     return Decision(batch, round, decided, "driver", at_ms, LEDGER_ID, QUERY_ID, "r-1", 1, transactions)
 
 
-def done(
+def decision_end(
     batch: int, outcome: DecisionOutcome = DecisionOutcome.COMMITTED, *lost: str, round: int = 0
 ) -> Done:
     """Return the end of a decision."""
     return Done(batch, round, outcome, NOW_MS + 100, "driver", lost)
 
 
-def ledger(
+def ledger_state(
     decisions: Sequence[Decision],
     ended: Sequence[Done] = (),
     *,
@@ -113,7 +113,7 @@ def ledger(
 
 
 def query(ident: str = QUERY_ID, **columns: Any) -> Query:
-    """Return the row of a query with our sink, heard of a moment ago, its newest batch under way."""
+    """Return the row of a query with our sink, batch 3 in progress."""
     values = {
         "query_id": QUERY_ID,
         "name": "orders",
@@ -144,9 +144,9 @@ def batch(of: Query, number: int = 3, **columns: Any) -> Batch:
     return Batch.objects.create(query=of, batch_id=number, **values)
 
 
-def decided(of: Query, told: Decision, ended: Done | None = None) -> SinkDecision:
+def decision_row(of: Query, decision: Decision, ended: Done | None = None) -> SinkDecision:
     """Return the row of a decision."""
-    held = ledger([told], [] if ended is None else [ended])
-    (row,) = decision_rows(of, held, [(told.batch_id, told.round)])
+    ledger = ledger_state([decision], [] if ended is None else [ended])
+    (row,) = decision_rows(of, ledger, [(decision.batch_id, decision.round)])
     row.save()
     return row

@@ -1,4 +1,4 @@
-"""Holds answers of the API against its description: whoever generates a client from it can rely on that."""
+"""Compares answers of the API with its description: generated clients rely on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONG = ("transactional_id", "group", "query")
 
 @lru_cache
 def description() -> Mapping[str, Any]:
-    """Return the description as everybody gets it."""
+    """Return the published description."""
     found: Mapping[str, Any] = json.loads(json.dumps(api.get_openapi_schema()))
     return found
 
@@ -48,12 +48,12 @@ def operation(method: str, path: str) -> Mapping[str, Any] | None:
     return None
 
 
-def check(method: str, path: str, response: HttpResponse) -> None:
+def assert_described(method: str, path: str, response: HttpResponse) -> None:
     """Assert that an answer is one that is described, of a described status and shape."""
     status = response.status_code
     if status >= 400:
         assert response["Content-Type"].startswith("application/problem+json"), (path, response.content)
-        _fit({"$ref": "#/components/schemas/Problem"}, response, path)
+        _assert_fits({"$ref": "#/components/schemas/Problem"}, response, path)
     found = operation(method, path)
     if found is None:
         assert status in (401, 404, 405), f"{method} {path}: {status} of an operation that is not described"
@@ -61,10 +61,10 @@ def check(method: str, path: str, response: HttpResponse) -> None:
     described = found["responses"].get(str(status))
     assert described is not None, f"{method} {path}: {status} is not described"
     for content in described.get("content", {}).values():
-        _fit(content["schema"], response, path)
+        _assert_fits(content["schema"], response, path)
 
 
-def _fit(schema: Mapping[str, Any], response: HttpResponse, path: str) -> None:
+def _assert_fits(schema: Mapping[str, Any], response: HttpResponse, path: str) -> None:
     whole = {**schema, "components": description()["components"]}
     errors = list(Draft202012Validator(whole).iter_errors(json.loads(response.content)))
     assert not errors, f"{path}: {errors[0].json_path}: {errors[0].message[:500]}"

@@ -8,18 +8,18 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.evaluation import blocking
 from dashboard.models import Transaction
-from tests.db import seeing
+from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.streaming import batch, query
+from tests.db.factories import batch, query
 
 pytestmark = pytest.mark.sql
 
 
 def held() -> Transaction:
     """Let `payments-7` hold `orders-0` at 812."""
-    seeing.partition()
-    seeing.pin(name="payments-7", verdict="open", ground="owned")
-    return seeing.transaction("payments-7")
+    factories.partition()
+    factories.lso_blocker(name="payments-7", verdict="open", ground="owned")
+    return factories.transaction("payments-7")
 
 
 def stands(position: int, *, topic: str = "orders", ident: str = "q-1", finished_ms: int = NOW_MS) -> None:
@@ -59,16 +59,16 @@ def test_since_when_and_at_which_place() -> None:
 def test_behind_another_transaction_nobody_waits_for_this_one() -> None:
     row = held()
     stands(812)
-    second = seeing.pin(name="later", verdict="open", ground="owned", topic="other")
+    second = factories.lso_blocker(name="later", verdict="open", ground="owned", topic="other")
     second.topic, second.start_offset, second.producer_id = "orders", 900, 8
     second.save()
-    later = seeing.transaction("later", producer_id=8)
+    later = factories.transaction("later", producer_id=8)
     found = blocking.waits_of([row, later])
     assert (len(found[row.pk].queries), found[later.pk].queries) == (1, [])
 
 
 def test_where_nothing_is_held_nothing_is_asked() -> None:
-    row = seeing.transaction("payments-7")
+    row = factories.transaction("payments-7")
     stands(812)
     with CaptureQueriesContext(connection) as captured:
         assert blocking.waits_of([row])[row.pk].queries == []
