@@ -195,7 +195,7 @@ def test_an_ingest_token_reads_nothing(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_signed_in_session_may_ask() -> None:
-    client = roles.signed_in("viewer")
+    client = roles.client_with_role("viewer")
     assert client.get("/api/v1/collectors").status_code == 200
 
 

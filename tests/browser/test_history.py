@@ -7,7 +7,7 @@ import pytest
 from tests.browser.conftest import Opener, Server
 from tests.browser.page_checks import problems_of_pages
 from tests.waiting import wait_for
-from tests.web import reported
+from tests.web import history_reports
 
 FULL = "/history?since=1y&by=aborts"
 
@@ -15,7 +15,7 @@ FULL = "/history?since=1y&by=aborts"
 @pytest.fixture(scope="module")
 def full(server: Server) -> None:
     """What the history job writes."""
-    reported.report(server.reports)
+    history_reports.history_report(server.reports)
 
 
 def test_the_page_before_the_job_has_run_passes_axe_and_fits(server: Server, opened: Opener) -> None:

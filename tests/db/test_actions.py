@@ -24,7 +24,7 @@ from fenceline.facts import Confidence, TransitionKind
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import LIVES_MS, Act, Plan, Refusal, RefusalReason, SubjectPlan
 from fenceline.recoveries import RecoveryOutcome
-from tests.db import seeing, streaming
+from tests.db import factories
 from tests.db.conftest import NOW_MS
 
 pytestmark = pytest.mark.sql
@@ -261,9 +261,9 @@ HELD = {"held": (("orders", 0, 812, 820, 820),), "waiting": ("billing", "orders_
 
 def test_groups_and_queries_are_told_once_they_have_read_past_the_lso() -> None:
     row = done(fence(subject(**HELD)))
-    waits = seeing.group("billing")
-    query = streaming.query(name="orders_enrich", finished=3)
-    batch = streaming.batch(query, 3, offsets=read("orders", 812), committed_ms=NOW_MS - 5)
+    waits = factories.blocked_group("billing")
+    query = factories.query(name="orders_enrich", finished=3)
+    batch = factories.batch(query, 3, offsets=read("orders", 812), committed_ms=NOW_MS - 5)
     assert news(row) == ([], False)
     type(waits).objects.update(offset=813, commit_ms=NOW_MS + 1_300)
     type(batch).objects.update(offsets=read("orders", 820), committed_ms=NOW_MS + 900)
@@ -298,7 +298,7 @@ def episode(*, opened_ms: int) -> Recovery:
 
 
 def test_a_finished_batch_is_told_when_its_query_has_gone_on() -> None:
-    query = streaming.query(name="orders", finished=40)
+    query = factories.query(name="orders", finished=40)
     seen = {"query": query.ident, "batch_id": 41}
     row = done(replace(fence(SubjectPlan("query:q", "orders, batch 41", seen)), act=Act.FINISH_BATCH))
     assert news(row) == ([], False)

@@ -28,7 +28,7 @@ from fenceline.facts import (
 from fenceline.kafka import transition_ring
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
-from tests.db.seeing import prod
+from tests.db.factories import prod
 from tests.looks import look_at
 
 pytestmark = pytest.mark.sql

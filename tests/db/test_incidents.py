@@ -23,7 +23,7 @@ from fenceline.incidents.impact import ImpactFigures
 from fenceline.incidents.lifecycle import REOPEN_MS, SETTLE_MS
 from fenceline.limits import Retention
 from fenceline.owners import Owner
-from tests.db import seeing
+from tests.db import factories
 from tests.db.conftest import NOW_MS
 
 pytestmark = pytest.mark.sql
@@ -185,15 +185,15 @@ def test_two_clusters_have_numbers_of_one_sequence(judge: Judge) -> None:
 
 def test_a_tick_takes_partitions_of_transactions_from_its_snapshot(judge: Judge) -> None:
     """Real rules over real rows: a hanging partition and the group that is blocked there."""
-    seeing.collectors()
-    seeing.position()
-    seeing.partition("orders", 0, verdict="hanging")
-    seeing.pin("orders", 0, verdict="hanging", ground="no_such_producer")
-    seeing.group(blockers=[{"producer_id": 7, "transactional_id": ""}])
+    factories.collectors()
+    factories.position()
+    factories.partition("orders", 0, verdict="hanging")
+    factories.lso_blocker("orders", 0, verdict="hanging", ground="no_such_producer")
+    factories.blocked_group(blockers=[{"producer_id": 7, "transactional_id": ""}])
     reader = SnapshotReader("prod")
     for _ in range(3):
         evaluate_rules.evaluate_cluster(judge.lease, reader, now_ms=NOW_MS)
-        seeing.looked_again()
+        factories.complete_next_polls()
     row = Incident.objects.get(closed_ms=None)
     assert (row.rule, row.subject) == ("hanging", "partition:orders-0")
     assert members(row) == {"hanging": "cause", "lso_pinned": "effect", "group_stalled": "effect"}

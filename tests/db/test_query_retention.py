@@ -13,7 +13,7 @@ from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease
 from fenceline.limits import Retention
 from tests.db.conftest import NOW_MS
-from tests.db.streaming import batch, decided, decision, done, query
+from tests.db.factories import batch, decision, decision_end, decision_row, query
 from tests.db.test_snapshots import plans
 
 pytestmark = pytest.mark.sql
@@ -34,7 +34,7 @@ def past(of: Query, number: int, *, days: float) -> None:
     at_ms = NOW_MS - int(days * DAY_MS)
     for batch_id in range(number):
         batch(of, batch_id, planned_ms=at_ms, committed_ms=at_ms + 10)
-        row = decided(of, decision(batch_id, at_ms=at_ms), done(batch_id))
+        row = decision_row(of, decision(batch_id, at_ms=at_ms), decision_end(batch_id))
         SinkDecision.objects.filter(pk=row.pk).update(done_ms=at_ms)
 
 

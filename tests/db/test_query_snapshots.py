@@ -19,10 +19,9 @@ from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import QueryStatus, UnusableFile
 from fenceline.spark.records import Damage, DecisionOutcome, QueryState
 from fenceline.visibility import Sense
-from tests.db import seeing
+from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.seeing import prod
-from tests.db.streaming import batch, decided, decision, done, query, written
+from tests.db.factories import batch, decision, decision_end, decision_row, prod, query, sink_transaction
 from tests.db.test_snapshots import plans
 
 pytestmark = pytest.mark.sql
@@ -96,7 +95,7 @@ def test_positions_are_those_of_the_last_finished_batch() -> None:
     row = query()
     finished(row, 2)
     batch(row, 3)
-    seeing.partition()
+    factories.partition()
     (found,) = read().positions
     assert (str(found), found.position, found.stands_ms) == ("orders-0", 20, NOW_MS - 99_800)
     assert (found.log_start, found.high_watermark, found.pace) == (0, 5_812, None)
@@ -148,26 +147,26 @@ def test_a_listener_alone_tells_positions_too() -> None:
 
 def test_prepared_batches_come_with_the_fates_of_their_transactions() -> None:
     row = query()
-    decided(row, decision(3, number=3))
-    decided(row, decision(2), done(2))
-    said = written(0)
+    decision_row(row, decision(3, number=3))
+    decision_row(row, decision(2), decision_end(2))
+    said = sink_transaction(0)
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch, "started_ms": NOW_MS}
-    seeing.transaction(said.transactional_id, state="CompleteCommit", **columns)
-    aborted = written(1)
+    factories.transaction(said.transactional_id, state="CompleteCommit", **columns)
+    aborted = sink_transaction(1)
     columns |= {"producer_id": aborted.producer_id, "producer_epoch": 4}
-    seeing.transaction(aborted.transactional_id, state="CompleteAbort", **columns)
+    factories.transaction(aborted.transactional_id, state="CompleteAbort", **columns)
     (found,) = read().sink_batches
     assert (found.batch_id, found.expires_ms, found.records) == (3, NOW_MS + 60_000, 1_500)
     assert found.committed == (said.transactional_id,)
     assert found.aborted == (aborted.transactional_id,)
-    assert found.unknown == (written(2).transactional_id,)
+    assert found.unknown == (sink_transaction(2).transactional_id,)
     assert not found.recorded
 
 
 def test_losses_that_are_recorded_are_told_as_such() -> None:
     row = query()
-    name = written().transactional_id
-    decided(row, decision(3, number=2), done(3, DecisionOutcome.LOST, name))
+    name = sink_transaction().transactional_id
+    decision_row(row, decision(3, number=2), decision_end(3, DecisionOutcome.LOST, name))
     (found,) = read().sink_batches
     assert (found.recorded, found.aborted, found.records, found.decided_ms) == (
         True,
@@ -236,11 +235,11 @@ def test_two_drivers_by_sparks_own_word_until_a_newer_run() -> None:
 
 def test_two_generations_of_a_sink() -> None:
     row = query()
-    decided(row, decision(1, at_ms=NOW_MS - 3_000), done(1))
-    newer = decided(row, decision(2, at_ms=NOW_MS - 2_000), done(2))
+    decision_row(row, decision(1, at_ms=NOW_MS - 3_000), decision_end(1))
+    newer = decision_row(row, decision(2, at_ms=NOW_MS - 2_000), decision_end(2))
     newer.generation = 2
     newer.save()
-    decided(row, decision(3, at_ms=NOW_MS - 1_000), done(3))
+    decision_row(row, decision(3, at_ms=NOW_MS - 1_000), decision_end(3))
     assert read().writers.startswith("generation 1 of its sink has decided at")
 
 
@@ -288,7 +287,7 @@ def test_how_fast_a_log_is_cut(
 def test_the_pace_reaches_the_rules() -> None:
     row = query(finished=2)
     finished(row, 2, offsets=[["0", '{"orders":{"0":900}}']])
-    seeing.partition()
+    factories.partition()
     reader = Queries(prod().pk)
     read(reader)
     PartitionRecord.objects.update(log_start=600)
@@ -299,11 +298,11 @@ def test_the_pace_reaches_the_rules() -> None:
 def test_who_stands_at_an_lso_is_named_with_the_transaction_that_holds_it() -> None:
     row = query(finished=2)
     finished(row, 2, offsets=[["0", '{"orders":{"0":812}}']])
-    seeing.position()
-    seeing.partition()
-    seeing.pin(name="payments-7", verdict="open", ground="owned")
-    seeing.transaction("payments-7")
-    seeing.transaction("other", producer_id=8)
+    factories.position()
+    factories.partition()
+    factories.lso_blocker(name="payments-7", verdict="open", ground="owned")
+    factories.transaction("payments-7")
+    factories.transaction("other", producer_id=8)
     found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     named = {each.transactional_id: each.queries for each in found.transactions}
     assert named == {"payments-7": (BlockedQueryFacts(row.ident, "orders"),), "other": ()}
@@ -314,7 +313,7 @@ def judged(lease: Any) -> None:
     reader = SnapshotReader("prod")
     for _ in range(3):
         evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
-        seeing.looked_again()
+        factories.complete_next_polls()
 
 
 def snapshot_rules() -> list[tuple[str, str]]:
@@ -323,13 +322,13 @@ def snapshot_rules() -> list[tuple[str, str]]:
 
 
 def test_a_tick_finds_a_decided_batch_and_closes_it_when_that_is_done(take: Any) -> None:
-    seeing.collectors("transaction_state", "partitions", "groups", "checkpoints")
+    factories.collectors("transaction_state", "partitions", "groups", "checkpoints")
     row = query(finished=2)
-    kept = decided(row, decision(3, at_ms=NOW_MS - 11_000))
+    kept = decision_row(row, decision(3, at_ms=NOW_MS - 11_000))
     reader, lease = SnapshotReader("prod"), take(evaluate_rules.NAME)
     judged(lease)
     assert snapshot_rules() == [("batch_prepared", "critical")]
-    gap = seeing.gap("checkpoints", f"query:{row.ident}")
+    gap = factories.gap("checkpoints", f"query:{row.ident}")
     kept.outcome = "committed"
     kept.save()
     evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
@@ -340,10 +339,10 @@ def test_a_tick_finds_a_decided_batch_and_closes_it_when_that_is_done(take: Any)
 
 
 def test_a_part_that_is_hidden_hides_the_queries_that_lie_there(take: Any) -> None:
-    seeing.collectors("transaction_state", "checkpoints")
+    factories.collectors("transaction_state", "checkpoints")
     row = query()
-    decided(row, decision(3, at_ms=NOW_MS - 11_000))
-    seeing.gap("checkpoints", "root:file:///elsewhere")
+    decision_row(row, decision(3, at_ms=NOW_MS - 11_000))
+    factories.gap("checkpoints", "root:file:///elsewhere")
     found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     assert found.places == {f"query:{row.ident}": {f"checkpoint:{row.checkpoint}"}}
     assert {each.name: each.senses for each in found.collectors}["checkpoints"] == {Sense.QUERIES}
@@ -352,7 +351,7 @@ def test_a_part_that_is_hidden_hides_the_queries_that_lie_there(take: Any) -> No
 
 
 def test_a_query_that_failed_is_told_without_any_checkpoint(take: Any) -> None:
-    seeing.collectors("transaction_state")
+    factories.collectors("transaction_state")
     query(state=QueryState.FAILED.value, exception="boom", checkpoint="", planned=None, finished=None)
     evaluate_rules.evaluate_cluster(take(evaluate_rules.NAME), SnapshotReader("prod"), now_ms=NOW_MS)
     assert snapshot_rules() == [("query_failed", "critical")]
@@ -364,7 +363,7 @@ def test_a_tick_reads_along_indexes(take: Any) -> None:
     """Millions of batches and decisions lie beside the few that a tick is about."""
     row = query(finished=2)
     finished(row, 2)
-    decided(row, decision(3))
+    decision_row(row, decision(3))
     reader = Queries(prod().pk)
     with CaptureQueriesContext(connection) as first:
         read(reader)

@@ -11,50 +11,62 @@ from django.apps import apps
 
 from dashboard.alerts.queries import alerts_by_fingerprint
 from dashboard.models import Alert, Delivery, FindingRecord
-from tests.db.alerting import ALL, FIRST, World, alert, channel, found, messages, silence, world
+from tests.db.scenarios import (
+    ALL_RESOLVED,
+    FIRST,
+    AlertScenario,
+    alert,
+    channel,
+    finding,
+    message_reasons,
+    scenario,
+    silence,
+)
 
 pytestmark = pytest.mark.sql
 
-__all__ = ["world"]
-FORMER, NOW = found(rule="late"), found(rule="coordinator_overdue")
+__all__ = ["scenario"]
+FORMER, NOW = finding(rule="late"), finding(rule="coordinator_overdue")
 
 
 def upgrade() -> None:
     import_module("dashboard.migrations.0018_rule_names").rename(apps, None)
 
 
-def test_findings_and_alerts_go_on(world: World) -> None:
+def test_findings_and_alerts_go_on(scenario: AlertScenario) -> None:
     channel(group_by=["cluster"])
-    world.seconds(5, FORMER, found("transaction:other", "hanging"))
+    scenario.run_seconds(5, FORMER, finding("transaction:other", "hanging"))
     before = {row.subject: row for row in Alert.objects.all()}
     opened = FindingRecord.objects.get(rule="late").pk
     upgrade()
-    world.seconds(10, NOW, found("transaction:other", "hanging"))
+    scenario.run_seconds(10, NOW, finding("transaction:other", "hanging"))
     assert FindingRecord.objects.get(rule="coordinator_overdue", closed_at=None).pk == opened
     assert FindingRecord.objects.count() == 2
     for row in Alert.objects.all():
         known = before[row.subject]
         assert (row.pk, row.state, row.fired_ms) == (known.pk, "firing", known.fired_ms)
     assert (alert().rule, alert().labels["alertname"]) == ("coordinator_overdue", "coordinator_overdue")
-    assert messages() == [FIRST], "nobody is notified again of what they know"
+    assert message_reasons() == [FIRST], "nobody is notified again of what they know"
 
 
-def test_a_group_by_rule_ends_under_the_former_name_and_begins_under_the_new_one(world: World) -> None:
+def test_a_group_by_rule_ends_under_the_former_name_and_begins_under_the_new_one(
+    scenario: AlertScenario,
+) -> None:
     channel(group_by=["cluster", "alertname"])
-    world.seconds(5, FORMER)
+    scenario.run_seconds(5, FORMER)
     upgrade()
-    world.seconds(10, NOW)
+    scenario.run_seconds(10, NOW)
     first, begun, ended = Delivery.objects.order_by("pk")
-    assert (first.reason, begun.reason, ended.reason) == (FIRST, FIRST, ALL)
+    assert (first.reason, begun.reason, ended.reason) == (FIRST, FIRST, ALL_RESOLVED)
     assert first.group_key == ended.group_key
     assert 'alertname="coordinator_overdue"' in begun.group_key
     assert alert().told[0][1] == begun.pk
 
 
-def test_messages_of_before_still_name_their_alerts(world: World) -> None:
+def test_messages_of_before_still_name_their_alerts(scenario: AlertScenario) -> None:
     channel()
-    world.seconds(5, FORMER)
-    world.seconds(10)
+    scenario.run_seconds(5, FORMER)
+    scenario.run_seconds(10)
     upgrade()
     held = [
         row.held[name] for row in Delivery.objects.all() for name in ("firing", "resolved") if row.held[name]
@@ -63,20 +75,20 @@ def test_messages_of_before_still_name_their_alerts(world: World) -> None:
 
 
 @pytest.mark.parametrize("written", ["late", "coordinator_overdue"])
-def test_silences_hold_under_both_names(world: World, written: str) -> None:
+def test_silences_hold_under_both_names(scenario: AlertScenario, written: str) -> None:
     channel()
-    silence(60, world, value=written)
-    world.seconds(5, FORMER)
+    silence(60, scenario, value=written)
+    scenario.run_seconds(5, FORMER)
     upgrade()
-    world.seconds(5, NOW)
-    assert (alert().state, alert().quiet[0][0], messages()) == ("firing", "silenced", [])
+    scenario.run_seconds(5, NOW)
+    assert (alert().state, alert().quiet[0][0], message_reasons()) == ("firing", "silenced", [])
 
 
-def test_what_is_over_stays_closed(world: World) -> None:
-    world.seconds(5, FORMER)
-    world.seconds(5)
+def test_what_is_over_stays_closed(scenario: AlertScenario) -> None:
+    scenario.run_seconds(5, FORMER)
+    scenario.run_seconds(5)
     upgrade()
     assert FindingRecord.objects.filter(rule="coordinator_overdue").exclude(closed_at=None).count() == 1
-    world.seconds(5, NOW)
+    scenario.run_seconds(5, NOW)
     assert Alert.objects.count() == 1
     assert FindingRecord.objects.count() == 2

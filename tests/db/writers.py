@@ -86,7 +86,7 @@ from fenceline.kafka.partitions import (
 from fenceline.kafka.reconcile import Correction, Reconciliation
 from fenceline.limits import Retention
 from fenceline.plans.plan import Act, Plan, SubjectPlan
-from tests.db import streaming, telling
+from tests.db import factories, listener_posts
 from tests.db.conftest import NOW_MS
 from tests.db.test_save_commits import key, value
 from tests.db.test_save_groups import look as groups_look
@@ -197,7 +197,7 @@ class Checkpoints(Writer):
 
     def write(self, number: int) -> None:
         looks = [
-            streaming.look(number + 1, number, path=_path(each), query_id=_query_id(each))
+            factories.checkpoint_look(number + 1, number, path=_path(each), query_id=_query_id(each))
             for each in range(FEW)
         ]
         blind = f"checkpoint:{_path(number % FEW)}"
@@ -225,10 +225,10 @@ class Progress(Writer):
 
     def write(self, number: int) -> None:
         events = [
-            telling.done(number, self.now_ms, query=_query_id(each), run=_run_id(each))
+            listener_posts.batch_event(number, self.now_ms, query=_query_id(each), run=_run_id(each))
             for each in reversed(range(FEW))
         ]
-        post = ingest_payload.decode_post(telling.document(*events, sent_ms=self.now_ms))
+        post = ingest_payload.decode_post(listener_posts.listener_post(*events, sent_ms=self.now_ms))
         assert post.refused == ()
         progress_store.save_progress(post, now_ms=self.now_ms)
 

@@ -20,7 +20,7 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.lives import LONG_MS
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.web import held, seed
+from tests.web import factories
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -30,9 +30,9 @@ def prod(kafka_42: Broker, settings: Any) -> Cluster:
     """The broker's cluster as the configuration's only one."""
     properties = {"bootstrap.servers": kafka_42.bootstrap}
     settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", properties)})
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.partition_collectors(of)
     return of
 
 
@@ -101,8 +101,8 @@ def test_an_admin_forces_what_is_refused_and_the_page_says_so(root: Client, stuc
 
 
 def test_selected_ids_make_one_plan_to_fence(root: Client, prod: Cluster) -> None:
-    rows = [seed.transaction(prod, f"never-seen-{n}") for n in range(3)]
-    seed.transaction(prod, "never-seen-9")
+    rows = [factories.transaction(prod, f"never-seen-{n}") for n in range(3)]
+    factories.transaction(prod, "never-seen-9")
     action = choose(root, Transaction, "fence_producers", *rows)
     assert (action.act, action.planned_by, action.planned_via) == ("fence", "root", "admin")
     assert sorted(action.subjects.split("\n")) == [f"transaction:never-seen-{n}" for n in range(3)]
@@ -110,8 +110,8 @@ def test_selected_ids_make_one_plan_to_fence(root: Client, prod: Cluster) -> Non
 
 def test_of_selected_ids_those_that_are_open_are_ended(root: Client, prod: Cluster) -> None:
     rows = [
-        seed.transaction(prod, "never-open"),
-        seed.transaction(prod, "never-over", TransactionState.COMPLETE_COMMIT, producer_id=9),
+        factories.transaction(prod, "never-open"),
+        factories.transaction(prod, "never-over", TransactionState.COMPLETE_COMMIT, producer_id=9),
     ]
     action = choose(root, Transaction, "abort_of_ids", *rows)
     assert (action.act, action.subjects) == ("fence", "transaction:never-open")
@@ -120,9 +120,11 @@ def test_of_selected_ids_those_that_are_open_are_ended(root: Client, prod: Clust
 def test_selected_pins_get_a_marker_where_they_hang_and_a_fence_where_they_are_owned(
     root: Client, prod: Cluster
 ) -> None:
-    hanging = held.pinned(prod, "never-made", 0, "hanging", ground="not_its_partition")
-    late = [held.pinned(prod, "never-made", n, "late", ground="past_timeout") for n in (1, 2)]
-    seed.transaction(prod, "payments-7", age_ms=200_000, partitions={"never-made": [1, 2]}, producer_id=4017)
+    hanging = factories.lso_blocker(prod, "never-made", 0, "hanging", ground="not_its_partition")
+    late = [factories.lso_blocker(prod, "never-made", n, "late", ground="past_timeout") for n in (1, 2)]
+    factories.transaction(
+        prod, "payments-7", age_ms=200_000, partitions={"never-made": [1, 2]}, producer_id=4017
+    )
     action = choose(root, PinRecord, "abort_of_pins", hanging)
     assert (action.act, action.subjects) == ("abort_marker", "partition:never-made-0")
     action = choose(root, PinRecord, "abort_of_pins", *late)
@@ -130,7 +132,7 @@ def test_selected_pins_get_a_marker_where_they_hang_and_a_fence_where_they_are_o
 
 
 def test_of_selected_partitions_what_is_open_in_them_is_ended(root: Client, prod: Cluster) -> None:
-    held.pinned(prod, "never-made", 0, "hanging", ground="no_such_producer", transactional_id="")
-    held.partition(prod, "never-made", 1)
+    factories.lso_blocker(prod, "never-made", 0, "hanging", ground="no_such_producer", transactional_id="")
+    factories.partition(prod, "never-made", 1)
     action = choose(root, PartitionRecord, "abort_in", *PartitionRecord.objects.all())
     assert (action.act, action.subjects) == ("abort_marker", "partition:never-made-0")

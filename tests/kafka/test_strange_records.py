@@ -293,7 +293,7 @@ def test_ids_of_any_length_and_any_bytes_go_from_the_broker_to_the_page(tmp_path
         reader.read()
         keeps(list(raw_records(broker.bootstrap)))
     assert Transaction.objects.count() == len(CLIENTS) + len(RECORDS)
-    client = roles.signed_in("viewer")
+    client = roles.client_with_role("viewer")
     for raw in (*(name.encode() for name in CLIENTS), *RECORDS):
         shown_everywhere(client, reader.cluster, raw)
 

@@ -10,15 +10,15 @@ from django.test import Client
 
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
-from tests.web import held, seed
-from tests.web.flat import FlatClient
-from tests.web.roles import give
+from tests.web import factories
+from tests.web.compact_html import CompactClient
+from tests.web.roles import give_role
 
 
 @pytest.fixture
 def client() -> Client:
     """A client whose pages come without the white space that a browser drops."""
-    return FlatClient()
+    return CompactClient()
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def user(db: None, settings: Any) -> User:
     # The real hasher is slow by design; what is tested here is not its strength.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     viewer = User.objects.create_user("operator", password="let me in, please")
-    give(viewer, "viewer")
+    give_role(viewer, "viewer")
     return viewer
 
 
@@ -40,9 +40,9 @@ def page(client: Client, user: User) -> Client:
 @pytest.fixture
 def prod(page: Client) -> Cluster:
     """A cluster whose transactions, partitions and groups have been looked at."""
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.partition_collectors(of)
     return of
 
 

@@ -14,15 +14,15 @@ from dashboard.history import queries as history_queries
 from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.models import Cluster, Tally, TransitionRecord
 from fenceline.facts import TransitionKind
-from tests.web import happened, seed
+from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    happened.busy(of)
+    of = factories.cluster()
+    scenarios.busy_history(of)
     return of
 
 
@@ -106,9 +106,9 @@ def test_every_transition_is_on_one_page_and_newest_first(page: Client, prod: Cl
 
 
 def test_clusters_are_merged_by_their_instants(page: Client, prod: Cluster) -> None:
-    staging = seed.cluster("staging")
-    seed.seen(staging)
-    happened.lives(staging, 10, hours=20, dice=50)
+    staging = factories.cluster("staging")
+    factories.tail_collectors(staging)
+    factories.transaction_histories(staging, 10, hours=20, dice=50)
     everything = TransitionRecord.objects.order_by("-at_ms", "-id").values_list("id", flat=True)
     assert [int(pk) for pk in shown(read(page, "?since=7d&kind=all"))] == list(everything[:50])
     only = TransitionRecord.objects.filter(cluster=staging).count()
@@ -169,25 +169,25 @@ def test_no_search_breaks_the_page(page: Client, prod: Cluster, query: str) -> N
 
 def test_reasons_for_an_empty_list_read_differently(page: Client) -> None:
     assert "No cluster is configured" in read(page)
-    prod = seed.cluster()
+    prod = factories.cluster()
     assert "Not collected yet" in read(page)
-    seed.gap(prod)
-    tail = seed.collector(prod, seen_through_ms=None, error="connection refused")
+    factories.gap(prod)
+    tail = factories.collector(prod, seen_through_ms=None, error="connection refused")
     assert "Cannot reach prod since" in read(page)
     prod.gaprecord_set.all().delete()
     tail.delete()
-    seed.seen(prod)
+    factories.tail_collectors(prod)
     assert "No events in the last 24 h" in read(page)
     assert "No producer was fenced and none timed out" in read(page)
     assert "No results in the last 24 h" in read(page, "?kind=takeover")
     assert "Nothing older" in read(page, "?before=5-5")
 
 
-@pytest.mark.parametrize("raw", [*seed.NASTY, seed.LONG])
+@pytest.mark.parametrize("raw", [*factories.HOSTILE_IDS, factories.LONG_ID])
 def test_any_id_is_shown_escaped_and_leads_to_its_page(page: Client, raw: bytes) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    happened.takeover(prod, raw)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.takeover_history(prod, raw)
     text = page.get("/fencing").content.decode()
     link = re.search(r'<a href="([^"]+)" data-row>', text)
     assert link
@@ -200,7 +200,7 @@ def test_what_is_counted_for_all_is_the_sum_of_the_applications(prod: Cluster) -
         rows = Tally.objects.filter(span_s=span_s)
         every: Counter[TransitionKind] = Counter()
         each: Counter[TransitionKind] = Counter()
-        now = seed.now_ms()
+        now = factories.now_ms()
         spans = {"since_ms": now - 7 * 86_400_000, "until_ms": now, "step_s": span_s}
         for bucket in history_queries.transition_buckets("prod", **spans):
             every.update(bucket.counts)
@@ -220,16 +220,16 @@ def test_applications_are_listed_with_most_first_and_what_happened(page: Client,
 
 def test_ids_of_one_name_on_two_clusters_stay_two(page: Client) -> None:
     for name in ("prod", "staging"):
-        of = seed.cluster(name)
-        seed.seen(of)
-        happened.takeover(of, b"same")
+        of = factories.cluster(name)
+        factories.tail_collectors(of)
+        factories.takeover_history(of, b"same")
     assert len(shown(read(page))) == 2 * len(shown(read(page, "?cluster=prod")))
     assert len(set(re.findall(r'href="(/transactions/[^"]+)" data-row', read(page)))) == 2
 
 
-def test_lives_are_the_same_for_the_same_dice() -> None:
-    walks = [happened.Life("a-1", random.Random(4)) for _ in range(2)]
+def test_histories_are_the_same_for_the_same_dice() -> None:
+    walks = [factories.TransactionHistory("a-1", random.Random(4)) for _ in range(2)]
     for walk in walks:
         walk.old = False
-        walk.live(walk.now_ms + 100_000, pause_ms=1_000, trouble=0.5)
+        walk.play(walk.now_ms + 100_000, pause_ms=1_000, trouble=0.5)
     assert walks[0].written == walks[1].written

@@ -15,7 +15,7 @@ from dashboard.history import arrow_rows, parquet
 from dashboard.history.report_types import ReportTrouble
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.reports import Manifest, folder_of, sum_figures
-from tests.web import reported, seed
+from tests.web import factories, history_reports
 
 pytestmark = pytest.mark.django_db
 
@@ -36,13 +36,13 @@ def place(tmp_path: Path, settings: Any) -> Path:
     settings.FENCELINE = Config(
         clusters={name: ClusterConfig(name, properties) for name in names}, history_url=folder.as_uri()
     )
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     return folder
 
 
 @pytest.fixture
 def manifest(place: Path) -> Manifest:
-    return reported.report(place)
+    return history_reports.history_report(place)
 
 
 def read(page: Client, query: str = "") -> str:
@@ -130,7 +130,7 @@ def test_before_the_first_run_the_page_says_how_to_run_the_job(page: Client, pla
 
 
 def test_without_a_place_the_page_says_where_to_name_one(page: Client) -> None:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     shown = read(page)
     assert "History is not configured" in shown
     assert "[history] url = " in shown
@@ -153,7 +153,7 @@ def test_of_a_secured_cluster_the_command_says_so_without_its_secrets(
 def test_whatever_lies_there_is_told_with_path_and_remedy(page: Client, place: Path) -> None:
     (place / "somebody").mkdir(parents=True)
     assert "holds 1 other files and folders, and nothing of the history job" in read(page)
-    reported.report(place, "staging")
+    history_reports.history_report(place, "staging")
     parquet.clear_cache()
     assert "has reports of staging, and none of prod" in read(page)
     log = place / folder_of("prod") / "log"

@@ -15,7 +15,7 @@ from dashboard.models import Transaction
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.queries import SORTS, SortedTransactions
 from fenceline.facts import OPEN_STATES, TransactionState
-from tests.web import seed
+from tests.web import factories
 
 pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 STATES = ("", "open", *(state.value for state in TransactionState))
@@ -26,13 +26,15 @@ def now_ms() -> int:
     """The present; two clusters have ids in every state, most of them committed."""
     dice = random.Random(11)
     for name, number in (("prod", 60), ("staging", 25)):
-        of = seed.cluster(name)
-        seed.seen(of)
+        of = factories.cluster(name)
+        factories.tail_collectors(of)
         for n in range(number):
             state = dice.choice([TransactionState.COMPLETE_COMMIT] * 9 + list(TransactionState))
             raw = f"{dice.choice(('orders', 'Payments'))}-{dice.randrange(4)}-{n}"
-            seed.transaction(of, raw, state, age_ms=dice.randrange(100_000), producer_epoch=dice.randrange(4))
-    return seed.now_ms()
+            factories.transaction(
+                of, raw, state, age_ms=dice.randrange(100_000), producer_epoch=dice.randrange(4)
+            )
+    return factories.now_ms()
 
 
 def plainly(wanted: SortedTransactions, now_ms: int) -> list[Transaction]:
@@ -175,7 +177,7 @@ def leave_only(cursor: CursorWrapper, index: str) -> None:
 
 
 def test_letters_of_any_script_are_searched_for(now_ms: int) -> None:
-    row = seed.transaction(seed.cluster("prod"), "größe-Ω-1")
+    row = factories.transaction(factories.cluster("prod"), "größe-Ω-1")
     for asked in ("größe", "GRößE", "Ω-1"):
         assert [
             each.pk

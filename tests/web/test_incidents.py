@@ -13,8 +13,8 @@ from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, In
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.pages.incidents import IncidentListQuery
 from fenceline.facts import TransactionState
-from tests.web import roles, seed, voiced
-from tests.web.roles import read
+from tests.web import factories, roles
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
@@ -23,8 +23,8 @@ Role = IncidentFinding.Role
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
     return of
 
 
@@ -33,10 +33,13 @@ def cards(text: str) -> list[str]:
 
 
 def test_effects_are_folded_into_the_card_of_their_cause(page: Client, prod: Cluster) -> None:
-    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
-    row = seed.grouped(prod, cause, effect, severity="critical")
-    alone = seed.finding(prod, "group:billing")
-    text = read(page, "/")
+    cause, effect = (
+        factories.finding(prod, "transaction:payments-7"),
+        factories.finding(prod, "partition:payments-0"),
+    )
+    row = factories.incident_of(prod, cause, effect, severity="critical")
+    alone = factories.finding(prod, "group:billing")
+    text = page_html(page, "/")
     assert cards(text) == [str(cause.pk), str(alone.pk)]
     assert re.findall(r'data-incident="(\d+)"', text) == [str(row.pk)]
     folded = text.partition(f'id="effects-{row.pk}"')[2].partition("</details>")[0]
@@ -48,40 +51,43 @@ def test_effects_are_folded_into_the_card_of_their_cause(page: Client, prod: Clu
 
 
 def test_a_card_stays_with_an_effect_that_outlives_its_cause(page: Client, prod: Cluster) -> None:
-    effect = seed.finding(prod, "partition:payments-0")
-    seed.grouped(prod, None, effect, cause_over_ms=seed.now_ms())
-    assert cards(read(page, "/")) == [str(effect.pk)]
+    effect = factories.finding(prod, "partition:payments-0")
+    factories.incident_of(prod, None, effect, cause_over_ms=factories.now_ms())
+    assert cards(page_html(page, "/")) == [str(effect.pk)]
 
 
 def test_the_action_that_comes_first_is_offered_once(page: Client, prod: Cluster) -> None:
-    seed.transaction(prod, "payments-7", age_ms=842_000)
-    cause = seed.finding(prod, "transaction:payments-7")
-    row = seed.grouped(prod, cause, seed.finding(prod, "partition:payments-0"))
+    factories.transaction(prod, "payments-7", age_ms=842_000)
+    cause = factories.finding(prod, "transaction:payments-7")
+    row = factories.incident_of(prod, cause, factories.finding(prod, "partition:payments-0"))
     for url in "/", f"/incidents/{row.pk}":
-        text = read(roles.signed_in("operator"), url)
+        text = page_html(roles.client_with_role("operator"), url)
         assert text.count('name="act" value="fence"') == 1, url
 
 
 def test_the_deadline_is_the_first_timeout_of_its_open_transactions(page: Client, prod: Cluster) -> None:
-    first = seed.transaction(prod, "payments-7", age_ms=10_000)
-    seed.transaction(prod, "payments-8", age_ms=5_000)
-    seed.transaction(prod, "payments-9", TransactionState.COMPLETE_ABORT, age_ms=90_000)
+    first = factories.transaction(prod, "payments-7", age_ms=10_000)
+    factories.transaction(prod, "payments-8", age_ms=5_000)
+    factories.transaction(prod, "payments-9", TransactionState.COMPLETE_ABORT, age_ms=90_000)
     names = [f"transaction:payments-{number}" for number in (9, 8)]
-    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7", affected=names))
-    none = seed.grouped(prod, seed.finding(prod, "group:billing"))
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7", affected=names))
+    none = factories.incident_of(prod, factories.finding(prod, "group:billing"))
     for url in "/", f"/incidents/{row.pk}":
-        found = re.findall(r'data-deadline="(\d+)"', read(page, url))
+        found = re.findall(r'data-deadline="(\d+)"', page_html(page, url))
         assert found == [str(first.started_ms + first.timeout_ms)], url
-    assert "data-deadline" not in read(page, f"/incidents/{none.pk}")
+    assert "data-deadline" not in page_html(page, f"/incidents/{none.pk}")
 
 
 def test_a_page_has_cause_effects_history_and_who_else_blocks_them(page: Client, prod: Cluster) -> None:
-    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
-    row = seed.grouped(prod, cause, effect)
-    other = seed.grouped(prod, seed.finding(prod, "transaction:orders-1"), effect)
+    cause, effect = (
+        factories.finding(prod, "transaction:payments-7"),
+        factories.finding(prod, "partition:payments-0"),
+    )
+    row = factories.incident_of(prod, cause, effect)
+    other = factories.incident_of(prod, factories.finding(prod, "transaction:orders-1"), effect)
     note = {"kind": "note", "actor": "ada", "text": "<b>4411</b>"}
-    IncidentEvent.objects.create(incident=row, at_ms=seed.now_ms(), **note)
-    text = read(page, f"/incidents/{row.pk}")
+    IncidentEvent.objects.create(incident=row, at_ms=factories.now_ms(), **note)
+    text = page_html(page, f"/incidents/{row.pk}")
     assert cause.evidence in text
     assert f'data-finding="{effect.pk}"' in text
     assert f'also in <a href="/incidents/{other.pk}">' in " ".join(text.split())
@@ -95,22 +101,25 @@ def test_the_headline_is_the_cause_of_now_whatever_was_held_for_it_before(
     page: Client, prod: Cluster
 ) -> None:
     cause, before = (
-        seed.finding(prod, "query:q", rule="batch_prepared"),
-        seed.finding(prod, "transaction:t-1"),
+        factories.finding(prod, "query:q", rule="batch_prepared"),
+        factories.finding(prod, "transaction:t-1"),
     )
-    row = seed.grouped(prod, cause)
+    row = factories.incident_of(prod, cause)
     IncidentFinding.objects.create(
         incident=row, finding=before.pk, rule=before.rule, subject=before.subject, role=Role.CAUSE,
-        severity="warning", summary="t-1 is open", since_ms=row.opened_ms, until_ms=seed.now_ms(),
+        severity="warning", summary="t-1 is open", since_ms=row.opened_ms, until_ms=factories.now_ms(),
     )  # fmt: skip
-    text = " ".join(read(page, f"/incidents/{row.pk}").split())
+    text = " ".join(page_html(page, f"/incidents/{row.pk}").split())
     assert re.findall(r"<h1[^>]*> *<bdi>([^<]*)</bdi>", text) == [cause.summary]
     assert "1 finding that ended or changed role" in text
 
 
 def test_its_markdown_has_cause_facts_effects_and_history(page: Client, prod: Cluster) -> None:
-    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
-    row = seed.grouped(prod, cause, effect, owner="Payments")
+    cause, effect = (
+        factories.finding(prod, "transaction:payments-7"),
+        factories.finding(prod, "partition:payments-0"),
+    )
+    row = factories.incident_of(prod, cause, effect, owner="Payments")
     row.events.create(at_ms=row.opened_ms, kind="note", actor="ada", text="ticket 4411")
     answer = page.get(f"/incidents/{row.pk}.md")
     assert answer.headers["Content-Type"] == "text/markdown; charset=utf-8"
@@ -129,8 +138,10 @@ def test_its_markdown_has_cause_facts_effects_and_history(page: Client, prod: Cl
 
 def test_its_html_is_one_file_in_which_no_name_is_markup(page: Client, prod: Cluster) -> None:
     hostile = "payments</script><b>-7"
-    cause = seed.finding(prod, f"transaction:{hostile}")
-    row = seed.grouped(prod, cause, seed.finding(prod, "partition:payments-0"), owner="<i>Payments")
+    cause = factories.finding(prod, f"transaction:{hostile}")
+    row = factories.incident_of(
+        prod, cause, factories.finding(prod, "partition:payments-0"), owner="<i>Payments"
+    )
     row.events.create(
         at_ms=row.opened_ms, kind="note", actor="ada", text="</script><script>alert(1)</script>"
     )
@@ -147,19 +158,19 @@ def test_its_html_is_one_file_in_which_no_name_is_markup(page: Client, prod: Clu
 
 
 def test_a_closed_incident_outlives_its_findings(page: Client, prod: Cluster) -> None:
-    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7"))
-    row.findings.update(until_ms=seed.now_ms())
-    Incident.objects.update(closed_ms=seed.now_ms())
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7"))
+    row.findings.update(until_ms=factories.now_ms())
+    Incident.objects.update(closed_ms=factories.now_ms())
     FindingRecord.objects.all().delete()
-    text = read(page, f"/incidents/{row.pk}")
+    text = page_html(page, f"/incidents/{row.pk}")
     assert "payments-7 has been open since" in text
-    assert "Acknowledge" not in read(roles.signed_in("operator"), f"/incidents/{row.pk}")
+    assert "Acknowledge" not in page_html(roles.client_with_role("operator"), f"/incidents/{row.pk}")
 
 
 def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -> None:
-    now = seed.now_ms()
-    open_one = seed.incident(prod, severity="critical")
-    closed = seed.incident(prod, closed_ms=now)
+    now = factories.now_ms()
+    open_one = factories.incident(prod, severity="critical")
+    closed = factories.incident(prod, closed_ms=now)
     for query, shown in {
         "": [open_one],
         "?state=closed": [closed],
@@ -169,7 +180,7 @@ def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -
         f"?state=all&before={closed.pk}": [open_one],
         "?state=wrong&severity=wrong&before=x": [open_one],
     }.items():
-        found = re.findall(r'<tr id="incident-(\d+)"', read(page, f"/incidents{query}"))
+        found = re.findall(r'<tr id="incident-(\d+)"', page_html(page, f"/incidents{query}"))
         assert found == [str(row.pk) for row in shown], query
     asked = list_forms.parse({"state": "wrong"}, IncidentListQuery, "", [])
     assert asked.ignored == ("state “wrong” is none of open, closed, all",)
@@ -177,14 +188,14 @@ def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -
 
 
 def test_an_operator_acknowledges_and_adds_a_note(prod: Cluster) -> None:
-    row = seed.incident(prod)
-    operator = roles.signed_in("operator")
+    row = factories.incident(prod)
+    operator = roles.client_with_role("operator")
     assert operator.post(f"/incidents/{row.pk}/acknowledge").status_code == 303
     assert operator.post(f"/incidents/{row.pk}/notes", {"text": " ticket 4411 "}).status_code == 303
     row.refresh_from_db()
     assert row.acknowledged_by
     assert list(row.events.values_list("kind", "text")) == [("acknowledged", ""), ("note", "ticket 4411")]
-    assert "ticket 4411" in read(operator, f"/incidents/{row.pk}")
+    assert "ticket 4411" in page_html(operator, f"/incidents/{row.pk}")
 
 
 @pytest.mark.parametrize(
@@ -199,21 +210,21 @@ def test_an_operator_acknowledges_and_adds_a_note(prod: Cluster) -> None:
 def test_what_cannot_be_written_is_said_and_changes_nothing(
     prod: Cluster, act: str, text: str, why: str
 ) -> None:
-    row = seed.incident(prod, closed_ms=seed.now_ms())
-    operator = roles.signed_in("operator")
+    row = factories.incident(prod, closed_ms=factories.now_ms())
+    operator = roles.client_with_role("operator")
     operator.post(f"/incidents/{row.pk}/{act}", {"text": text})
-    assert why in read(operator, f"/incidents/{row.pk}").partition('role="alert"')[2]
+    assert why in page_html(operator, f"/incidents/{row.pk}").partition('role="alert"')[2]
     assert not row.events.exists()
 
 
 def test_an_incident_leads_to_the_events_around_it_and_an_alert_to_its_incident(
     page: Client, prod: Cluster
 ) -> None:
-    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7"))
-    url = re.search(r'href="([^"]+)" data-events', read(page, f"/incidents/{row.pk}"))
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7"))
+    url = re.search(r'href="([^"]+)" data-events', page_html(page, f"/incidents/{row.pk}"))
     assert url
-    shown = read(page, html.unescape(url[1]))
+    shown = page_html(page, html.unescape(url[1]))
     assert "data-ignored" not in shown
     assert "payments-7" in shown
-    alert = voiced.alert(prod, "transaction:payments-7", labels={"incident": str(row.pk)})
-    assert f'href="/incidents/{row.pk}"' in read(page, f"/alerts/{alert.pk}")
+    alert = factories.alert(prod, "transaction:payments-7", labels={"incident": str(row.pk)})
+    assert f'href="/incidents/{row.pk}"' in page_html(page, f"/alerts/{alert.pk}")

@@ -21,7 +21,7 @@ from dashboard.models import (
     Recovery,
     TransitionRecord,
 )
-from tests.web import happened, held, planned, recorded, roles, seed, voiced
+from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
 
@@ -44,19 +44,19 @@ PAGES = sorted(LISTS.keys() - {"findings", "transitions"})
 @pytest.fixture
 def prod() -> Cluster:
     """A cluster whose rows are spread over the last ten hours, some of them open."""
-    of = seed.cluster()
-    seed.busy(of, 60)
-    held.busy(of)
-    voiced.busy(of)
-    happened.lives(of, 6, hours=10, trouble=0.3)
-    pager = voiced.channel("ranges")
+    of = factories.cluster()
+    scenarios.busy_transactions(of, 60)
+    scenarios.busy_partitions(of)
+    scenarios.busy_alerts(of)
+    factories.transaction_histories(of, 6, hours=10, trouble=0.3)
+    pager = factories.channel("ranges")
     for number in range(12):
-        planned.kept()
-        recorded.entry()
-        voiced.delivery(pager)
-        held.episode(of, f"episode-{number}")
-        seed.grouped(of, seed.finding(of, f"partition:t-{FindingRecord.objects.count()}"))
-    now = seed.now_ms()
+        factories.planned_action()
+        factories.audit_entry()
+        factories.delivery(pager)
+        factories.recovery(of, f"episode-{number}")
+        factories.incident_of(of, factories.finding(of, f"partition:t-{FindingRecord.objects.count()}"))
+    now = factories.now_ms()
     for _, model, start, end in LISTS.values():
         for number, row in enumerate(model.objects.order_by("pk")[:40]):
             begun = now - (number * 37 % 600) * 60_000
@@ -87,7 +87,7 @@ def expected(noun: str, keep: Callable[[int, int | None], bool]) -> int:
 
 @pytest.mark.parametrize("noun", LISTS)
 def test_a_list_has_what_was_in_the_range(prod: Cluster, noun: str) -> None:
-    admin, now = roles.signed_in("admin"), seed.now_ms()
+    admin, now = roles.client_with_role("admin"), factories.now_ms()
     start, end = now - 7 * HOUR_MS, now - 3 * HOUR_MS
     url, _, _, lasts = LISTS[noun]
     sign = "&" if "?" in url else "?"
@@ -116,7 +116,7 @@ def test_a_list_has_what_was_in_the_range(prod: Cluster, noun: str) -> None:
 
 @pytest.mark.parametrize("noun", PAGES)
 def test_a_page_has_the_range_of_its_address(prod: Cluster, noun: str) -> None:
-    admin, now = roles.signed_in("admin"), seed.now_ms()
+    admin, now = roles.client_with_role("admin"), factories.now_ms()
     asked = {"from": iso(now - 7 * HOUR_MS), "to": iso(now - 3 * HOUR_MS)}
     assert "data-range" in admin.get(f"/{noun}", asked).content.decode()
     assert "data-range" not in admin.get(f"/{noun}").content.decode()
@@ -137,7 +137,7 @@ def test_a_page_has_the_range_of_its_address(prod: Cluster, noun: str) -> None:
 )
 @pytest.mark.parametrize("noun", ["actions", "transitions"])
 def test_a_wrong_range_gets_a_clear_text(prod: Cluster, noun: str, asked: dict[str, str], wrong: str) -> None:
-    admin = roles.signed_in("admin")
+    admin = roles.client_with_role("admin")
     answer = admin.get(f"/api/v1/{noun}", asked)
     assert answer.status_code == 422
     assert f"query.{wrong}: " in answer.json()["detail"]

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Cluster
-from tests.web import held, seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 ROUTES = (
@@ -33,15 +33,15 @@ def refetch(page: Client, url: str, **headers: str) -> Any:
 
 @pytest.fixture
 def one(page: Client) -> Client:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.transaction(prod)
-    held.watched(prod)
-    held.partition(prod)
-    held.offset(held.group(prod))
-    held.episode(prod)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.transaction(prod)
+    factories.partition_collectors(prod)
+    factories.partition(prod)
+    factories.group_offset(factories.group(prod))
+    factories.recovery(prod)
     # So far ahead that no collector is late during a test, however busy the machine is.
-    prod.collector_set.update(seen_through_ms=seed.now_ms() + 600_000)
+    prod.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)
     return page
 
 
@@ -87,7 +87,7 @@ def test_sight_that_is_lost_is_a_new_page_without_a_new_revision(one: Client, ur
 
 def test_another_cluster_s_change_is_none_of_ours(page: Client) -> None:
     for name in ("prod", "staging"):
-        seed.seen(seed.cluster(name))
+        factories.tail_collectors(factories.cluster(name))
     first = refetch(page, "/transactions?cluster=prod")
     Cluster.objects.filter(name="staging").update(rev=9)
     assert refetch(page, "/transactions?cluster=prod", **{"If-None-Match": first["ETag"]}).status_code == 304

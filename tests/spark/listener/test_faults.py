@@ -16,7 +16,7 @@ import pytest
 from fenceline.decode.ingest_payload import decode_post as read_post
 from spark_listener import FencelineListener
 from spark_listener.emit import Pace
-from tests.db.telling import QUERY, RUN
+from tests.db.listener_posts import QUERY, RUN
 from tests.spark.listener.driver import Driver
 from tests.spark.listener.events import QUICK, TOKEN, finished, started, tell, terminated
 from tests.spark.listener.servers import TAKEN, Posted, Reply, Scripted, Silent, problem

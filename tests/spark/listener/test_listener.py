@@ -16,7 +16,7 @@ from spark_listener import FencelineListener
 from spark_listener.emit import Trouble, read_secret
 from spark_listener.listener import VERSION
 from spark_listener.spool import Spool, adopt_leftovers
-from tests.db.telling import QUERY, RUN
+from tests.db.listener_posts import QUERY, RUN
 from tests.spark.listener.events import TOKEN, started, tell
 from tests.spark.listener.servers import Scripted
 from tests.waiting import wait_for

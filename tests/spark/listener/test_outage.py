@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_listener import FencelineListener
-from tests.db.telling import QUERY
+from tests.db.listener_posts import QUERY
 from tests.spark.listener.driver import Driver
 from tests.spark.listener.events import QUICK, TOKEN, started, tell
 from tests.spark.listener.servers import Dashboard
