@@ -25,7 +25,7 @@ UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere
 
 @pytest.mark.parametrize("kind", states("busy", "none", "new", "blind", "calm"))
 def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
-    server("reset", kind)
+    server("reset", kind, 20)
     paths = PAGES if kind == "busy" else {name: path for name, path in PAGES.items() if "/prod/" not in path}
     assert problems_of_pages(opened("/"), paths) == {}
 
