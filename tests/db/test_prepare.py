@@ -11,6 +11,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
 from dashboard.config import ClusterConfig, Config
+from dashboard.management.commands import prepare
 from dashboard.models import Cluster, Collector, GapRecord, Token
 from dashboard.runtime import leases, visibility
 from dashboard.system.tokens import token_digest
@@ -81,6 +82,26 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone() -> None:
     MigrationRecorder.Migration.objects.create(app="dashboard", name="9999_from_the_future")
     with pytest.raises(CommandError, match=r"newer Fenceline \(it has 9999_from_the_future\)\. Upgrade"):
         call_command("prepare")
+
+
+def record_as_applied(*names: str) -> None:
+    """Let the database have exactly these migrations of the dashboard, as its own table says."""
+    MigrationRecorder.Migration.objects.filter(app="dashboard").delete()
+    for name in names:
+        MigrationRecorder.Migration.objects.create(app="dashboard", name=name)
+
+
+def test_a_database_from_before_the_squashed_migration_is_refused_with_the_way_on() -> None:
+    record_as_applied("0001_initial", "0006_acting")
+    refusal = r"older Fenceline \(it has 0006_acting, not 0021\w+\)\. Run `manage"
+    with pytest.raises(CommandError, match=refusal):
+        call_command("prepare")
+
+
+def test_a_database_with_all_replaced_migrations_is_taken_as_it_is() -> None:
+    record_as_applied(*(name for _, name in prepare.FIRST_MIGRATION.replaces))
+    call_command("prepare")
+    assert MigrationRecorder.Migration.objects.filter(app="dashboard", name="0001_squashed").exists()
 
 
 def test_what_is_turned_off_or_sharded_anew_is_no_collector_any_more(settings: Settings) -> None:
