@@ -1,4 +1,4 @@
-"""How long tests take: `make durations` measures, tests.sharing orders the gate by it. A pytest plugin.
+"""How long tests take: `make durations` measures, tests.scheduling orders the gate by it. A pytest plugin.
 
 `durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
 each test that take half a second and more. What a fixture costs is in the set-up of the first test with it.

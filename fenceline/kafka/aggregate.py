@@ -2,7 +2,7 @@
 
 Folding is a pure function of the records and of what was known before, and it does not matter where a
 stream of records is cut: folding twice, the second time with what the first one left, gives what folding
-once gives (tests/unit/test_fold.py).
+once gives (tests/unit/test_aggregate.py).
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class _IdFold:
 
         That is a begin after a commit, an extend, a commit and its completion, of one producer. One long
         loop on plain numbers, since nine records of ten come this way: it finds what `_step` would in a
-        third of the time (tests/unit/test_fold.py compares the two).
+        third of the time (tests/unit/test_aggregate.py compares the two).
         """
         last, fresh = self.life.record, self.fresh
         if last is None or last.state not in _EVERYDAY:

@@ -22,7 +22,7 @@ from sandbox.kafka import Broker
 from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused, Identity
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer, wait_until_it_refuses
-from tests.kafka.raw import RawProducer
+from tests.kafka.raw_producers import RawProducer
 from tests.waiting import wait_for
 
 TOPICS = ("orders", "payments", "every-legal_kind.of.CHARACTER-0")

@@ -29,7 +29,7 @@ from fenceline.kafka import transition_ring
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
 from tests.db.factories import prod
-from tests.looks import look_at
+from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
@@ -105,7 +105,7 @@ def store_result(written: Sequence[WrittenRecord] = FENCE, act: str = "fence") -
 
 def read(lease: Lease, records: Sequence[TransactionRecord], start: int) -> None:
     previous = start if start else None
-    look = look_at(3, *records, previous=previous, end=start + len(records), seen_through_ms=NOW_MS)
+    look = tail_batch(3, *records, previous=previous, end=start + len(records), seen_through_ms=NOW_MS)
     store.save_batch(lease, look, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
 
 

@@ -16,7 +16,7 @@ from dashboard.transactions.reconcile_store import ReconciledRows
 from fenceline.facts import TailBatch, Tombstone, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 from tests.db.conftest import NOW_MS
-from tests.looks import look_at
+from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
@@ -32,7 +32,7 @@ def record(
 
 
 def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
-    return look_at(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
+    return tail_batch(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
 
 
 def read(tail: Lease, seen: TailBatch) -> None:

@@ -26,7 +26,7 @@ from dashboard.transactions import store
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.recoveries import DELETED, RECREATED, LostRecords, WrittenTopic
 from tests.db.conftest import NOW_MS
-from tests.looks import look_at
+from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
@@ -73,7 +73,7 @@ class Story:
 
     def _save(self, *records: TransactionRecord, now_ms: int) -> None:
         end = (self.next or 0) + len(records)
-        look = look_at(3, *records, previous=self.next, end=end, seen_through_ms=now_ms)
+        look = tail_batch(3, *records, previous=self.next, end=end, seen_through_ms=now_ms)
         store.save_batch(self.tail, look, topic_id="t", rate=1.0, now_ms=now_ms)
         self.next = end
 

@@ -1,7 +1,7 @@
 """Proves that what no coordinator should write is right or marked, through the store: clocks, holes, doubles.
 
 Of any stream of records, however damaged and wherever it is cut into saves, the database keeps what one
-offline fold of all of it gives (tests/offline.py).
+offline fold of all of it gives (tests/offline_replay.py).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from fenceline.facts import (
 )
 from fenceline.kafka import transition_ring
 from fenceline.kafka.encode import encode_key, encode_value
-from tests import offline
+from tests import offline_replay
 from tests.db.conftest import NOW_MS
-from tests.kafka import observe
-from tests.unit.walks import Walk
+from tests.kafka import topic_records
+from tests.unit.random_histories import RandomHistory
 
 pytestmark = pytest.mark.sql
 
@@ -47,9 +47,9 @@ PARTITION = 3
 HOUR_MS = 3_600_000
 
 
-def raw(offset: int, record: TransactionRecord, partition: int = PARTITION) -> observe.RawRecord:
+def raw(offset: int, record: TransactionRecord, partition: int = PARTITION) -> topic_records.RawRecord:
     key, value = encode_key(record.transactional_id), encode_value(record)
-    return observe.RawRecord(partition, offset, record.updated_ms, key, value)
+    return topic_records.RawRecord(partition, offset, record.updated_ms, key, value)
 
 
 class Reader:
@@ -59,9 +59,9 @@ class Reader:
         self._lease = lease
         self._next: dict[int, int] = {}
 
-    def read(self, records: Sequence[observe.RawRecord]) -> None:
+    def read(self, records: Sequence[topic_records.RawRecord]) -> None:
         """Save one look at these records."""
-        parts: defaultdict[int, list[observe.RawRecord]] = defaultdict(list)
+        parts: defaultdict[int, list[topic_records.RawRecord]] = defaultdict(list)
         for record in records:
             parts[record.partition].append(record)
         looked = {partition: _by_key(found) for partition, found in parts.items()}
@@ -70,7 +70,7 @@ class Reader:
             self._lease, TailBatch(looked, moves, len(records)), topic_id="topic-1", rate=1.0, now_ms=NOW_MS
         )
 
-    def _move(self, partition: int, records: Sequence[observe.RawRecord]) -> PositionMove:
+    def _move(self, partition: int, records: Sequence[topic_records.RawRecord]) -> PositionMove:
         previous = self._next.get(partition)
         following, holes = previous or 0, []
         for record in records:
@@ -81,7 +81,7 @@ class Reader:
         return PositionMove(partition, previous, following, following, tuple(holes))
 
 
-def _by_key(records: Sequence[observe.RawRecord]) -> dict[bytes, list[RawRecord]]:
+def _by_key(records: Sequence[topic_records.RawRecord]) -> dict[bytes, list[RawRecord]]:
     found: defaultdict[bytes, list[RawRecord]] = defaultdict(list)
     for record in records:
         at_ms = record.timestamp_ms if record.value is None else None
@@ -89,30 +89,34 @@ def _by_key(records: Sequence[observe.RawRecord]) -> dict[bytes, list[RawRecord]
     return found
 
 
-def check(lease: Lease, stream: Sequence[observe.RawRecord], cuts: Sequence[int]) -> None:
+def check(lease: Lease, stream: Sequence[topic_records.RawRecord], cuts: Sequence[int]) -> None:
     """Save a stream in parts, and hold what is kept against a replay."""
     reader = Reader(lease)
     for start, end in pairwise([0, *sorted(cuts), len(stream)]):
         reader.read(stream[start:end])
-    wrong = offline.differences(offline.replayed(stream), offline.stored(connection.cursor()))
+    wrong = offline_replay.differences(
+        offline_replay.replay_records(stream), offline_replay.stored_rows(connection.cursor())
+    )
     assert not wrong, "\n".join(wrong)
 
 
-def lived(dice: random.Random) -> list[observe.RawRecord]:
+def lived(dice: random.Random) -> list[topic_records.RawRecord]:
     """Return records of some ids as a coordinator writes them; some expire, and some of those come back."""
-    walks = [Walk(f"app-{number}", random.Random(dice.random())) for number in range(5)]
-    stream: list[observe.RawRecord] = []
+    walks = [RandomHistory(f"app-{number}", random.Random(dice.random())) for number in range(5)]
+    stream: list[topic_records.RawRecord] = []
     for _ in range(100):
         walk = dice.choice(walks)
         for record in walk.step():
             gone = not isinstance(record, TransactionRecord)
             value = None if gone else encode_value(record)
             key = encode_key(walk.name)
-            stream.append(observe.RawRecord(PARTITION, len(stream), walk.now_ms, key, value))
+            stream.append(topic_records.RawRecord(PARTITION, len(stream), walk.now_ms, key, value))
     return stream
 
 
-def damaged(stream: Sequence[observe.RawRecord], dice: random.Random) -> Iterator[observe.RawRecord]:
+def damaged(
+    stream: Sequence[topic_records.RawRecord], dice: random.Random
+) -> Iterator[topic_records.RawRecord]:
     """Yield a stream with some of every damage, in offsets that follow each other but for the holes."""
     offset = 0
     for record in stream:
@@ -123,31 +127,31 @@ def damaged(stream: Sequence[observe.RawRecord], dice: random.Random) -> Iterato
             offset += dice.randrange(1, 30)
 
 
-def _whole(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _whole(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return [record]
 
 
-def _doubled(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _doubled(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return [record, record]
 
 
-def _unknown_version(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _unknown_version(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return [record._replace(value=b"\x00\x07" + record.value[2:])] if record.value else [record]
 
 
-def _lost(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _lost(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return []
 
 
-def _gone(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _gone(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return [record._replace(value=None)]
 
 
 def _changed(
     change: Callable[[TransactionRecord, random.Random], TransactionRecord],
-) -> Callable[[observe.RawRecord, random.Random], list[observe.RawRecord]]:
-    def changed(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
-        fact = offline.decoded(record)
+) -> Callable[[topic_records.RawRecord, random.Random], list[topic_records.RawRecord]]:
+    def changed(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
+        fact = offline_replay.decoded_rows(record)
         if not isinstance(fact, TransactionRecord):
             return [record]
         return [record._replace(value=encode_value(change(fact, dice)))]
@@ -195,7 +199,7 @@ def record(state: TransactionState, epoch: int = 3, at_ms: int = 0, **changes: o
     return made._replace(**changes)
 
 
-def stream_of(*facts: TransactionRecord | None) -> list[observe.RawRecord]:
+def stream_of(*facts: TransactionRecord | None) -> list[topic_records.RawRecord]:
     """Return them one after the other; None is a value of a version that nobody knows."""
     stream = []
     for offset, fact in enumerate(facts):
@@ -308,7 +312,7 @@ def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_me
     tracemalloc.start()
     try:
         for each in stream:
-            fact = offline.decoded(each)
+            fact = offline_replay.decoded_rows(each)
             assert isinstance(fact, TransactionRecord)
             transaction_sql.packed_partitions(fact.partitions or ())
         del fact
@@ -322,7 +326,7 @@ def test_the_replay_notices_what_is_lost_doubled_or_miscounted(take: Take) -> No
     """The oracle itself: each harm below, done to what is kept, is said."""
     stream = lived(random.Random(1))
     check(take(), stream, [50])
-    expected = offline.replayed(stream)
+    expected = offline_replay.replay_records(stream)
     told_twice = TransitionRecord.objects.earliest("id")
     harms: list[Callable[[], object]] = [
         lambda: TransitionRecord.objects.create(**_but_id(told_twice) | {"topic_id": "topic-2"}),
@@ -335,9 +339,9 @@ def test_the_replay_notices_what_is_lost_doubled_or_miscounted(take: Take) -> No
     for harm in harms:
         with transaction.atomic():
             harm()
-            assert offline.differences(expected, offline.stored(connection.cursor()))
+            assert offline_replay.differences(expected, offline_replay.stored_rows(connection.cursor()))
             transaction.set_rollback(True)
-    assert not offline.differences(expected, offline.stored(connection.cursor()))
+    assert not offline_replay.differences(expected, offline_replay.stored_rows(connection.cursor()))
 
 
 def _but_id(row: TransitionRecord) -> dict[str, object]:

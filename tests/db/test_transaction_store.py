@@ -23,7 +23,7 @@ from fenceline.facts import (
 )
 from fenceline.kafka.encode import encode_key, encode_value
 from tests.db.conftest import NOW_MS
-from tests.looks import look_at
+from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
@@ -38,7 +38,7 @@ def record(
 
 
 def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
-    return look_at(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
+    return tail_batch(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
 
 
 def save(lease: Lease, seen: TailBatch, topic_id: str = "topic-1") -> int:

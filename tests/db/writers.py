@@ -91,7 +91,7 @@ from tests.db.conftest import NOW_MS
 from tests.db.test_save_commits import key, value
 from tests.db.test_save_groups import look as groups_look
 from tests.db.test_save_groups import seen
-from tests.looks import look_at
+from tests.factories import tail_batch
 
 #: Queries, groups and partitions that are written again and again.
 FEW = 4
@@ -152,7 +152,9 @@ class Tail(Writer):
         ]
         records.append(_record(f"again-{self.partition}", TransactionState.ONGOING, 1, at_ms, at_ms))
         end = self.next + len(records)
-        look = look_at(self.partition, *records, previous=self.next or None, end=end, seen_through_ms=at_ms)
+        look = tail_batch(
+            self.partition, *records, previous=self.next or None, end=end, seen_through_ms=at_ms
+        )
         store.save_batch(self.lease, look, topic_id="topic-1", rate=1.0, now_ms=at_ms)
         self.next = end
 

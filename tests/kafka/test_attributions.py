@@ -21,7 +21,7 @@ from fenceline.kafka import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
-from tests.kafka.acting import CLUSTER, executed, outcomes, planned, words
+from tests.kafka.action_worker import CLUSTER, execute_plan, make_plan, outcomes, result_texts
 from tests.kafka.test_execute import Stage, staged
 from tests.waiting import wait_for
 
@@ -98,14 +98,14 @@ def test_a_fence_is_ours_in_either_order(each: Stage, intake: Intake, order: str
             intake.read()
             kinds.extend(row.kind for row in notable(name))
 
-    row = executed(planned(Act.FENCE, name), observe)
-    assert outcomes(row) == ["done"], words(row)
+    row = execute_plan(make_plan(Act.FENCE, name), observe)
+    assert outcomes(row) == ["done"], result_texts(row)
     intake.read()
     assert "admin_fence" not in kinds, "nothing is ours before the answer is stored"
     assert bool(kinds) == bool(steps), "it reads as somebody else's until then"
     (fence,) = [each for each in notable(name) if each.kind != "reinit"]
     assert (fence.kind, fence.confidence, fence.action) == ("admin_fence", "certain", row), kinds
-    said = each.said(name)
+    said = each.describe(name)
     assert (fence.producer_id, fence.producer_epoch) == (said.producer_id, said.producer_epoch - 1)
     assert None not in (fence.completed_ms, fence.gap_ms)
     assert history_queries.verdict_evidence(fence).startswith(f"Fenced by olga, action {row.pk}: ")
@@ -134,9 +134,9 @@ def test_a_fence_by_somebody_else_is_not_ours(
 ) -> None:
     name = f"{each.topic}-id"
     each.opened(name).abandon()
-    plan = planned(Act.FENCE, name)
+    plan = make_plan(Act.FENCE, name)
     fences(each, name)
-    row = executed(plan)
+    row = execute_plan(plan)
     assert row.state == Action.State.STALE
     intake.read()
     assert [each.action for each in notable(name)] == [None] * len(notable(name))

@@ -21,7 +21,7 @@ from collectors.kafka.connectivity import parse_address
 from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from tests.kafka.doctored import look_over
+from tests.kafka.doctor_checks import run_doctor
 from tests.kafka.test_transaction_admin import signed_in
 from tests.stack.test_redis_gone import Redis
 from tests.waiting import wait_for
@@ -65,7 +65,7 @@ def failure(checks: list[DoctorCheck]) -> DoctorCheck:
 )
 def test_an_address_that_leads_nowhere_is_named(server: str, said: str) -> None:
     server = server.format(closed=free_port())
-    found = failure(look_over({"bootstrap.servers": server}))
+    found = failure(run_doctor({"bootstrap.servers": server}))
     assert found.what == f"server {server}"
     assert said in found.detail
     assert '"bootstrap.servers"' in found.remedies[0]
@@ -73,7 +73,7 @@ def test_an_address_that_leads_nowhere_is_named(server: str, said: str) -> None:
 
 def test_one_server_of_two_is_enough_and_the_other_is_named(kafka_42: Broker) -> None:
     dead = f"127.0.0.1:{free_port()}"
-    checks = look_over({"bootstrap.servers": f"{dead}, PLAINTEXT://{kafka_42.bootstrap}"})
+    checks = run_doctor({"bootstrap.servers": f"{dead}, PLAINTEXT://{kafka_42.bootstrap}"})
     assert [each.what for each in checks if each.status is CheckStatus.FAIL] == [f"server {dead}"]
     assert "READ on topic *" in [each.what for each in checks]
 
@@ -111,7 +111,7 @@ def answering(answer: bytes) -> Iterator[int]:
 )
 def test_a_port_that_is_not_kafka_s_is_told_in_bounded_time(answer: bytes) -> None:
     with answering(answer) as port:
-        checks = look_over({"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
+        checks = run_doctor({"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
     assert checks[1].status is CheckStatus.OK
     failed = {each.what: each for each in checks if each.status is CheckStatus.FAIL}
     assert set(failed) == {"sign-in by librdkafka", "sign-in by kafka-python"}
@@ -133,9 +133,9 @@ def test_a_port_that_is_not_kafka_s_is_told_in_bounded_time(answer: bytes) -> No
     ],
 )
 def test_a_sign_in_that_fails_names_the_key_and_no_secret(
-    watched: Broker, changed: dict[str, str], said: str
+    acl_broker: Broker, changed: dict[str, str], said: str
 ) -> None:
-    checks = look_over({**signed_in(watched, "blank"), **changed}, timeout_s=5)
+    checks = run_doctor({**signed_in(acl_broker, "blank"), **changed}, timeout_s=5)
     failed = {each.what: each.detail for each in checks if each.status is CheckStatus.FAIL}
     assert set(failed) == {"sign-in by librdkafka", "sign-in by kafka-python"}
     assert said in failed["sign-in by kafka-python"]
@@ -149,7 +149,7 @@ def test_every_property_that_kafka_python_lacks_is_named_and_the_rest_is_tried(k
         "broker.address.family": "v4",
         "ssl.engine.location": "x",
     }
-    checks = look_over({"bootstrap.servers": kafka_42.bootstrap, **lacking})
+    checks = run_doctor({"bootstrap.servers": kafka_42.bootstrap, **lacking})
     failed = [each.detail for each in checks if each.status is CheckStatus.FAIL]
     assert [key for key in lacking if any(f'"{key}"' in each for each in failed)] == list(lacking)
     signed = next(each for each in checks if each.what == "sign-in by librdkafka")
@@ -159,7 +159,7 @@ def test_every_property_that_kafka_python_lacks_is_named_and_the_rest_is_tried(k
 
 def test_a_property_that_nobody_knows_is_refused_by_both() -> None:
     with answering(b"") as port:
-        checks = look_over({"bootstrap.servers": f"127.0.0.1:{port}", "no.such.key": "1"}, timeout_s=1)
+        checks = run_doctor({"bootstrap.servers": f"127.0.0.1:{port}", "no.such.key": "1"}, timeout_s=1)
     failed = [each for each in checks if each.status is CheckStatus.FAIL]
     assert [each.what for each in failed] == ["configuration", "sign-in by librdkafka"]
     assert all("no.such.key" in each.detail for each in failed)
@@ -181,7 +181,7 @@ def test_an_advertised_address_that_leads_nowhere_is_a_failure_of_that_broker(tm
         try:
 
             def asked() -> list[DoctorCheck]:
-                return look_over({"bootstrap.servers": broker.bootstrap}, timeout_s=2)
+                return run_doctor({"bootstrap.servers": broker.bootstrap}, timeout_s=2)
 
             checks = wait_for(
                 lambda: (now := asked()) and any(each.what.startswith("broker 1") for each in now) and now,

@@ -19,8 +19,8 @@ from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive_transition
 from sandbox.kafka import Broker
 from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused
 from tests.brokers import create_topics
-from tests.kafka.observe import raw_records
-from tests.kafka.raw import RawProducer, RawProducer2
+from tests.kafka.raw_producers import RawProducer, RawProducer2
+from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

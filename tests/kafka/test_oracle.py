@@ -14,8 +14,8 @@ from fenceline.facts import TransactionRecord, TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import KEEP_OLD_START, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
-from tests.kafka.lives import FATES, LAST, World, live
-from tests.kafka.saved import saved
+from tests.kafka.collected_transactions import collected_transactions
+from tests.kafka.random_transactions import LAST_OUTCOMES, OUTCOMES, ClientCluster, run_clients
 from tests.seeds import SEED
 from tests.waiting import wait_for
 
@@ -37,12 +37,14 @@ def admin(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
 def test_every_id_is_what_java_says_it_is(kafka: Broker, java: JavaGateway, admin: JavaAdmin) -> None:
     topics = ("oracle-a", "oracle-b")
     create_topics(kafka.bootstrap, *topics)
-    fates = live(World(kafka.bootstrap, java, admin, topics), IDS, TRANSACTIONS, SEED)
+    fates = run_clients(ClientCluster(kafka.bootstrap, java, admin, topics), IDS, TRANSACTIONS, SEED)
     assert fates.total() == TRANSACTIONS
-    assert set(fates) == {fate.__name__ for fate in {*FATES, *LAST}}
+    assert set(fates) == {fate.__name__ for fate in {*OUTCOMES, *LAST_OUTCOMES}}
     wait_for(lambda: not unsettled(admin.list_transactions()), "all markers are written")
 
-    ours = {name: record for name, record in saved(kafka.bootstrap).items() if "oracle" in name}
+    ours = {
+        name: record for name, record in collected_transactions(kafka.bootstrap).items() if "oracle" in name
+    }
     assert {name: listing(record) for name, record in ours.items()} == {
         escape_bytes(name.encode()): said
         for name, said in admin.list_transactions().items()

@@ -21,7 +21,7 @@ from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.writer import admin_for
 from tests.brokers import create_topics
-from tests.kafka.desk import Desk, effects, grounds, words
+from tests.kafka.planning_cluster import PlanningCluster, effect_amounts, refusal_reasons, refusal_texts
 from tests.spark.sink.queries import FakeQuery
 from transaction_admin.api import Ending
 
@@ -36,7 +36,7 @@ class Dies(Exception):
 
 
 class Stage:
-    """A query with our sink on a broker, and a desk that has looked at its checkpoint."""
+    """A query with our sink on a broker, and a planner that has polled its checkpoint."""
 
     def __init__(self, broker: Broker, root: Path) -> None:
         topic = f"batches-{uuid.uuid4().hex[:8]}"
@@ -44,7 +44,7 @@ class Stage:
         self.root = root
         # What looks like an escape in a URL is none in a folder's name.
         self.query = FakeQuery(root / "a b%20c", broker.bootstrap, topic)
-        self.desk = Desk(broker)
+        self.planner = PlanningCluster(broker)
         self.written: list[SinkTransaction] = []
 
     def die(self, at: Step, batch_id: int = 0) -> None:
@@ -63,14 +63,14 @@ class Stage:
             except Dies:
                 return
 
-    def look(self) -> Query:
+    def poll(self) -> Query:
         """Let our collector look at the checkpoint."""
-        (row,) = self.desk.look_at(self.root)
+        (row,) = self.planner.poll_checkpoints(self.root)
         return row
 
     def plan(self, act: Act, batch_id: int = 0, *, force: bool = False) -> Plan:
         """Plan an act on a batch."""
-        return self.desk.plan(act, f"{self.look().ident}@{batch_id}", force=force)
+        return self.planner.plan(act, f"{self.poll().ident}@{batch_id}", force=force)
 
     def end(self, each: SinkTransaction, *, commit: bool) -> None:
         """End a transaction behind everybody's back."""
@@ -83,7 +83,7 @@ class Stage:
 def stage(kafka_42: Broker, tmp_path: Path) -> Iterator[Stage]:
     made = Stage(kafka_42, tmp_path)
     yield made
-    made.desk.watch.close()
+    made.planner.collected.close()
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_wherever_a_driver_dies(
     else:
         stage.die(at)
     for force in False, True:
-        assert grounds(stage.plan(FINISH, force=force)) == [finish]
-        assert grounds(stage.plan(ROLL_BACK, force=force)) == [roll_back]
+        assert refusal_reasons(stage.plan(FINISH, force=force)) == [finish]
+        assert refusal_reasons(stage.plan(ROLL_BACK, force=force)) == [roll_back]
 
 
 def test_a_prepared_batch_is_finished(stage: Stage) -> None:
     stage.die(Step.PREPARED, batch_id=1)
     found = stage.plan(FINISH, 1)
     (subject,) = found.subjects
-    row = stage.look()
+    row = stage.poll()
     assert subject.seen == {
         "query": row.ident,
         "checkpoint": f"file://{stage.root}/a b%2520c",
@@ -130,16 +130,16 @@ def test_a_prepared_batch_is_finished(stage: Stage) -> None:
         ],
     }
     assert [each.request for each in subject.steps] == ["EndTxn", "ledger"]
-    assert effects(found) == [{"records_committed": 4, "records_released": 0, "batch_recorded": None}]
+    assert effect_amounts(found) == [{"records_committed": 4, "records_released": 0, "batch_recorded": None}]
     assert {(topic, number) for topic, number, *_ in subject.held} <= {
         (stage.query.topic, 0), (stage.query.topic, 1),
     }  # fmt: skip
     assert subject.held
     assert found.confirm == f"{row}@1"
     assert (subject.subject, subject.title) == (f"query:{row.ident}", f"{row}, batch 1")
-    assert grounds(stage.plan(FINISH, 0)) == [[RefusalReason.ALREADY_ENDED]]
-    assert grounds(stage.plan(ROLL_BACK, 0)) == [[RefusalReason.PREPARED]]
-    assert grounds(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.PREPARED]]
+    assert refusal_reasons(stage.plan(FINISH, 0)) == [[RefusalReason.ALREADY_ENDED]]
+    assert refusal_reasons(stage.plan(ROLL_BACK, 0)) == [[RefusalReason.PREPARED]]
+    assert refusal_reasons(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.PREPARED]]
 
 
 def test_what_is_committed_or_lost_already_is_told(stage: Stage) -> None:
@@ -149,7 +149,7 @@ def test_what_is_committed_or_lost_already_is_told(stage: Stage) -> None:
     stage.end(second, commit=False)
     found = stage.plan(FINISH)
     (subject,) = found.subjects
-    assert effects(found) == [{"committed_before": 1, "records_lost": 2, "batch_recorded": None}]
+    assert effect_amounts(found) == [{"committed_before": 1, "records_lost": 2, "batch_recorded": None}]
     assert subject.seen["transactions"] == []
     assert second.transactional_id in subject.effects[1].words
     assert "Write them again from what the batch read: source 0 from" in subject.effects[1].words
@@ -165,28 +165,28 @@ def test_a_batch_that_is_not_prepared_is_rolled_back(stage: Stage) -> None:
     assert {tuple(each[:3]) for each in subject.seen["transactions"]} == ours
     assert [each.request for each in subject.steps] == ["ledger", "EndTxn", "ledger"]
     assert "1.0.decision" in subject.steps[0].words
-    assert effects(found) == [{"records_aborted": 4, "records_released": 0, "batch_runs_again": None}]
+    assert effect_amounts(found) == [{"records_aborted": 4, "records_released": 0, "batch_runs_again": None}]
     assert "is not told: if it does" in found.warnings[0]
-    assert grounds(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.NOTHING_OPEN]]
+    assert refusal_reasons(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.NOTHING_OPEN]]
 
 
 def test_a_living_driver_takes_force_to_roll_back_and_none_to_finish(stage: Stage) -> None:
     stage.die(Step.WRITTEN)
-    row = stage.look()
+    row = stage.poll()
     Query.objects.filter(pk=row.pk).update(state="running", heard_ms=now_ms())
     found = stage.plan(ROLL_BACK)
-    assert grounds(found) == [[RefusalReason.DRIVER_LIVES]]
+    assert refusal_reasons(found) == [[RefusalReason.DRIVER_LIVES]]
     forced = stage.plan(ROLL_BACK, force=True)
-    assert (grounds(forced), forced.forced) == ([[]], True)
+    assert (refusal_reasons(forced), forced.forced) == ([[]], True)
     assert forced.subjects[0].seen["transactions"]
 
 
 def test_finishing_beside_a_living_driver_is_a_warning(stage: Stage) -> None:
     stage.die(Step.PREPARED)
-    row = stage.look()
+    row = stage.poll()
     Query.objects.filter(pk=row.pk).update(state="running", heard_ms=now_ms())
     found = stage.plan(FINISH)
-    assert grounds(found) == [[]]
+    assert refusal_reasons(found) == [[]]
     assert "lives (heard" in found.warnings[0]
 
 
@@ -194,26 +194,26 @@ def test_a_round_that_was_aborted_is_followed_by_the_next(stage: Stage) -> None:
     driver = stage.query.driver(0)
     attempt = stage.query.begin(driver, 0)
     driver.abort(attempt, stage.query.run_tasks(attempt), "a task failed")
-    assert grounds(stage.plan(ROLL_BACK)) == [[RefusalReason.NOTHING_OPEN]]
+    assert refusal_reasons(stage.plan(ROLL_BACK)) == [[RefusalReason.NOTHING_OPEN]]
     stage.query.run_tasks(stage.query.begin(driver, 0))
     found = stage.plan(ROLL_BACK)
-    assert grounds(found) == [[]]
+    assert refusal_reasons(found) == [[]]
     assert found.subjects[0].seen["round"] == 1
-    assert grounds(stage.plan(FINISH)) == [[RefusalReason.NOT_PREPARED]]
+    assert refusal_reasons(stage.plan(FINISH)) == [[RefusalReason.NOT_PREPARED]]
 
 
 @pytest.mark.parametrize(("at", "act"), [(Step.WRITTEN, "roll_back_batch"), (Step.PREPARED, "finish_batch")])
 def test_an_id_of_our_sink_goes_to_finish_or_roll_back(stage: Stage, at: Step, act: str) -> None:
     stage.die(at, batch_id=1)
     name = stage.written[0].transactional_id
-    unknown = stage.desk.plan(FENCE, name, later_ms=LATER_MS, force=True)
-    assert grounds(unknown) == [[RefusalReason.OWN_SINK]]
-    assert "[[checkpoints]]" in words(unknown)
-    row = stage.look()
-    found = stage.desk.plan(FENCE, name, later_ms=LATER_MS, force=True)
-    assert grounds(found) == [[RefusalReason.OWN_SINK]]
-    assert f"({act} {row.ident}@1)" in words(found)
-    assert str(row) in words(found)
+    unknown = stage.planner.plan(FENCE, name, later_ms=LATER_MS, force=True)
+    assert refusal_reasons(unknown) == [[RefusalReason.OWN_SINK]]
+    assert "[[checkpoints]]" in refusal_texts(unknown)
+    row = stage.poll()
+    found = stage.planner.plan(FENCE, name, later_ms=LATER_MS, force=True)
+    assert refusal_reasons(found) == [[RefusalReason.OWN_SINK]]
+    assert f"({act} {row.ident}@1)" in refusal_texts(found)
+    assert str(row) in refusal_texts(found)
     assert found.doable_subjects == ()
 
 
@@ -227,7 +227,7 @@ def without_ledger(stage: Stage) -> None:
 
 
 def without_root(stage: Stage) -> None:
-    stage.desk.root = None
+    stage.planner.root = None
 
 
 @pytest.mark.parametrize(
@@ -240,18 +240,18 @@ def without_root(stage: Stage) -> None:
 )
 def test_a_ledger_that_cannot_be_read(stage: Stage, break_it: Callable[[Stage], None], said: str) -> None:
     stage.die(Step.PREPARED)
-    row = stage.look()
+    row = stage.poll()
     break_it(stage)
     for act in FINISH, ROLL_BACK:
-        found = stage.desk.plan(act, f"{row.ident}@0", force=True)
-        assert grounds(found) == [[RefusalReason.LEDGER_UNREADABLE]]
-        assert said in words(found)
+        found = stage.planner.plan(act, f"{row.ident}@0", force=True)
+        assert refusal_reasons(found) == [[RefusalReason.LEDGER_UNREADABLE]]
+        assert said in refusal_texts(found)
 
 
 def test_a_query_that_nobody_knows(stage: Stage) -> None:
-    found = stage.desk.plan(FINISH, "8a5c1f7e@1@7")
-    assert grounds(found) == [[RefusalReason.LEDGER_UNREADABLE]]
-    assert "no query 8a5c1f7e@1 is known" in words(found)
+    found = stage.planner.plan(FINISH, "8a5c1f7e@1@7")
+    assert refusal_reasons(found) == [[RefusalReason.LEDGER_UNREADABLE]]
+    assert "no query 8a5c1f7e@1 is known" in refusal_texts(found)
 
 
 def test_a_plan_only_looks(stage: Stage) -> None:

@@ -20,8 +20,8 @@ from fenceline.kafka.partitions import Offsets
 from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics
+from tests.kafka.offsets import CLEANUP, commit_as_group, partitions_of
 from tests.kafka.producers import open_in
-from tests.kafka.reading import CLEANUP, commit, of
 from tests.kafka.test_transaction_admin import guarded, signed_in
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
@@ -43,14 +43,14 @@ def test_a_broker_that_holds_us_back_is_waited_for(kafka_42: Broker, topic_42: s
     try:
         paused = 0
         for _ in range(20):
-            (found,) = reads.list_offsets(of(topic_42, 0)).values()
+            (found,) = reads.list_offsets(partitions_of(topic_42, 0)).values()
             assert isinstance(found, Offsets), found
             connections = reads._connection._manager._conns.values()
             paused += any("throttle" in each.paused for each in connections)
             if paused:
                 break
         assert paused
-        (found,) = reads.list_offsets(of(topic_42, 0)).values()
+        (found,) = reads.list_offsets(partitions_of(topic_42, 0)).values()
         assert isinstance(found, Offsets), found
     finally:
         reads.close()
@@ -74,7 +74,7 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
     topic = f"reads-{random.getrandbits(40):x}"
     create_topics(guarded.bootstrap, topic)
     group = f"{topic}-group"
-    commit(guarded.bootstrap, group, [Position(topic, 0, 3)])
+    commit_as_group(guarded.bootstrap, group, [Position(topic, 0, 3)])
     open_in(guarded.bootstrap, topic, topic, 0)
     where = TopicPartition(topic, 0)
     reads = KafkaPythonReads(signed_in(guarded, "viewer"), 20)

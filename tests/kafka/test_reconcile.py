@@ -28,10 +28,10 @@ from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.idle import initialise
-from tests.kafka.lives import Life, World
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.random_transactions import ClientCluster, RandomClient
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
+from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
@@ -99,7 +99,7 @@ def open_transaction(bootstrap: str, name: str) -> LibrdkafkaProducer:
 def test_what_the_tail_missed_is_found_and_put_right(kafka: Broker, stack: Stack) -> None:
     missed, stale = (f"missed-{stack.config.name}", f"stale-{stack.config.name}")
     producers = [open_transaction(kafka.bootstrap, name) for name in (missed, stale)]
-    initialise(kafka.bootstrap, [f"idle-{stack.config.name}"])
+    initialise_ids(kafka.bootstrap, [f"idle-{stack.config.name}"])
     stack.read()
     healthy = Transaction.objects.count()
     # A row that a tail with a fault would have left out, one left behind, and one that no coordinator knows.
@@ -157,7 +157,7 @@ def test_an_open_row_that_its_coordinator_has_closed_is_found_among_the_open_one
 
 def test_what_the_coordinators_hide_from_us_is_no_difference(guarded: Broker) -> None:
     names = [f"seen-{random.getrandbits(40):x}", f"hidden-{random.getrandbits(40):x}"]
-    initialise(guarded.bootstrap, names)
+    initialise_ids(guarded.bootstrap, names)
     grant_describe(guarded, "viewer", names[0])
     stack = Stack(guarded.bootstrap, signed_in(guarded, "viewer"))
     for _ in range(4):
@@ -175,9 +175,9 @@ def test_nothing_is_corrected_while_ids_live_fast(kafka: Broker, java: JavaGatew
     create_topics(kafka.bootstrap, *topics)
     over = Event()
     with JavaAdmin(java, kafka.bootstrap) as oracle:
-        world = World(kafka.bootstrap, java, oracle, topics)
+        cluster = ClientCluster(kafka.bootstrap, java, oracle, topics)
         ids = [f"lively-{stack.config.name}-{number}" for number in range(4)]
-        lives = [Life(world, name, random.Random(name)) for name in ids]
+        lives = [RandomClient(cluster, name, random.Random(name)) for name in ids]
         with ThreadPoolExecutor(len(lives)) as pool:
             running = [pool.submit(go_on, life, over) for life in lives]
             try:
@@ -194,7 +194,7 @@ def test_nothing_is_corrected_while_ids_live_fast(kafka: Broker, java: JavaGatew
     assert last.pending == 0
 
 
-def go_on(life: Life, over: Event) -> int:
+def go_on(life: RandomClient, over: Event) -> int:
     transactions = 0
     while not over.is_set():
         life.run(3)

@@ -1,7 +1,7 @@
 """Proves what is kept of a topic that real brokers compact, empty of ids, and cut into other partitions.
 
 Across offsets that compaction removed nothing is derived, and a gap counts them; of all else the database
-keeps what an offline replay gives (tests/offline.py).
+keeps what an offline replay gives (tests/offline_replay.py).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
-from tests import offline
+from tests import offline_replay
 from tests.brokers import create_topics
-from tests.kafka.observe import TOPIC, RawRecord, raw_records
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.load import Load, commit
+from tests.kafka.topic_records import TOPIC, RawRecord, raw_records
+from tests.transaction_load import Load, commit
 from tests.waiting import wait_for
 from tests.web import roles
 
@@ -109,13 +109,15 @@ def configure(bootstrap: str, settings: Mapping[str, str]) -> None:
 
 def keeps(records: Sequence[RawRecord]) -> None:
     """Hold the database against a replay of these records."""
-    wrong = offline.differences(offline.replayed(records), offline.stored(connection.cursor()))
+    wrong = offline_replay.differences(
+        offline_replay.replay_records(records), offline_replay.stored_rows(connection.cursor())
+    )
     assert not wrong, "\n".join(wrong)
 
 
 def missing(records: Sequence[RawRecord]) -> int:
     """Return how many offsets before their ends are gone."""
-    return sum(offline.ends(records).values()) - len(records)
+    return sum(offline_replay.ends(records).values()) - len(records)
 
 
 def counted() -> int:
@@ -183,7 +185,7 @@ def test_a_collector_that_was_off_while_much_was_compacted_goes_on(compacted: Br
     some_load(compacted.bootstrap, 50)
     reader.read()
     left = list(raw_records(compacted.bootstrap))
-    stood = offline.ends(seen)
+    stood = offline_replay.ends(seen)
     records = seen + [each for each in left if each.offset >= stood.get(each.partition, 0)]
     keeps(records)
     told_as_it_was()

@@ -26,7 +26,7 @@ from fenceline.facts import TailBatch, Tombstone, TransactionRecord, Transaction
 from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
-from tests.load import commit
+from tests.transaction_load import commit
 
 pytestmark = pytest.mark.kafka
 

@@ -26,8 +26,8 @@ from sandbox.ports import free_port
 from tests.acls import set_acl
 from tests.brokers import KEEP_OLD_START, PROPERTIES, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
-from tests.kafka.idle import initialise
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable, TransactionAdmin
 from transaction_admin.kafka_python import KafkaPythonAdmin, _collect, _leaderless
@@ -99,7 +99,7 @@ def live_through(bootstrap: str) -> None:
         elif state is TransactionState.COMPLETE_ABORT:
             producer.abort()
         producer.abandon()
-    initialise(bootstrap, STRANGE)
+    initialise_ids(bootstrap, STRANGE)
 
 
 def as_java(said: Described | NotDescribed) -> Description:
@@ -151,7 +151,7 @@ def test_an_id_that_was_initialised_again_is_described_as_java_does(
         producer.begin()
         producer.send(name, 1)
         producer.commit()
-    initialise(kafka.bootstrap, [name])
+    initialise_ids(kafka.bootstrap, [name])
     said = admin.describe_transactions([name])[name]
     assert as_java(said) == oracle.describe_transactions([name])[name]
     assert isinstance(said, Described)
@@ -160,7 +160,7 @@ def test_an_id_that_was_initialised_again_is_described_as_java_does(
 
 
 def test_an_unknown_id_is_an_answer_and_stays_unknown(kafka: Broker, admin: TransactionAdmin) -> None:
-    initialise(kafka.bootstrap, ["contract-known"])
+    initialise_ids(kafka.bootstrap, ["contract-known"])
     said = admin.describe_transactions(["contract-known", "contract-never-made", ""])
     assert isinstance(said["contract-known"], Described)
     for name in "contract-never-made", "":
@@ -174,7 +174,7 @@ def test_a_thousand_and_more_ids_are_described_at_once(
     kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin
 ) -> None:
     names = [f"contract-many-{number}" for number in range(1_001)]
-    initialise(kafka.bootstrap, names)
+    initialise_ids(kafka.bootstrap, names)
     before = admin.cost
     said = admin.describe_transactions(names)
     assert {name: as_java(each) for name, each in said.items()} == oracle.describe_transactions(names)
@@ -201,7 +201,7 @@ def test_nothing_is_created_by_looking(tmp_path: Path) -> None:
 def test_a_broker_that_goes_and_comes_back_is_asked_again(tmp_path: Path) -> None:
     before = _io_threads()
     with Broker(tmp_path / "kafka") as broker:
-        initialise(broker.bootstrap, ["kept"])
+        initialise_ids(broker.bootstrap, ["kept"])
         admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
         assert set(admin.list_transactions().entries) == {"kept"}
         broker.stop()
@@ -274,7 +274,7 @@ def test_the_same_properties_open_the_same_doors_for_librdkafka(guarded: Broker,
 
 
 def test_ids_that_we_may_not_see_are_left_out_without_a_word_and_our_words_say_so(guarded: Broker) -> None:
-    initialise(guarded.bootstrap, ["guarded-a", "guarded-b"])
+    initialise_ids(guarded.bootstrap, ["guarded-a", "guarded-b"])
     grant_describe(guarded, "viewer", "guarded-a")
     admin = KafkaPythonAdmin(signed_in(guarded, "viewer"))
     try:

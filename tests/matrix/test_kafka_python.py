@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.options import ROOT
-from tests.stack.postgres import again
+from tests.stack.postgres import rerun
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 #: The release whose parts were read when transaction_admin was written.
@@ -63,4 +63,4 @@ def test_each_release_keeps_the_contract(tmp_path: Path) -> None:
         path = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
         shown = run("-c", "import kafka; print(kafka.__version__, kafka.__file__)", **path)
         assert shown.split() == [release, str(folder / "kafka" / "__init__.py")]
-        again.run_with(path, CONTRACT, folder)
+        rerun.run_with(path, CONTRACT, folder)

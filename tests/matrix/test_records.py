@@ -23,8 +23,8 @@ from tests.brokers import create_topics
 from tests.data import scenarios
 from tests.data.scenarios import BOTH, TOPICS, Stage
 from tests.java.clients import JavaAdmin
-from tests.kafka.observe import raw_records
-from tests.matrix.versions import Expected
+from tests.kafka.topic_records import raw_records
+from tests.matrix.kafka_versions import Expected
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.prepared import spark_archive
-from tests.matrix.sparks import SPARKS, python_with
+from tests.matrix.spark_versions import SPARKS, python_with
 from tests.spark.conftest import environment, settings
-from tests.spark.hearing import hear
 from tests.spark.listener.servers import Dashboard
+from tests.spark.listener_reports import assert_listener_reports
 
 pytestmark = [pytest.mark.matrix, pytest.mark.spark]
 
@@ -29,4 +29,4 @@ def test_queries_of_older_sparks_are_heard(version: str, tmp_path: Path) -> None
     }
     with Dashboard(tmp_path) as dashboard:
         dashboard.start()
-        assert hear(dashboard, "classic", tmp_path, python, own, around) == {version}
+        assert assert_listener_reports(dashboard, "classic", tmp_path, python, own, around) == {version}

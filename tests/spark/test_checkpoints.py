@@ -20,7 +20,7 @@ from fenceline.facts import TopicPartition
 from fenceline.spark.records import CheckpointObservation, CommitsEntry, OffsetsEntry
 from fenceline.spark.restart_prediction import predict_restart
 from sandbox.kafka import Broker
-from tests.spark.kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
+from tests.spark.checkpoint_kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
 from tests.spark.queries import look_at, noop, numbers, ran_to
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

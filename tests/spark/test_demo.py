@@ -126,7 +126,7 @@ def met_by_a_stranger(stack: Stack, secrets: list[str]) -> Any:
         "secrets": secrets,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.stack.stranger"], cwd=ROOT, input=json.dumps(asked), text=True,
+        [sys.executable, "-m", "tests.stack.other_user"], cwd=ROOT, input=json.dumps(asked), text=True,
         stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)

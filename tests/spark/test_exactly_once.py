@@ -26,7 +26,7 @@ from spark_pipeline.exactly_once import Stop, quieten_python, run_query
 from spark_pipeline.exactly_once_arguments import BadArgument, parse_arguments
 from tests.brokers import create_topics
 from tests.spark.conftest import ROOT, environment, settings
-from tests.spark.kills.lives import committed
+from tests.spark.kills.killed_query import committed_records
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -140,7 +140,7 @@ def test_sql_sees_the_fields_and_its_columns_become_json(
                    "FROM input WHERE quantity >= 10;\n")  # fmt: skip
     schema = "order STRING, quantity INT, price DOUBLE"
     assert job("--sql-file", str(sql), value_format="json", schema=schema) == (0, "")
-    rows = {key: json.loads(value) for key, value in committed(kafka_42.bootstrap, topics[1])}
+    rows = {key: json.loads(value) for key, value in committed_records(kafka_42.bootstrap, topics[1])}
     assert {key: row["total"] for key, row in rows.items()} == {
         order["order"]: order["quantity"] * order["price"] for order in ORDERS if order["quantity"] >= 10
     }
@@ -255,7 +255,10 @@ def test_spark_submit_runs_it_with_the_archive_until_sigterm(
     job = Submitted(tmp_path / "job", arguments)
     try:
         wait_for(
-            lambda: len(list(committed(kafka_42.bootstrap, topics[1]))) == len(ORDERS) or job.process.poll(),
+            lambda: (
+                len(list(committed_records(kafka_42.bootstrap, topics[1]))) == len(ORDERS)
+                or job.process.poll()
+            ),
             "every order is written",
             180,
         )
@@ -264,7 +267,7 @@ def test_spark_submit_runs_it_with_the_archive_until_sigterm(
     finally:
         if job.process.poll() is None:
             os.killpg(job.process.pid, signal.SIGKILL)
-    keys = [key for key, _ in committed(kafka_42.bootstrap, topics[1])]
+    keys = [key for key, _ in committed_records(kafka_42.bootstrap, topics[1])]
     assert sorted(keys) == sorted(str(order["order"]) for order in ORDERS)
     assert "Traceback" not in job.text()
     assert "Exception" not in job.text()

@@ -39,12 +39,12 @@ from spark_pipeline.reports import merge, sight
 from spark_pipeline.reports.store import HistoryError
 from tests.brokers import create_topics, java
 from tests.java.clients import JavaAdmin
-from tests.kafka.lives import World, live
-from tests.kafka.observe import RawRecord, raw_records
+from tests.kafka.random_transactions import ClientCluster, run_clients
+from tests.kafka.topic_records import RawRecord, raw_records
 from tests.seeds import SEED
 from tests.spark import test_history_task
 from tests.spark.conftest import ROOT, environment, settings
-from tests.spark.replayed import replay, sums
+from tests.spark.offline_replay import replay, sums
 from tests.spark.test_history_task import transition_of
 from tests.waiting import wait_for
 
@@ -148,24 +148,24 @@ def merges_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def world(kafka_42: Broker, java: JavaGateway) -> Iterator[World]:
+def cluster(kafka_42: Broker, java: JavaGateway) -> Iterator[ClientCluster]:
     topics = ("history-a", "history-b")
     create_topics(kafka_42.bootstrap, *topics)
     with JavaAdmin(java, kafka_42.bootstrap) as admin:
-        yield World(kafka_42.bootstrap, java, admin, topics)
+        yield ClientCluster(kafka_42.bootstrap, java, admin, topics)
 
 
 def test_real_fates_over_restarts_are_what_the_replay_says(
-    kafka_42: Broker, spark: SparkSession, world: World, tmp_path: Path
+    kafka_42: Broker, spark: SparkSession, cluster: ClientCluster, tmp_path: Path
 ) -> None:
     print(f"FENCELINE_SEED={SEED}")
     ids = [f"history-{number}" for number in range(12)]
-    live(world, ids, 150, SEED)
+    run_clients(cluster, ids, 150, SEED)
     there = sum(1 for _ in raw_records(kafka_42.bootstrap))
     job = Job(tmp_path, kafka_42.bootstrap, "--max-records", str(there // 3 + 1))
     said = job.run(spark)
     assert "in all, up to micro-batch" in said
-    live(world, [f"later-{number}" for number in range(4)] + ids[:4], 40, SEED + 1)
+    run_clients(cluster, [f"later-{number}" for number in range(4)] + ids[:4], 40, SEED + 1)
     job.run(spark)
     before = job.manifests()[-1]
     assert max(part.level for part in before.parts) > 0

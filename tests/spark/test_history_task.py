@@ -35,9 +35,9 @@ from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
 from spark_pipeline.reports import columns, task
 from spark_pipeline.reports.task import OutOfOrder, Start
-from tests.kafka.observe import RawRecord
-from tests.spark.replayed import Replay, replay, sums
-from tests.unit.walks import Walk
+from tests.kafka.topic_records import RawRecord
+from tests.spark.offline_replay import Replay, replay, sums
+from tests.unit.random_histories import RandomHistory
 
 Row = dict[str, Any]
 #: Two partitions; holes and records that nobody can read.
@@ -47,7 +47,7 @@ PARTITIONS = 2
 def lived(seed: int, ids: int, steps: int) -> list[RawRecord]:
     """Records of some ids, in the order in which they were written."""
     dice = random.Random(seed)
-    walks = [Walk(f"app-{number}", random.Random(f"{seed} {number}")) for number in range(ids)]
+    walks = [RandomHistory(f"app-{number}", random.Random(f"{seed} {number}")) for number in range(ids)]
     offsets = [dice.choice((0, 0, 40)) for _ in range(PARTITIONS)]
     found = []
     for _ in range(steps):

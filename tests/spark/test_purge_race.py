@@ -55,7 +55,7 @@ def poller(folder: Path, stat_s: float, threads: int) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
-        "tests.spark.polling",
+        "tests.spark.checkpoint_polls",
         str(folder),
         str(POLLS),
         str(stat_s),

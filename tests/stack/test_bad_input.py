@@ -16,7 +16,7 @@ from sandbox.kafka import Broker, Sasl
 from sandbox.options import ROOT
 from tests.acls import set_acl
 from tests.deployment import Stack
-from tests.load import commit
+from tests.transaction_load import commit
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka

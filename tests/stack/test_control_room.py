@@ -17,9 +17,9 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics, kafka_42
 from tests.chromium import ARGUMENTS, executable
 from tests.deployment import PASSWORD, Stack
-from tests.kafka.committing import commit, fill
+from tests.kafka.group_commits import commit_offsets, write_records
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.strays import identity_of, stray, unverified
+from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.receivers import Receiver
 from tests.spark.sink.queries import read
 from tests.waiting import wait_for
@@ -133,14 +133,14 @@ def room(stack: Stack, page: Page) -> Iterator[Room]:
 def test_an_abandoned_transaction_is_fenced_and_told_resolved(kafka_42: Broker, room: Room) -> None:
     topic, group = f"{room.name}-orders", f"{room.name}-billing"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
-    fill(kafka_42.bootstrap, topic, 5, partitions=1)
+    write_records(kafka_42.bootstrap, topic, 5, partitions=1)
     producer = LibrdkafkaProducer(kafka_42.bootstrap, room.name, {"transaction.timeout.ms": "600000"})
     producer.init()
     producer.begin()
     producer.send(topic, 0, "never committed")
     producer.flush()
-    fill(kafka_42.bootstrap, topic, 7, partitions=1)
-    commit(kafka_42.bootstrap, group, topic, p0=5)
+    write_records(kafka_42.bootstrap, topic, 7, partitions=1)
+    commit_offsets(kafka_42.bootstrap, group, topic, p0=5)
 
     wait_for(lambda: room.told("firing", "open_too_long"), "the webhook that it is stuck", DEADLINE_S)
     assert len(read(kafka_42.bootstrap, topic)) == 5
@@ -158,9 +158,9 @@ def test_a_hanging_transaction_is_aborted_by_a_marker_and_told_resolved(kafka_42
     topic = f"{room.name}-lost"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
     identity = identity_of(kafka_42, room.name)
-    with unverified(kafka_42):
-        stray(kafka_42, room.name, identity, (topic, 0), records=3)
-    fill(kafka_42.bootstrap, topic, 7, partitions=1)
+    with verification_disabled(kafka_42):
+        write_stray_records(kafka_42, room.name, identity, (topic, 0), records=3)
+    write_records(kafka_42.bootstrap, topic, 7, partitions=1)
 
     wait_for(lambda: room.told("firing", "hanging"), "the webhook that it hangs", DEADLINE_S)
     assert read(kafka_42.bootstrap, topic) == []

@@ -17,7 +17,7 @@ from django.db import connection
 
 from sandbox.kafka import Broker
 from tests.deployment import Stack
-from tests.load import Load
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = [

@@ -17,7 +17,7 @@ import pytest
 
 from dashboard.alerts import signing
 from tests import receivers
-from tests.delivering import Worker
+from tests.delivery_workers import Worker
 from tests.receivers import Receiver
 from tests.seeds import SEED
 from tests.stack.postgres.server import Server

@@ -18,7 +18,7 @@ from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests import databases
 from tests.deployment import Stack
-from tests.load import Load
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sandbox import redis
 from sandbox.kafka import Broker
 from tests.deployment import Stack
-from tests.load import Load
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

@@ -24,7 +24,7 @@ from sandbox.kafka import Broker
 from sandbox.scenes import hanging, late_marker, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
 from tests.brokers import kafka_three
-from tests.kafka.observe import raw_records
+from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
 
 __all__ = ["kafka_three"]

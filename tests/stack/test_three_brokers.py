@@ -23,7 +23,7 @@ from collectors.kafka.internal_topics import PASSING
 from sandbox.kafka import Broker
 from sandbox.up import SANDBOX_OPEN_TOO_LONG_S
 from tests.deployment import Stack
-from tests.load import Load
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

@@ -23,7 +23,16 @@ from fenceline.plans.batches import (
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
 from fenceline.spark.sink_fates import TransactionFate
-from tests.unit.plans import MINE, NOW_MS, OTHER, TOPIC, data, described, log, opened
+from tests.unit.factories import (
+    MINE,
+    NOW_MS,
+    OTHER,
+    TOPIC,
+    blocked_log,
+    data_batch,
+    described_transaction,
+    open_producer,
+)
 
 QUERY = "8a5c1f7e-2b7d-4b8e-9d5c-0d5a1c2b3e4f"
 
@@ -62,8 +71,8 @@ def prepared(*fates: TransactionFate, **fields: Any) -> SinkBatchFacts:
 
 
 def undecided(**fields: Any) -> SinkBatchFacts:
-    sink = described("orders-0a1b2c3d-p0-g1-b1-s0")
-    return batch(**{"undecided": (sink,), "logs": (log(),), **fields})
+    sink = described_transaction("orders-0a1b2c3d-p0-g1-b1-s0")
+    return batch(**{"undecided": (sink,), "logs": (blocked_log(),), **fields})
 
 
 def checked(act: Act, found: SubjectPlan) -> SubjectPlan:
@@ -161,7 +170,9 @@ def test_roll_back_is_offered_or_refused(
 
 
 def test_what_finishing_verifies_again_asks_and_does() -> None:
-    held = log(opened=(opened(10), opened(20, OTHER)), high_watermark=30, batches=(data(10, 2),))
+    held = blocked_log(
+        opened=(open_producer(10), open_producer(20, OTHER)), high_watermark=30, batches=(data_batch(10, 2),)
+    )
     found = finish(prepared(OPEN, COMMITTED, logs=(held,)))
     first = transaction()
     assert found.seen == {
@@ -199,7 +210,7 @@ def test_a_living_driver_is_no_reason_not_to_finish() -> None:
 
 
 def test_what_rolling_back_verifies_again_asks_and_does() -> None:
-    each = undecided(rounds=(ABORTED, replace(ABORTED, round=1)), logs=(log(groups=("billing",)),))
+    each = undecided(rounds=(ABORTED, replace(ABORTED, round=1)), logs=(blocked_log(groups=("billing",)),))
     found = roll_back(each)
     (open_one,) = each.undecided
     assert found.seen["round"] == next_round(each) == 2
@@ -244,7 +255,8 @@ def test_no_batch_is_ever_offered_both_and_no_prepared_one_is_rolled_back(
         rounds=tuple(decision(decided, number) for number, decided in enumerate(rounds)),
         done=done(outcome) if outcome and rounds else None,
         written=written(*fates), last_prepared=last, planned=planned, prepared=tuple(others), alive=alive,
-        undecided=(described("orders-0a1b2c3d-p0-g1-b1-s0"),) if opened_too else (), logs=(log(),),
+        undecided=(described_transaction("orders-0a1b2c3d-p0-g1-b1-s0"),) if opened_too else (),
+        logs=(blocked_log(),),
     )  # fmt: skip
     finished, rolled = finish(each), roll_back(each)
     assert finished.is_refused or rolled.is_refused

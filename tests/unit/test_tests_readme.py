@@ -21,7 +21,7 @@ def named() -> dict[str, set[str]]:
 
 
 def test_what_is_left_out_is_named_with_its_command() -> None:
-    command = [sys.executable, "-m", "tests.unit.outside_names"]
+    command = [sys.executable, "-m", "tests.unit.excluded_tests"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     outside = json.loads(done.stdout.splitlines()[-1])
     assert len(outside) > 20

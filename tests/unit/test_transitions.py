@@ -1,8 +1,8 @@
-"""Proves that verdicts follow from the records: on random walks whose events are known, and case by case.
+"""Proves that verdicts follow from the records: on random histories whose events are known, and case by case.
 
-A walk (tests/unit/walks.py) writes the records that Kafka's own rules would. Every event of it must be
-found at the record that tells it, unless the verdict there, or the one before it, says *ambiguous*; and
-nothing else may be found.
+A history (tests/unit/random_histories.py) has the records that Kafka's own rules would write. Every event of
+it must be found at the record that shows it, unless the verdict there, or the one before it, is *ambiguous*;
+and nothing else may be found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
-from tests.unit.walks import START_MS, Walk
+from tests.unit.random_histories import START_MS, RandomHistory
 
 SOME = (TopicPartitions("orders", (0,)),)
 AMBIGUOUS = Confidence.AMBIGUOUS
@@ -44,14 +44,14 @@ def derived(records: list[TransactionRecord | Tombstone], whole: bool = True) ->
     return [found[offset] for offset in sorted(found)]
 
 
-def walked(seed: int, steps: int) -> Walk:
-    walk = Walk("app-1", random.Random(seed))
+def walked(seed: int, steps: int) -> RandomHistory:
+    walk = RandomHistory("app-1", random.Random(seed))
     while len(walk.events) < steps:
         walk.step()
     return walk
 
 
-def wrong(walk: Walk) -> list[str]:
+def wrong(walk: RandomHistory) -> list[str]:
     """Return what is wrong with the verdicts on a walk, in words."""
     true: dict[int, set[TransitionKind]] = defaultdict(set)
     for event in walk.events:

@@ -23,7 +23,7 @@ from fenceline.reports import (
 )
 from spark_pipeline.reports import task
 from spark_pipeline.reports.columns import SCHEMA
-from tests.unit.walks import START_MS, Walk
+from tests.unit.random_histories import START_MS, RandomHistory
 
 #: The day of the first records of a walk; a walk of some hundred steps stays near it.
 FIRST_DAY = "2026-11-18"
@@ -60,7 +60,7 @@ def publish_manifest(folder: Path, manifest: Manifest) -> Path:
 
 
 def _records_of(name: str, days: int, steps: int) -> list[tuple[bytes, bytes | None]]:
-    walk = Walk(name, random.Random(name))
+    walk = RandomHistory(name, random.Random(name))
     found = []
     for step in range(steps):
         walk.now_ms = max(walk.now_ms, START_MS + step * days * 86_400_000 // steps)

@@ -28,8 +28,8 @@ from sandbox.kafka import Broker
 from spark_pipeline.sink import ExactlyOnceKafkaSink, LostTransactions, SinkError, Step
 from tests.brokers import PROPERTIES, create_topics
 from tests.seeds import SEED
-from tests.spark.kills.life import Mischief, Point, open_transactions, transactions
-from tests.spark.kills.lives import Lives, committed, figures
+from tests.spark.kills.driver_run import Point, TaskFault, open_transactions, transactions
+from tests.spark.kills.killed_query import KilledQuery, committed_records, wrong_rows
 from tests.spark.kills.standalone import Standalone
 from tests.waiting import wait_for
 
@@ -118,7 +118,7 @@ class Query:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what readers of committed records get."""
-        return list(committed(self.bootstrap, f"{self.name}-out"))
+        return list(committed_records(self.bootstrap, f"{self.name}-out"))
 
     def open(self) -> list[str]:
         """Return its open transactions."""
@@ -126,7 +126,7 @@ class Query:
 
     def wrong(self) -> str:
         """Say how the output differs from each number once; "" when it does not."""
-        return figures(self.rows(), self.produced)
+        return wrong_rows(self.rows(), self.produced)
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_a_ledger_whose_checkpoint_was_reset_is_refused(query: Query, identity: 
     text = query.run()
     assert isinstance(query.error, SinkError), text
     assert "reset" in text
-    assert figures(query.rows(), 100) == "", "nothing is doubled"
+    assert wrong_rows(query.rows(), 100) == "", "nothing is doubled"
 
 
 def test_a_checkpoint_that_has_lost_its_identity_writes_nothing_twice(query: Query) -> None:
@@ -282,7 +282,7 @@ def test_a_checkpoint_that_has_lost_its_identity_writes_nothing_twice(query: Que
     query.add()
     text = query.run()
     assert isinstance(query.error, SinkError), text
-    assert figures(query.rows(), 100) == ""
+    assert wrong_rows(query.rows(), 100) == ""
 
 
 @pytest.mark.soak
@@ -290,16 +290,16 @@ def test_two_drivers_on_one_checkpoint_write_each_row_once(kafka_42: Broker, tmp
     """Whoever is second anywhere loses: by the ledger's generation, its decisions, or Spark's own log."""
     for attempt in range(3):
         dice = random.Random(f"{SEED} two {attempt}")
-        with Lives(kafka_42.bootstrap, tmp_path / str(attempt), dice) as lives:
-            lives.produce(3000)
-            pair = [(lives.start_driver(), lives.life()) for _ in range(2)]
-            for driver, life in pair:
-                driver.begin(life)
+        with KilledQuery(kafka_42.bootstrap, tmp_path / str(attempt), dice) as query:
+            query.produce(3000)
+            pair = [(query.start_driver(), query.next_run()) for _ in range(2)]
+            for driver, run in pair:
+                driver.begin(run)
             ends = [driver.wait() for driver, _ in pair]
-            lives.produce(500)
-            lives.finish()
-            lives.check()
-            told = [each["error"][:200] for each in lives.told("failed")]
+            query.produce(500)
+            query.run_to_end()
+            query.check()
+            told = [each["error"][:200] for each in query.events_of("failed")]
             print(f"FENCELINE_SEED={SEED}: ended with {ends}, {told}")
 
 
@@ -310,21 +310,21 @@ def test_a_driver_that_was_paused_and_taken_over_commits_nothing(
 ) -> None:
     """It stands between its verification and its decision while another one does all of its work."""
     dice = random.Random(f"{SEED} {adapter} paused")
-    with Lives(kafka_42.bootstrap, tmp_path, dice, adapter) as lives:
-        lives.produce(1000)
-        paused = lives.start_driver()
-        paused.begin(lives.life(pause=Step.VERIFIED.name))
-        wait_for(lambda: lives.told("paused"), "it stands still", 300)
-        lives.finish()
-        lives.resume()
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, adapter) as query:
+        query.produce(1000)
+        paused = query.start_driver()
+        paused.begin(query.next_run(pause=Step.VERIFIED.name))
+        wait_for(lambda: query.events_of("paused"), "it stands still", 300)
+        query.run_to_end()
+        query.resume()
         assert paused.wait() == 1
         assert (
-            "took over" in lives.told("failed")[-1]["error"]
-            or "rolled back" in lives.told("failed")[-1]["error"]
+            "took over" in query.events_of("failed")[-1]["error"]
+            or "rolled back" in query.events_of("failed")[-1]["error"]
         )
-        lives.produce(200)
-        lives.finish()
-        lives.check()
+        query.produce(200)
+        query.run_to_end()
+        query.check()
 
 
 CLUSTER = {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}
@@ -333,11 +333,11 @@ CLUSTER = {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "5
 @pytest.mark.soak
 def test_an_executor_that_dies_amid_its_task_is_replaced(kafka_42: Broker, tmp_path: Path) -> None:
     dice = random.Random(f"{SEED} executor")
-    with Lives(kafka_42.bootstrap, tmp_path, dice, conf=CLUSTER) as lives:
-        lives.produce(1500)
-        lives.finish(mischief=Mischief.KILLS_ITS_EXECUTOR)
-        lives.check()
-        assert lives.told("again")
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, conf=CLUSTER) as query:
+        query.produce(1500)
+        query.run_to_end(fault=TaskFault.KILLS_ITS_EXECUTOR)
+        query.check()
+        assert query.events_of("again")
 
 
 SPECULATION = {
@@ -357,11 +357,11 @@ def test_copies_of_a_task_write_its_rows_once(kafka_42: Broker, tmp_path: Path, 
     dice = random.Random(f"{SEED} {adapter} speculation")
     with Standalone(tmp_path) as cluster:
         conf = {"spark.master": cluster.url, **SPECULATION}
-        with Lives(kafka_42.bootstrap, tmp_path / "lives", dice, adapter, conf=conf) as lives:
-            lives.produce(1500)
-            lives.finish(mischief=Mischief.STANDS)
-            lives.check()
-            assert lives.told("again"), "Spark has run a copy"
+        with KilledQuery(kafka_42.bootstrap, tmp_path / "query", dice, adapter, conf=conf) as query:
+            query.produce(1500)
+            query.run_to_end(fault=TaskFault.WAITS)
+            query.check()
+            assert query.events_of("again"), "Spark has run a copy"
 
 
 @pytest.mark.soak
@@ -371,13 +371,13 @@ def test_a_dead_driver_after_a_loss_asks_again_at_each_start(
 ) -> None:
     """The same in processes of their own: kill -9 after the decision, and a start that comes too late."""
     dice = random.Random(f"{SEED} {adapter} lost")
-    with Lives(kafka_42.bootstrap, tmp_path, dice, adapter) as lives:
-        lives.die(Point.PREPARED, survive=1, transaction_timeout_ms=30_000)
-        wait_for(lambda: not open_transactions(lives.bootstrap, lives.name), "the broker aborts them", 120)
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, adapter) as query:
+        query.run_until_killed(Point.PREPARED, survive=1, transaction_timeout_ms=30_000)
+        wait_for(lambda: not open_transactions(query.bootstrap, query.name), "the broker aborts them", 120)
         for _ in range(2):
-            driver = lives.driver()
-            driver.begin(lives.life())
+            driver = query.driver()
+            driver.begin(query.next_run())
             assert driver.wait() == 1
-            told = [each["error"] for each in lives.told("failed")]
+            told = [each["error"] for each in query.events_of("failed")]
             assert "accept_loss" in told[-1]
             assert "batch" in told[-1]

@@ -16,8 +16,8 @@ import pytest
 
 from sandbox.kafka import Broker
 from tests.seeds import SEED
-from tests.spark.kills.life import Mischief, Point
-from tests.spark.kills.lives import Lives
+from tests.spark.kills.driver_run import Point, TaskFault
+from tests.spark.kills.killed_query import KilledQuery
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -31,15 +31,15 @@ def test_a_driver_may_die_before_amid_and_after_the_end_of_a_batch(kafka_42: Bro
     """With state, through foreachBatch; in the end a task fails and is run again, too."""
     print(f"FENCELINE_SEED={SEED}")
     dice = random.Random(f"{SEED} True")
-    with Lives(kafka_42.bootstrap, tmp_path, dice, stateful=True) as lives:
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, stateful=True) as query:
         for point in dice.sample(TURNING_POINTS, len(TURNING_POINTS)):
-            lives.die(point, survive=0)
-        # Recovery may finish the first batch of the last life without a task, so one of the second fails.
-        lives.produce(2_000)
-        lives.finish(mischief=Mischief.FAILS, survive=1)
-        lives.check()
-        assert lives.told("again")
-        print(seconds(lives))
+            query.run_until_killed(point, survive=0)
+        # Recovery may finish the first batch of the last run without a task, so one of the second fails.
+        query.produce(2_000)
+        query.run_to_end(fault=TaskFault.FAILS, survive=1)
+        query.check()
+        assert query.events_of("again")
+        print(seconds(query))
 
 
 @pytest.mark.soak
@@ -51,27 +51,27 @@ def test_a_driver_may_die_at_each_point_many_times(
     dice = random.Random(f"{SEED} {adapter} {stateful}")
     points = list(Point) * TIMES
     dice.shuffle(points)
-    with Lives(kafka_42.bootstrap, tmp_path, dice, adapter, stateful) as lives:
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, adapter, stateful) as query:
         for number, point in enumerate(points, 1):
-            life = lives.die(point)
+            run = query.run_until_killed(point)
             with capsys.disabled():
-                died = lives.told("died")[-1]
+                died = query.events_of("died")[-1]
                 print(
-                    f"{number}/{len(points)} life {life.number}: {point} in batch {died['batch']}", flush=True
+                    f"{number}/{len(points)} run {run.number}: {point} in batch {died['batch']}", flush=True
                 )
-        lives.finish()
-        lives.check()
+        query.run_to_end()
+        query.check()
         with capsys.disabled():
             print(f"\n{adapter}, {'stateful' if stateful else 'stateless'}, FENCELINE_SEED={SEED}")
-            print(f"{len(points)} kills, {lives.produced} rows in: 0 lost, 0 doubled")
-            print(seconds(lives))
+            print(f"{len(points)} kills, {query.produced} rows in: 0 lost, 0 doubled")
+            print(seconds(query))
 
 
-def seconds(lives: Lives) -> str:
+def seconds(query: KilledQuery) -> str:
     """Tell how long recovery took, with Spark's own planning of the batch and without."""
     told = []
     for since, name in (("started", "from the started event"), ("called", "from the sink's first call")):
-        if times := sorted(lives.recoveries(since)):
+        if times := sorted(query.recoveries(since)):
             late = sum(each > 1 for each in times)
             told.append(f"{name}: median {median(times):.2f} s, worst {times[-1]:.2f} s, {late} over 1 s")
-    return f"{len(lives.recoveries())} recoveries, " + "; ".join(told)
+    return f"{len(query.recoveries())} recoveries, " + "; ".join(told)

@@ -51,13 +51,13 @@ class Driver:
 def main(url: str, spool: str, first: str, count: str, largest: str) -> None:
     """Tell of the batches, then wait for ever."""
     from spark_listener import FencelineListener
-    from tests.spark.listener.events import QUICK, TOKEN, tell
+    from tests.spark.listener.events import QUICK, TOKEN, call_listener
 
     if int(largest) >= 0:
         # What a full disk does to a file, for this process alone.
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest), int(largest)))
     listener = FencelineListener(url, TOKEN, spool=spool, pace=QUICK)
-    tell(listener, range(int(first), int(first) + int(count)))
+    call_listener(listener, range(int(first), int(first) + int(count)))
     print("told", flush=True)
     signal.pause()
 

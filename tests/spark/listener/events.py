@@ -41,7 +41,7 @@ def finished(number: int, *, query: str = QUERY, run: str = RUN, kind: str = "ka
     return SimpleNamespace(progress=SimpleNamespace(id=query, runId=run, json=text))
 
 
-def tell(listener: FencelineListener, numbers: range, **options: Any) -> None:
+def call_listener(listener: FencelineListener, numbers: range, **options: Any) -> None:
     """Let batches with these numbers be done."""
     for number in numbers:
         listener.onQueryProgress(finished(number, **options))

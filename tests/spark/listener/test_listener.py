@@ -17,7 +17,7 @@ from spark_listener.emit import Trouble, read_secret
 from spark_listener.listener import VERSION
 from spark_listener.spool import Spool, adopt_leftovers
 from tests.db.listener_posts import QUERY, RUN
-from tests.spark.listener.events import TOKEN, started, tell
+from tests.spark.listener.events import TOKEN, call_listener, started
 from tests.spark.listener.servers import Scripted
 from tests.waiting import wait_for
 
@@ -51,7 +51,7 @@ def test_url_and_token_come_from_the_environment(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv("FENCELINE_URL", f"{server.url}/")
         monkeypatch.setenv("FENCELINE_TOKEN", "from the environment")
         listener = FencelineListener(spool=tmp_path)
-        tell(listener, range(1))
+        call_listener(listener, range(1))
         listener.close()
         assert server.posted[0].token == "from the environment"
         assert server.paths == ["POST /ingest/v1/progress"]
@@ -77,7 +77,7 @@ def test_spark_connect_3_5_may_send_it_to_its_server(tmp_path: Path) -> None:
         server.start()
         listener = FencelineListener(server.url, TOKEN, cluster="prod", spool=tmp_path)
         again = pickle.loads(pickle.dumps(listener))
-        tell(again, range(3))
+        call_listener(again, range(3))
         again.close()
         listener.close()
         assert server.numbers == [0, 1, 2]

@@ -13,7 +13,7 @@ import pytest
 from spark_listener import FencelineListener
 from tests.db.listener_posts import QUERY
 from tests.spark.listener.driver import Driver
-from tests.spark.listener.events import QUICK, TOKEN, started, tell
+from tests.spark.listener.events import QUICK, TOKEN, call_listener, started
 from tests.spark.listener.servers import Dashboard
 from tests.waiting import wait_for
 
@@ -49,7 +49,7 @@ def test_an_hour_of_batches_is_there_after_an_outage(dashboard: Dashboard, tmp_p
         listener.onQueryStarted(started(name(query), name(query)))
     for number in range(EVENTS // QUERIES):
         for query in range(QUERIES):
-            tell(listener, range(number, number + 1), query=name(query), run=name(query))
+            call_listener(listener, range(number, number + 1), query=name(query), run=name(query))
     dashboard.start()
     wait_for(lambda: listener._spool.waiting == 0, "everything is delivered", DEADLINE_S)
     listener.close()

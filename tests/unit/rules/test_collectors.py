@@ -10,8 +10,8 @@ from fenceline.collecting import Punctual
 from fenceline.formatting import format_clock
 from fenceline.snapshot import CollectorStatus
 from fenceline.visibility import Sense
-from tests.unit.rules.build import (
-    ALL,
+from tests.unit.rules.factories import (
+    ALL_COLLECTORS,
     GROUPS,
     LIMITS,
     NOW_MS,
@@ -19,9 +19,9 @@ from tests.unit.rules.build import (
     TAIL,
     ago,
     collector,
-    found,
+    finding_severities,
+    findings_of,
     gap,
-    severities,
 )
 
 
@@ -40,7 +40,7 @@ def test_collector_behind(
     number: int, seen_s_ago: float | None, error: str, severity: str | None, why: str
 ) -> None:
     status = collector("transaction_state", Sense.TRANSACTIONS, seen_s_ago=seen_s_ago, error=error)
-    told = severities("collector_behind", collectors=(status,))
+    told = finding_severities("collector_behind", collectors=(status,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
@@ -79,14 +79,14 @@ def test_collector_behind(
 def test_collector_behind_of_those_that_look_beside(
     number: int, status: CollectorStatus, severity: str | None, missing: str, why: str
 ) -> None:
-    told = found("collector_behind", collectors=(TAIL, status))
+    told = findings_of("collector_behind", collectors=(TAIL, status))
     assert [each.severity.value for each in told] == ([severity] if severity else []), f"{number}: {why}"
     assert all(missing in each.next_step for each in told), f"case {number}: {why}"
 
 
 def test_a_blind_collector_gives_its_reason_as_evidence() -> None:
     status = collector("transaction_state", Sense.TRANSACTIONS, seen_s_ago=61, error="no READ on the topic")
-    (finding,) = found("collector_behind", collectors=(status,))
+    (finding,) = findings_of("collector_behind", collectors=(status,))
     assert finding.evidence == "no READ on the topic"
     assert finding.since_ms == ago(61)
 
@@ -108,14 +108,14 @@ def test_what_was_reported_stays_until_it_has_been_on_time_for_a_while(
         reported_ms=ago(100),
         on_time_ms=None if on_time_s is None else ago(on_time_s),
     )
-    told = found("collector_behind", collectors=(status,))
+    told = findings_of("collector_behind", collectors=(status,))
     assert [each.since_ms for each in told] == ([ago(100)] if is_told else []), f"case {number}: {why}"
 
 
 def test_words_stay_while_a_reported_collector_catches_up() -> None:
     """What it has seen through moves each second; the finding's row would be written each second."""
     first, later = (
-        found(
+        findings_of(
             "collector_behind",
             now_ms=NOW_MS + ms,
             collectors=(replace(TAIL, behind=ms, seen_through_ms=ago(70) + ms, reported_ms=ago(200)),),
@@ -136,7 +136,7 @@ def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
         status = replace(TAIL, seen_through_ms=seen_ms, reported_ms=reported_ms)
         on_time = punctual.on_time_since([status], now_ms=now_ms, limits=LIMITS)
         status = replace(status, on_time_ms=on_time.get(status.name))
-        told = found("collector_behind", now_ms=now_ms, collectors=(status,))
+        told = findings_of("collector_behind", now_ms=now_ms, collectors=(status,))
         openings += bool(told) and reported_ms is None
         reported_ms = told[0].since_ms if told else None
     assert openings == 1
@@ -172,7 +172,7 @@ LOADING = "broker 2: it is still loading its part of __transaction_state; it wil
     ],
 )
 def test_coordinator_loading(number: int, status: CollectorStatus, is_told: bool, why: str) -> None:
-    told = found("coordinator_loading", collectors=(TAIL, status))
+    told = findings_of("coordinator_loading", collectors=(TAIL, status))
     # A coordinator that loads for five minutes keeps its producers from all work.
     how_bad = "critical" if status.blind_since_ms < ago(300) else "warning"
     assert [each.severity.value for each in told] == ([how_bad] if is_told else []), f"{number}: {why}"
@@ -180,10 +180,10 @@ def test_coordinator_loading(number: int, status: CollectorStatus, is_told: bool
 
 def test_coordinator_loading_names_the_broker() -> None:
     status = collector("reconcile", Sense.LISTS, seen_s_ago=60, unseen=(LOADING,))
-    (finding,) = found("coordinator_loading", collectors=(TAIL, status))
+    (finding,) = findings_of("coordinator_loading", collectors=(TAIL, status))
     assert finding.summary == "broker 2 does not answer for transactional ids"
     assert (finding.since_ms, finding.evidence) == (ago(60), LOADING)
-    assert not found("coordinator_loading", collectors=(TAIL, status), gaps=(gap("reconcile"),))
+    assert not findings_of("coordinator_loading", collectors=(TAIL, status), gaps=(gap("reconcile"),))
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_coordinator_loading_names_the_broker() -> None:
     ],
 )
 def test_gap(number: int, scope: str, since_s: float, is_told: bool, why: str) -> None:
-    told = found("collector_gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
+    told = findings_of("collector_gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
     assert [each.severity.value for each in told] == (["warning"] if is_told else []), f"{number}: {why}"
 
 
 def test_gaps_of_one_collector_are_one_finding() -> None:
     gaps = [gap("partitions", f"partition:secret-{n}", since_s_ago=70 + n) for n in range(50)]
-    (first, second) = found("collector_gap", gaps=(*gaps, gap("groups", "group:x", since_s_ago=90)))
+    (first, second) = findings_of("collector_gap", gaps=(*gaps, gap("groups", "group:x", since_s_ago=90)))
     assert (first.subject, first.since_ms) == ("collector:partitions", ago(119))
     assert first.summary == (
         "partitions cannot observe partition:secret-49, partition:secret-48, partition:secret-47 and 47 more"
@@ -210,5 +210,5 @@ def test_gaps_of_one_collector_are_one_finding() -> None:
 
 
 def test_every_collector_that_sees_is_silent() -> None:
-    assert {PARTITIONS, GROUPS} < set(ALL)
-    assert not found("collector_behind")
+    assert {PARTITIONS, GROUPS} < set(ALL_COLLECTORS)
+    assert not findings_of("collector_behind")

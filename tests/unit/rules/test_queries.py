@@ -11,27 +11,27 @@ from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
 from fenceline.spark.records import Damage, QueryState
-from tests.unit.rules.build import (
+from tests.unit.rules.factories import (
     NOW_MS,
     OWNED,
     ago,
-    blind,
-    found,
+    blocked_partition,
+    finding_severities,
+    findings_of,
     gap,
-    pin,
-    pinned,
+    lso_blocker,
     query,
-    severities,
     sink_batch,
-    stands,
+    source_position,
     transaction,
+    with_stale_collector,
 )
 
 WEEK_S = 7 * 86_400
 
 
 def told(rule: str, **facts: Any) -> list[str]:
-    return severities(rule, queries=(query(**facts),))
+    return finding_severities(rule, queries=(query(**facts),))
 
 
 GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
@@ -68,7 +68,7 @@ def test_restart_fails(number: int, facts: dict[str, Any], severity: list[str], 
 
 def test_restart_fails_says_what_spark_would_do_and_what_to_do_before() -> None:
     facts = {"restart": "fails: batch 16 doesn't exist", "remedy": "restore offsets/16 from a copy"}
-    (finding,) = found("restart_fails", queries=(query(restart_severity=Severity.CRITICAL, **facts),))
+    (finding,) = findings_of("restart_fails", queries=(query(restart_severity=Severity.CRITICAL, **facts),))
     assert finding.subject == "query:q-1"
     assert finding.evidence == "A restart fails: batch 16 doesn't exist"
     assert finding.next_step == "Before any restart: restore offsets/16 from a copy."
@@ -120,8 +120,8 @@ def test_a_prepared_batch_is_worse_the_less_time_is_left(
 def test_a_prepared_batch_counts_down_in_words_that_stay() -> None:
     batches = (sink_batch(), sink_batch(batch_id=18, expires_ms=NOW_MS + 30_000, open=("orders-c",)))
     subject = query(sink_batches=batches, alive=False)
-    (finding,) = found("batch_prepared", queries=(subject,))
-    (later,) = found("batch_prepared", queries=(subject,), now_ms=NOW_MS + 5_000)
+    (finding,) = findings_of("batch_prepared", queries=(subject,))
+    (later,) = findings_of("batch_prepared", queries=(subject,), now_ms=NOW_MS + 5_000)
     assert finding == later
     assert finding.summary == (
         "Batch 17 and batch 18 of orders are prepared and the driver is gone (stopped): a restart finishes "
@@ -134,7 +134,9 @@ def test_a_prepared_batch_counts_down_in_words_that_stay() -> None:
 
 
 def test_a_lost_batch_names_ids_and_input() -> None:
-    (finding,) = found("batch_lost", queries=(query(sink_batches=(ABORTED._replace(input="source 0: …"),)),))
+    (finding,) = findings_of(
+        "batch_lost", queries=(query(sink_batches=(ABORTED._replace(input="source 0: …"),)),)
+    )
     assert finding.summary == "batch 17 of orders is lost in part: decided, then aborted"
     assert finding.evidence == (
         "orders-a was aborted before batch 17 is committed; up to 1,000 records; source 0: …"
@@ -145,15 +147,15 @@ def test_a_lost_batch_names_ids_and_input() -> None:
 @pytest.mark.parametrize(
     ("number", "position", "severity", "why"),
     [
-        (1, stands(812, log_start=812), [], "the next record is the first there is"),
-        (2, stands(811, log_start=812), ["critical"], "one was deleted unread"),
-        (3, stands(812, log_start=None), [], "the partition was not seen"),
-        (4, stands(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
-        (5, stands(812, log_start=0, pace=0.0), [], "it is not cut"),
-        (6, stands(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
-        (7, stands(3_701, log_start=100, pace=1.0), [], "3,601 s"),
-        (9, stands(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
-        (8, stands(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
+        (1, source_position(812, log_start=812), [], "the next record is the first there is"),
+        (2, source_position(811, log_start=812), ["critical"], "one was deleted unread"),
+        (3, source_position(812, log_start=None), [], "the partition was not seen"),
+        (4, source_position(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
+        (5, source_position(812, log_start=0, pace=0.0), [], "it is not cut"),
+        (6, source_position(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
+        (7, source_position(3_701, log_start=100, pace=1.0), [], "3,601 s"),
+        (9, source_position(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
+        (8, source_position(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
     ],
 )
 def test_data_loss_risk(number: int, position: SourcePosition, severity: list[str], why: str) -> None:
@@ -161,66 +163,74 @@ def test_data_loss_risk(number: int, position: SourcePosition, severity: list[st
 
 
 def test_data_loss_tells_how_far_and_until_when() -> None:
-    (lost,) = found("data_loss_risk", queries=(query(positions=(stands(100, log_start=350),)),))
+    (lost,) = findings_of(
+        "data_loss_risk", queries=(query(positions=(source_position(100, log_start=350),)),)
+    )
     assert lost.summary == "Records of payments-0 were deleted before orders read them"
     assert lost.evidence == "it has read payments-0 up to 100, and its log starts 200+ offsets behind that"
     assert lost.affected == ("partition:payments-0",)
-    (soon,) = found("data_loss_risk", queries=(query(positions=(stands(812, pace=1.0),)),))
+    (soon,) = findings_of("data_loss_risk", queries=(query(positions=(source_position(812, pace=1.0),)),))
     assert soon.evidence.endswith("loses 60+ a minute: they meet at about 11:20:00 UTC")
 
 
 @pytest.mark.parametrize(
     ("number", "position", "is_told", "why"),
     [
-        (1, stands(5_812), False, "at the end"),
-        (2, stands(5_813), True, "beyond it"),
-        (3, stands(5_813, 5), False, "the end may have been looked at before that batch"),
-        (4, stands(5_813, None), True, "since long before we came"),
-        (5, stands(5_813, high_watermark=None), False, "the partition was not seen"),
+        (1, source_position(5_812), False, "at the end"),
+        (2, source_position(5_813), True, "beyond it"),
+        (3, source_position(5_813, 5), False, "the end may have been looked at before that batch"),
+        (4, source_position(5_813, None), True, "since long before we came"),
+        (5, source_position(5_813, high_watermark=None), False, "the partition was not seen"),
     ],
 )
 def test_topic_recreated(number: int, position: SourcePosition, is_told: bool, why: str) -> None:
     assert told("topic_recreated", positions=(position,)) == ["critical"] * is_told, f"case {number}: {why}"
 
 
-HELD = pinned(pin(*OWNED, name="payments-7"))
+HELD = blocked_partition(lso_blocker(*OWNED, name="payments-7"))
 
 
 @pytest.mark.parametrize(
     ("number", "position", "since_s", "why"),
     [
-        (1, stands(812, 90), 90, "at the LSO for as long as it is pinned"),
-        (2, stands(812, 70), 70, "it came there later"),
-        (3, stands(812, 60), None, "the limit itself is within"),
-        (4, stands(812, None), 90, "it was there when we came"),
-        (5, stands(813, 90), None, "past the LSO: it reads uncommitted"),
-        (6, stands(811, 90), None, "it has work before the LSO"),
-        (7, stands(812, 90, partition=3), None, "another partition"),
+        (1, source_position(812, 90), 90, "at the LSO for as long as it is pinned"),
+        (2, source_position(812, 70), 70, "it came there later"),
+        (3, source_position(812, 60), None, "the limit itself is within"),
+        (4, source_position(812, None), 90, "it was there when we came"),
+        (5, source_position(813, 90), None, "past the LSO: it reads uncommitted"),
+        (6, source_position(811, 90), None, "it has work before the LSO"),
+        (7, source_position(812, 90, partition=3), None, "another partition"),
     ],
 )
 def test_query_blocked(number: int, position: SourcePosition, since_s: float | None, why: str) -> None:
-    findings = found("query_blocked", queries=(query(positions=(position,)),), partitions=(HELD,))
+    findings = findings_of("query_blocked", queries=(query(positions=(position,)),), partitions=(HELD,))
     wanted = [] if since_s is None else [ago(since_s)]
     assert [each.since_ms for each in findings] == wanted, f"case {number}: {why}"
 
 
 def test_a_blocked_query_names_the_blocker_and_how_sure_that_is() -> None:
-    (finding,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(HELD,))
+    (finding,) = findings_of(
+        "query_blocked", queries=(query(positions=(source_position(),)),), partitions=(HELD,)
+    )
     assert finding.summary == "orders is blocked at the LSO of payments-0"
     assert "blocked by payments-7. It is blocked if it reads read_committed" in finding.evidence
     assert finding.affected == ("partition:payments-0", "transaction:payments-7")
-    (unknown,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(pinned(),))
+    (unknown,) = findings_of(
+        "query_blocked", queries=(query(positions=(source_position(),)),), partitions=(blocked_partition(),)
+    )
     assert "blocked by a transaction that is not known yet" in unknown.evidence
 
 
 def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
-    subject = query(positions=(stands(),))
-    (held,) = found("lso_pinned", queries=(subject,), partitions=(HELD,))
+    subject = query(positions=(source_position(),))
+    (held,) = findings_of("lso_pinned", queries=(subject,), partitions=(HELD,))
     assert held.affected == ("query:q-1",)
-    (past,) = found("lso_pinned", queries=(query(positions=(stands(900),)),), partitions=(HELD,))
+    (past,) = findings_of(
+        "lso_pinned", queries=(query(positions=(source_position(900),)),), partitions=(HELD,)
+    )
     assert past.affected == ()
     standing = (BlockedQueryFacts("q-1", "orders"), BlockedQueryFacts("q-2", "audit"))
-    (open_one,) = found("open_too_long", transactions=(transaction(90, queries=standing),))
+    (open_one,) = findings_of("open_too_long", transactions=(transaction(90, queries=standing),))
     assert "2 streaming queries are blocked there: orders and audit" in open_one.evidence
     assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
 
@@ -284,13 +294,13 @@ def test_others(number: int, rule: str, facts: dict[str, Any], severity: list[st
 def test_a_failed_query_tells_the_first_line_of_its_exception() -> None:
     exception = "\n  org.apache.spark.SparkException: boom\n\tat …"
     subject = query(state=QueryState.FAILED, alive=False, exception=exception, restart="runs batch 18")
-    (finding,) = found("query_failed", queries=(subject,))
+    (finding,) = findings_of("query_failed", queries=(subject,))
     assert finding.evidence == "org.apache.spark.SparkException: boom"
     assert finding.next_step == "Mend the cause, then start it again: a restart runs batch 18."
 
 
 LATE_BATCH = {"queries": (query(sink_batches=(OPEN_ONLY,)),)}
-LOSING = {"queries": (query(positions=(stands(811, log_start=812),)),)}
+LOSING = {"queries": (query(positions=(source_position(811, log_start=812),)),)}
 FAILED = {"queries": (query(state=QueryState.FAILED, alive=False),)}
 
 
@@ -315,19 +325,19 @@ def test_what_must_be_seen(
         "query:q-1": frozenset({"checkpoint:file:///checkpoints/orders"}),
         "partition:payments-0": frozenset({"broker:3"}),
     }
-    assert bool(found(rule, **facts, gaps=(gap(source, scope),), places=places)) is is_told, (
+    assert bool(findings_of(rule, **facts, gaps=(gap(source, scope),), places=places)) is is_told, (
         f"{number}: {why}"
     )
 
 
 def test_a_late_collector_hides_like_a_gap() -> None:
-    assert found("batch_prepared", **LATE_BATCH)
-    assert not found("batch_prepared", **LATE_BATCH, collectors=blind("checkpoints"))
+    assert findings_of("batch_prepared", **LATE_BATCH)
+    assert not findings_of("batch_prepared", **LATE_BATCH, collectors=with_stale_collector("checkpoints"))
 
 
 def test_limits_are_the_configurations() -> None:
     limits = Limits(batch_prepared_s=20)
-    assert not found("batch_prepared", limits, **LATE_BATCH)
+    assert not findings_of("batch_prepared", limits, **LATE_BATCH)
 
 
 def test_a_query_that_somebody_runs_is_never_abandoned() -> None:

@@ -22,7 +22,7 @@ from fenceline.facts import (
 )
 from fenceline.kafka.coordinator import java_hash
 from fenceline.kafka.encode import encode_key, encode_value
-from tests.unit.walks import Walk
+from tests.unit.random_histories import RandomHistory
 from tests.web.factories.clusters import now_ms
 
 HOUR_MS = 3_600_000
@@ -45,7 +45,7 @@ EVENT_WEIGHTS = {
 }
 
 
-class TransactionHistory(Walk):
+class TransactionHistory(RandomHistory):
     """A walk that mostly commits, pauses in between, and ends now."""
 
     def play(self, until_ms: int, *, pause_ms: int, trouble: float) -> None:
