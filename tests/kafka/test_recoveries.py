@@ -136,7 +136,9 @@ def marker_ms(kafka: Broker, topic: str) -> int:
     return marker
 
 
-def test_its_instants_are_those_of_its_records(kafka_42: Broker, collectors: ClusterInspector, topic: str) -> None:
+def test_its_instants_are_those_of_its_records(
+    kafka_42: Broker, collectors: ClusterInspector, topic: str
+) -> None:
     opened(kafka_42, collectors, topic, topic)
     again = LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG)
     again.init()
