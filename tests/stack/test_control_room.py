@@ -1,7 +1,8 @@
-"""Proves the whole way: what is stuck is found and told, ended from the browser, and told to be over.
+"""Proves the whole way: what is stuck is found by its right name, with who is blocked and what was lost, and
+notified; it is ended from the browser, and notified as resolved.
 
 A real broker, a real stack, a real browser, and a real receiver that checks each signature with the reference
-library of Standard Webhooks. Kafka's own reader of committed records is the judge of what was released.
+library of Standard Webhooks. What Kafka's own reader of committed records reads decides what was released.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -116,6 +118,15 @@ class Room:
         sends.click()
         expect(page.locator(".now-true b").first).to_contain_text("Done")
 
+    def items(self, noun: str, **where: str) -> list[dict[str, Any]]:
+        """Return the items of a list of the API."""
+        query = "&".join(f"{key}={quote(value)}" for key, value in where.items())
+        return list(self.stack.api(f"{noun}?{query}")["items"])
+
+    def item(self, noun: str, **where: str) -> dict[str, Any] | None:
+        """Return the first item of a list of the API, None while there is none."""
+        return next(iter(self.items(noun, **where)), None)
+
     def find(self, finding: str) -> None:
         """Go from the overview to what a finding is about."""
         self.page.goto(f"{self.stack.url}/")
@@ -130,7 +141,7 @@ def room(stack: Stack, page: Page) -> Iterator[Room]:
         yield Room(stack, page, receiver)
 
 
-def test_an_abandoned_transaction_is_fenced_and_told_resolved(kafka_42: Broker, room: Room) -> None:
+def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(kafka_42: Broker, room: Room) -> None:
     topic, group = f"{room.name}-orders", f"{room.name}-billing"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
     write_records(kafka_42.bootstrap, topic, 5, partitions=1)
@@ -144,6 +155,9 @@ def test_an_abandoned_transaction_is_fenced_and_told_resolved(kafka_42: Broker, 
 
     wait_for(lambda: room.told("firing", "open_too_long"), "the webhook that it is stuck", DEADLINE_S)
     assert len(read(kafka_42.bootstrap, topic)) == 5
+    wait_for(lambda: (room.item("groups", q=group) or {}).get("blocked"), "the blocked group", DEADLINE_S)
+    detail = room.stack.api(f"transactions/{CLUSTER}/{room.name}")
+    assert (detail["verdict"], [each["group"] for each in detail["waiting"]]) == ("open", [group])
     room.find("open")
     room.act("Fence producer", "Fence producer", room.name)
     followed = room.page.locator("section[aria-labelledby=followed]")
@@ -151,10 +165,22 @@ def test_an_abandoned_transaction_is_fenced_and_told_resolved(kafka_42: Broker, 
     expect(followed).to_contain_text("Recovery of")
     assert len(read(kafka_42.bootstrap, topic)) == 12
     wait_for(lambda: room.told("resolved", "open_too_long"), "the webhook that it is over", DEADLINE_S)
+    recovery = wait_for(lambda: recovery_with_losses(room), "the recovery", DEADLINE_S)
+    assert recovery["cause"] == "admin_fence"
+    (lost,) = recovery["lost"]
+    assert (lost["topic"], lost["partition"], lost["first_offset"], lost["sure"]) == (topic, 0, 5, True)
+    assert [each["group"] for each in recovery["waited"]] == [group]
     producer.abandon()
 
 
-def test_a_hanging_transaction_is_aborted_by_a_marker_and_told_resolved(kafka_42: Broker, room: Room) -> None:
+def recovery_with_losses(room: Room) -> dict[str, Any] | None:
+    """Return the recovery of the room's transaction once all that was aborted is known."""
+    return next((each for each in room.items("recoveries", q=room.name) if each["lost_complete"]), None)
+
+
+def test_a_hanging_transaction_is_aborted_by_a_marker_and_notified_as_resolved(
+    kafka_42: Broker, room: Room
+) -> None:
     topic = f"{room.name}-lost"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
     identity = identity_of(kafka_42, room.name)
@@ -164,6 +190,13 @@ def test_a_hanging_transaction_is_aborted_by_a_marker_and_told_resolved(kafka_42
 
     wait_for(lambda: room.told("firing", "hanging"), "the webhook that it hangs", DEADLINE_S)
     assert read(kafka_42.bootstrap, topic) == []
+    partition = room.item("partitions", q=topic) or {}
+    assert (partition["verdict"], partition["held"], partition["leader"]) == ("hanging", 10, 1)
+    assert [each["transactional_id"] for each in partition["transactions"]] == [room.name]
+    others = {"coordinator_overdue", "open_too_long"}
+    assert not [
+        each for each in room.items("findings") if each["rule"] in others and room.name in each["subject"]
+    ]
     room.find("hanging")
     room.act("Abort hanging transaction", "Write abort marker", room.name)
     followed = room.page.locator("section[aria-labelledby=followed]")

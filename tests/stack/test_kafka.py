@@ -18,6 +18,9 @@ from sandbox.prepared import storage_format
 
 pytestmark = pytest.mark.kafka
 
+_NEWEST, *_OTHERS = EVERYDAY_KAFKA
+BY_VERSION = [_NEWEST, *(pytest.param(each, marks=pytest.mark.matrix) for each in _OTHERS)]
+
 
 def sasl_client(broker: Broker, user: str, password: str) -> AdminClient:
     """Return a client of the SASL listener that keeps its complaints to itself."""
@@ -34,7 +37,7 @@ def sasl_client(broker: Broker, user: str, password: str) -> AdminClient:
     )
 
 
-@pytest.mark.parametrize("version", EVERYDAY_KAFKA)
+@pytest.mark.parametrize("version", BY_VERSION)
 def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> None:
     broker = Broker(tmp_path, version=version)
     with broker:
@@ -95,7 +98,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("version", EVERYDAY_KAFKA)
+@pytest.mark.parametrize("version", BY_VERSION)
 def test_a_copied_format_is_what_the_tool_makes(tmp_path: Path, version: str) -> None:
     """But for the id of the folder, and the times and sums of the checkpoint's batches."""
     cluster_id = storage_format.new_id()

@@ -191,7 +191,14 @@ def test_a_prepared_batch_that_times_out_is_lost_aloud_until_it_is_accepted(quer
     assert len(query.rows()) == 300
 
 
-@pytest.mark.parametrize("step", [Step.WRITTEN, Step.PREPARED, Step.ENDING, Step.ENDED])
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step.WRITTEN,
+        Step.ENDING,
+        *(pytest.param(each, marks=pytest.mark.soak) for each in (Step.PREPARED, Step.ENDED)),
+    ],
+)
 def test_a_query_that_fails_at_any_step_goes_on_where_it_was(query: Query, step: Step) -> None:
     """No death, only an exception: whoever tidies up then must not roll back what is decided."""
     assert f"{step.name} of batch 0" in query.run(crash_at(step))
@@ -201,7 +208,7 @@ def test_a_query_that_fails_at_any_step_goes_on_where_it_was(query: Query, step:
     assert query.open() == []
 
 
-@pytest.mark.parametrize("step", [Step.WRITTEN, Step.ENDED])
+@pytest.mark.parametrize("step", [pytest.param(Step.WRITTEN, marks=pytest.mark.soak), Step.ENDED])
 def test_state_goes_on_with_a_batch_that_was_committed_before_spark_knew(query: Query, step: Step) -> None:
     """Spark runs it again, to commit its state and its offsets: keys are remembered, nothing is written."""
 
