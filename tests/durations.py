@@ -73,14 +73,14 @@ def long_parts(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def unit_of(nodeid: str) -> str:
-    """Return what one worker does at a time: a file, or what is repeated on PostgreSQL or on Kafka 3.9.
+    """Return what one worker does at a time: a file, or all that is repeated on PostgreSQL, or on Kafka 3.9.
 
-    All of the latter is one unit, so that the machine has one such broker.
+    Of the latter two the machine then has one server each.
     """
     file, _, test = nodeid.partition("::")
     if "kafka_39" in test:
         return "kafka_39"
-    return f"{file}[postgresql]" if "[postgresql" in test else file
+    return "postgresql" if "[postgresql" in test else file
 
 
 def _longest_first(files: Mapping[str, float]) -> dict[str, float]:

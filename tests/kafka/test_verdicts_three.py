@@ -219,6 +219,7 @@ def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(
     )
 
 
+@pytest.mark.soak
 def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
     kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
