@@ -73,14 +73,16 @@ def long_parts(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def unit_of(nodeid: str) -> str:
-    """Return what one worker does at a time: a file, or all that is repeated on PostgreSQL, or on Kafka 3.9.
+    """Return what one worker does at a time: a file, or all that shares a server.
 
-    Of the latter two the machine then has one server each.
+    These are all browser tests, and all that is repeated on PostgreSQL or on Kafka 3.9.
     """
     file, _, test = nodeid.partition("::")
     if "kafka_39" in test:
         return "kafka_39"
-    return "postgresql" if "[postgresql" in test else file
+    if "[postgresql" in test:
+        return "postgresql"
+    return "tests/browser" if file.startswith("tests/browser/") else file
 
 
 def _longest_first(files: Mapping[str, float]) -> dict[str, float]:
