@@ -165,7 +165,7 @@ TEMPLATES = [
             ],
             "libraries": {
                 name: f"dashboard.web.templatetags.{name}"
-                for name in ("acting", "alerting", "fenceline", "standings", "streams")
+                for name in ("acting", "alerting", "fenceline", "standings", "streams", "time_range")
             },
         },
     }

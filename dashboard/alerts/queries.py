@@ -26,7 +26,10 @@ _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
 
 
 class AlertCriteria(Ranged):
-    """Which alerts a list is asked for; a state of "" is all but those resolved long ago."""
+    """Which alerts a list is asked for.
+
+    A state of "" is all but those resolved long ago; of a range all that were active in it.
+    """
 
     api_only: ClassVar = frozenset({"subject"})
 
@@ -311,7 +314,9 @@ def _of_cluster(cluster: str) -> QuerySet[Alert]:
 
 
 def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
-    rows = _in_state(_of_cluster(wanted.cluster), wanted.state, now_ms).select_related("cluster")
+    any_state = wanted.is_ranged and not wanted.state
+    state = "all" if any_state else wanted.state
+    rows = _in_state(_of_cluster(wanted.cluster), state, now_ms).select_related("cluster")
     rows = rows.filter(overlapping(wanted, "since_ms", "resolved_ms"))
     asked = given(
         severity=wanted.severity,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from django.http import HttpRequest
 from ninja import Schema
+from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.models import GapRecord
@@ -47,6 +49,16 @@ class Listing(Schema):
     next: str | None
     as_of: str | None
     gaps: list[Gap]
+
+
+def refuse_range(request: HttpRequest, noun: str) -> None:
+    """Refuse `from` and `to` for a list of what is known as of now: an answer would not be of that range."""
+    if {"from", "to"} & request.GET.keys():
+        raise HttpError(
+            400,
+            f"from, to: {noun} are listed as of now, without history; "
+            "ask /api/v1/events or /api/v1/transitions for what happened in a range.",
+        )
 
 
 def format_iso(ms: int | None) -> str | None:

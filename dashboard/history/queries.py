@@ -27,6 +27,7 @@ from fenceline.facts import Transition, TransitionKind
 from fenceline.histograms import Histogram
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.transactional_ids import keys_named
+from fenceline.time_range import TimeRange
 
 #: How many candidates one request looks through when no index answers its filter whole.
 MOST_SEARCHED = 10_000
@@ -152,9 +153,13 @@ def count_transitions(wanted: HistoryCriteria) -> tuple[int, bool]:
     return min(found, MOST_COUNTED), whole and found <= MOST_COUNTED
 
 
-def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[TransitionRecord]:
-    """Return the notable transitions of one id, newest first."""
+def of_id(
+    cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None = None
+) -> Sequence[TransitionRecord]:
+    """Return the notable transitions of one id, newest first: of any time unless a range is given."""
     rows = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
+    if time_range is not None:
+        rows = rows.filter(at_ms__gte=time_range.from_ms, at_ms__lt=time_range.to_ms)
     return list(rows.select_related("cluster", "action").order_by("-at_ms", "-id")[:limit])
 
 

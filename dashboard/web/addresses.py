@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from html import escape
 from urllib.parse import quote, urlencode
 
 from django.urls import reverse
@@ -22,6 +24,9 @@ from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.timeline import EventSource, TimelineEvent
 
+#: A link to a page in HTML: up to its path, and its query string. Files and the API have ranges of their own.
+_PAGE_LINK = re.compile(r'(<a\b[^>]*?\shref="/(?!static/|api/|admin/)[^"#?]*)(\?[^"#]*)?')
+_NAMES_RANGE = re.compile(r"[?;](?:from|to|last)=")
 #: Longer names are addressed by their key: servers and proxies refuse longer lines.
 _LONGEST_IN_URL = 512
 
@@ -137,6 +142,21 @@ def action(row: Action) -> str:
 def alert_url(number: int) -> str:
     """Return the address of an alert's page."""
     return reverse("alert", args=[number])
+
+
+def keep_in_links(html: str, query: str) -> str:
+    """Return HTML whose links to pages have a query string too, unless they name a range of their own."""
+    if not query:
+        return html
+    kept = escape(query)
+
+    def kept_link(link: re.Match[str]) -> str:
+        path, asked = link[1], link[2] or ""
+        if _NAMES_RANGE.search(asked):
+            return link[0]
+        return f"{path}{asked}{'&amp;' if len(asked) > 1 else '' if asked else '?'}{kept}"
+
+    return _PAGE_LINK.sub(kept_link, html)
 
 
 def events_url(cluster: str, from_ms: int, to_ms: int | None) -> str:

@@ -27,6 +27,8 @@ from dashboard.runtime.collector_names import (
     RECOVERIES,
     TRANSACTIONS,
 )
+from dashboard.web.forms import time_ranges
+from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.freshness import CollectorState, Freshness, collector_state, noun_freshness, stale_after_ms
 from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
@@ -82,11 +84,11 @@ _SEARCH_KEEPS = {
     "partitions": ("verdict", "internal", "sort", "dir", "size"),
     "groups": ("status", "family", "sort", "dir", "size"),
     "queries": ("state", "sink", "sort", "dir", "size"),
-    "recoveries": ("outcome", "cause", "application", "from", "to"),
-    "actions": ("act", "state", "who", "from", "to"),
-    "audit": ("event", "who", "from", "to"),
-    "events": ("from", "to", "last", "source", "application", "unfolded"),
-    "alerts": ("state", "severity", "rule", "team", "voice", "from", "to"),
+    "recoveries": ("outcome", "cause", "application"),
+    "actions": ("act", "state", "who"),
+    "audit": ("event", "who"),
+    "events": ("source", "application", "unfolded"),
+    "alerts": ("state", "severity", "rule", "team", "voice"),
 }
 #: Lists of the API that are those of a page, by its route: what can be downloaded there.
 _DOWNLOADS = frozenset(
@@ -95,8 +97,12 @@ _DOWNLOADS = frozenset(
         "partitions", "queries", "recoveries", "silences", "transactions",
     }
 )  # fmt: skip
-#: Parameters of a page that choose a part of a list, or its order: a file has the whole.
-_PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir"})
+#: Lists of what has an instant, by their route: while they are Live all that is kept, else the range.
+_RANGED = frozenset({"actions", "alerts", "audit", "deliveries", "incidents", "recoveries"})
+#: Those of which the API lists the open ones alone unless it is asked for others.
+_OPEN_ONLY = frozenset({"alerts", "incidents"})
+#: Parameters of a page that choose a part of a list, or its order: a file has the whole of the range.
+_PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges.PARAMETERS})
 #: What a search on a page looks for, by its route or its list; transactional ids where nothing is said.
 _SEARCHED = {
     "events": "subjects",
@@ -143,6 +149,26 @@ class Chrome:
     def cluster_query(self) -> str:
         """Return the query string that keeps the cluster, "" where there is nothing to choose."""
         return f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
+
+    @cached_property
+    def time_range(self) -> PageRange:
+        """Return the range of time that this page is asked for."""
+        return time_ranges.read_page_range(self._request.GET, now_ms=now_ms(self._request))
+
+    @property
+    def frame_query(self) -> str:
+        """Return the query string that keeps the cluster and the range of time, without its question mark."""
+        return "&".join(filter(None, (self.cluster_query[1:], self.time_range.query)))
+
+    @cached_property
+    def range_picker(self) -> Mapping[str, Any]:
+        """Return what the picker of the range shows and offers."""
+        return time_ranges.picker(self._request, self.time_range, whole=self._route in _RANGED)
+
+    @property
+    def as_of_now(self) -> str:
+        """Return what of this page is not of the range that it is asked for, "" where nothing is."""
+        return time_ranges.AS_OF_NOW.get(self._route, "") if self.time_range.is_past else ""
 
     @property
     def cluster_more(self) -> str:
@@ -196,9 +222,10 @@ class Chrome:
 
     @cached_property
     def search_keeps(self) -> Sequence[tuple[str, str]]:
-        """Return the parameters of the list on this page that a new search keeps."""
+        """Return the parameters of the list on this page that a new search keeps, and the range of time."""
         query = self._request.GET
-        return [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
+        kept = [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
+        return [*kept, *self.time_range.parameters.items()]
 
     @cached_property
     def downloads(self) -> Sequence[tuple[str, str]]:
@@ -206,6 +233,10 @@ class Chrome:
         if self._route not in _DOWNLOADS:
             return []
         kept = {name: value for name, value in self._request.GET.items() if name not in _PART_OF_LIST}
+        if self._route in _RANGED or self._route == "events":
+            kept |= self.time_range.bounds
+        if self._route in _OPEN_ONLY and not self.time_range.is_live:
+            kept.setdefault("state", "all")
         query = f"?{urlencode(kept)}" if kept else ""
         return [(form.upper(), f"/api/v1/exports/{self._route}.{form}{query}") for form in ("csv", "json")]
 

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from dashboard.evaluation import finding_queries
 from dashboard.labels import query as query_labels
 from dashboard.models import Batch, Query
+from dashboard.runtime.criteria import Ranged
 from dashboard.runtime.paging import page_of
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag
@@ -18,7 +19,7 @@ from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_rest
 from dashboard.streaming.batches import BatchEntry
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
-from dashboard.web import action_buttons
+from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import checkpoint_details
@@ -103,7 +104,9 @@ def _expires_ms(entry: BatchEntry | None) -> int | None:
 
 def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
     """Return the batch table, and the charts of the batches that a listener told of."""
-    page = streaming_batches.batch_page(row, page=request.GET.get("page"), size=_BATCHES)
+    asked = page_context.chrome_of(request).time_range
+    wanted = Ranged.between(asked.start_ms, asked.end_ms)
+    page = streaming_batches.batch_page(row, wanted, page=request.GET.get("page"), size=_BATCHES)
     lately = streaming_batches.recent_batches(row, _CHARTED)
     phases = query_figures.phases_of(lately)
     told = bool(lately) and any(batch.durations for batch in lately)

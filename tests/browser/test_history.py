@@ -9,7 +9,7 @@ from tests.browser.page_checks import problems_of_pages
 from tests.waiting import wait_for
 from tests.web import history_reports
 
-FULL = "/history?since=1y&by=aborts"
+FULL = "/history?last=1y&by=aborts"
 
 
 @pytest.fixture(scope="module")
@@ -29,4 +29,4 @@ def test_reports_pass_axe_and_fit_every_width(server: Server, opened: Opener, fu
     page = opened("/")
     # An answer that there are no reports is good for some seconds.
     wait_for(lambda: page.goto(FULL) and page.locator("tbody tr").count() > 2, "the reports are read")
-    assert problems_of_pages(page, {"full": FULL, "no match": "/history?since=2y&application=nobody"}) == {}
+    assert problems_of_pages(page, {"full": FULL, "no match": "/history?last=2y&application=nobody"}) == {}

@@ -96,7 +96,7 @@ def test_a_row_says_what_changed_in_words(admin: Client) -> None:
     [
         ("?event=explode", "event “explode” is none of channels"),
         ("?before=x", "is not a place in this list"),
-        ("?q=nowhere", "No event matches"),
+        ("?q=nowhere", "No matching events"),
         ("?before=1", "No older events"),
         ("?q=%00&who=%00", "No changes or sign-ins yet"),
     ],

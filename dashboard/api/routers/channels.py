@@ -107,6 +107,7 @@ class ChannelList(schemas.Listing):
 @router.get("", response=ChannelList, summary="List channels")
 def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters]) -> dict[str, object]:
     """Every channel, by name."""
+    schemas.refuse_range(request, "channels")
     (place,) = cursors.decode_cursor(wanted.cursor, "channels", (str,)) or ("",)
     # By code point: a cursor must not depend on how a database sorts.
     every = sorted(alert_queries.list_channels(), key=lambda row: row.name)

@@ -103,6 +103,7 @@ class TransactionFilters(schemas.ListFilters, transaction_queries.TransactionCri
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
+    schemas.refuse_range(request, "transactional ids")
     step = transaction_queries.transactions_after(
         wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )

@@ -20,6 +20,7 @@ from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS
 from fenceline.facts import TransitionKind
 from fenceline.formatting import format_duration
+from fenceline.time_range import TimeRange
 
 Figure = dict[str, Any]
 
@@ -83,20 +84,24 @@ def activity_strip(buckets: Sequence[Bucket]) -> Figure:
     layout = _layout(buckets).update(
         showlegend=False,
         hovermode="x unified",
-        dragmode=False,
-        xaxis={"fixedrange": True, "anchor": "y"},
+        xaxis={"anchor": "y"},
         yaxis=count_axis(3).update(domain=[0, 0.56]),
         yaxis2=count_axis(3).update(domain=[0.66, 1], anchor="x"),
     )
     return plotly_figure([commits, *rest], layout)
 
 
-def timeline_figure(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figure:
-    """Return transactions as bars from begin to completion on one lane, and what else happened on another."""
+def timeline_figure(
+    bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int, shown: TimeRange | None = None
+) -> Figure:
+    """Return transactions as bars from begin to completion on one lane, and what else happened on another.
+
+    Its axis is the range that is `shown`, without one all of them.
+    """
     first = min([*(bar.begun_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
     last = max([*(bar.until_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
     margin_ms = max(1, (last - first) // 40)
-    span_ms = last - first + 2 * margin_ms
+    span_ms = shown.length_ms if shown else last - first + 2 * margin_ms
     ends = list(dict.fromkeys(bar.end for bar in bars))
     lanes = [_lane([bar for bar in bars if bar.end is end], end, span_ms) for end in ends]
     events = [_events([mark for mark in marks if mark.kind is kind], kind) for kind in _kinds_of(marks)]
@@ -108,7 +113,9 @@ def timeline_figure(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) 
         showlegend=True,
         legend=LEGEND,
         margin={"l": 84, "r": 10, "t": 26, "b": 22},
-        xaxis=time_axis(first - margin_ms, last + margin_ms),
+        xaxis=time_axis(shown.from_ms, shown.to_ms)
+        if shown
+        else time_axis(first - margin_ms, last + margin_ms),
         yaxis=lane_axis([_TRANSACTIONS, _EVENTS] if marks else [_TRANSACTIONS]),
     )
     return plotly_figure([*lanes, *events], layout)

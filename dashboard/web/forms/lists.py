@@ -8,8 +8,9 @@ from typing import Annotated, Literal, TypeVar, get_args
 from django.http import HttpRequest
 from pydantic import BeforeValidator, Field, ValidationError
 
-from dashboard.runtime.criteria import Criteria, choices, parameters
+from dashboard.runtime.criteria import Criteria, Ranged, choices, parameters
 from dashboard.web import page_context
+from dashboard.web.forms import time_ranges
 
 _Size = Literal[50, 100, 200]
 SIZES = get_args(_Size)
@@ -20,8 +21,6 @@ _LARGEST = 10**18
 _EXPECTED = {
     "page": "a page number",
     "before": "a place in this list",
-    "from": "an instant such as 2026-11-24T02:00:00Z",
-    "to": "an instant after “from” such as 2026-11-24T02:15:00Z",
     "min_age_s": "a number of seconds",
 }
 #: What chooses a part of a list, or its order, and does not narrow it.
@@ -30,7 +29,6 @@ _NOT_NARROWING = frozenset(
         "ignored",
         "cluster",
         "since",
-        "last",
         "unfolded",
         "internal",
         "sort",
@@ -91,9 +89,12 @@ Asked = TypeVar("Asked", bound=ListQuery)
 
 
 def read(request: HttpRequest, form: type[Asked]) -> Asked:
-    """What the query string of a page asks for."""
+    """What the query string of a page asks for; its range of time is that of the page."""
     frame = page_context.chrome_of(request)
-    return parse(request.GET.dict(), form, frame.cluster, [row.name for row in frame.clusters])
+    asked = request.GET.dict()
+    if issubclass(form, Ranged):
+        asked = time_ranges.selected(asked, frame.time_range)
+    return parse(asked, form, frame.cluster, [row.name for row in frame.clusters])
 
 
 def parse(query: Mapping[str, str], form: type[Asked], cluster: str, clusters: Sequence[str]) -> Asked:

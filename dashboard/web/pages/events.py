@@ -57,7 +57,7 @@ def _place(value: object) -> object:
 _Number = Annotated[int, Field(ge=0, lt=_LARGEST)]
 
 
-class EventListQuery(time_ranges.RangedList, timeline_queries.EventCriteria):
+class EventListQuery(list_forms.ListQuery, timeline_queries.EventCriteria):
     """The query string of the page."""
 
     before: Annotated[tuple[_Number, _Number, _Number], BeforeValidator(_place)] | None = None
@@ -81,14 +81,13 @@ class EventLine:
 def event_list(request: HttpRequest) -> HttpResponse:
     """Show what happened in the range that the query string names, the newest first."""
     wanted = list_forms.read(request, EventListQuery)
-    shown, problem = time_ranges.time_range_of(wanted, now_ms=now_ms(request))
+    shown = page_context.chrome_of(request).time_range.window()
+    # What is Live shows the last hour here.
     moved = now_ms(request) // 5_000 if shown.live else 0
-    return render_page(
-        request, "events/list", lambda: _read(request, wanted, shown, problem), depends_on=moved
-    )
+    return render_page(request, "events/list", lambda: _read(request, wanted, shown), depends_on=moved)
 
 
-def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange, problem: str) -> Mapping[str, Any]:
+def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     place = None if wanted.before is None else EventPlace(*wanted.before)
     drawn = timeline_queries.newest_events(wanted, shown, limit=_MARKS)
@@ -100,13 +99,12 @@ def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange, proble
     lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in found.items]
     return {
         "wanted": wanted,
-        "problems": [*wanted.ignored, *([problem] if problem else [])],
-        "picker": time_ranges.picker(request, shown, wanted),
+        "shown": shown,
         "lines": lines,
         "next": "" if found.next is None else "-".join(map(str, found.next)),
         "searched_to_ms": found.searched_to_ms,
         "sources": list(EventSource),
-        "headline": _headline(frame, wanted, len(lines), more=found.next is not None),
+        "headline": _headline(frame, len(lines), more=found.next is not None),
         "gaps": timeline_queries.gaps_within(frame.cluster, shown),
         "cut": _cut(shown, now_ms(request)),
         "several": len(frame.clusters) > 1 and not frame.cluster,
@@ -125,13 +123,10 @@ def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
     return list(found.items())
 
 
-def _headline(frame: page_context.Chrome, wanted: EventListQuery, number: int, *, more: bool) -> str:
+def _headline(frame: page_context.Chrome, number: int, *, more: bool) -> str:
     if not frame.clusters:
         return "No cluster is configured."
-    when = "in this range" if wanted.start else f"in the last {time_ranges.last_words(wanted)}"
-    if not number:
-        return f"Nothing was recorded {when}."
-    return f"{'More than ' if more else ''}{count_noun(number, 'event')} {when}."
+    return time_ranges.range_headline(number, "event", frame.time_range, more=more)
 
 
 def _chart(

@@ -19,15 +19,15 @@ from dashboard.web import page_context
 from dashboard.web.charts import figures as charts
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.lists import clip
+from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline import histograms
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.formatting import count_noun
 from fenceline.reports import Manifest, ReportFigures, sum_figures
 
-#: How far back the page looks, in days.
-RANGES = {"7d": 7, "30d": 30, "90d": 90, "1y": 365}
+#: How many days a page shows that is Live: the newest of which there are reports.
+_LIVE_DAYS = 30
 #: What ids are ranked by, with its words.
 RANKS = {"commits": "commits", "aborts": "aborts", "epochs": "epochs used"}
 _APPLICATIONS, _IDS = 50, 20
@@ -41,7 +41,6 @@ class HistoryQuery(list_forms.ListQuery):
     """The query string of the page."""
 
     cluster: Name = ""
-    since: Literal["7d", "30d", "90d", "1y"] = "30d"
     by: Literal["commits", "aborts", "epochs"] = "commits"
     application: Name = ""
 
@@ -113,32 +112,39 @@ def page_cluster(request: HttpRequest) -> str:
     return frame.cluster or (frame.clusters[0].name if frame.clusters else "")
 
 
-def day_range(manifest: Manifest, days: int, at_ms: int) -> tuple[str, str]:
-    """Return first and last day of a range that ends with the newest figures, and never after today."""
-    today = datetime.fromtimestamp(at_ms / 1_000, UTC).date()
+def day_range(manifest: Manifest, asked: PageRange) -> tuple[str, str]:
+    """Return the first and the last day of a page's range, in UTC; Live ends with the newest figures."""
+    shown = asked.window("30d")
+    last = _day(shown.to_ms - 1)
+    if not asked.is_live:
+        return str(_day(shown.from_ms)), str(last)
     newest = parquet.last_day(manifest)
-    last = min(date.fromisoformat(newest), today) if newest else today
-    return str(last - timedelta(days=days - 1)), str(last)
+    last = min(date.fromisoformat(newest), last) if newest else last
+    return str(last - timedelta(days=_LIVE_DAYS - 1)), str(last)
+
+
+def _day(at_ms: int) -> date:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).date()
 
 
 def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mapping[str, Any]:
     wanted, manifest = list_forms.read(request, HistoryQuery), standing.manifest
     found, first, last = Found(trouble=standing.trouble), "", ""
     if manifest is not None:
-        first, last = day_range(manifest, RANGES[wanted.since], now_ms(request))
+        first, last = day_range(manifest, page_context.chrome_of(request).time_range)
         found = _find(manifest, first, last, wanted)
     rows = _rows(found.days, first, last)
     whole = sum_figures(each.figures for each in found.days)
     shown: dict[str, Any] = {
         "wanted": wanted,
-        "ranges": RANGES,
         "ranks": RANKS,
         "rank_words": RANKS[wanted.by],
         "of_cluster": cluster,
         "manifest": manifest,
         "configured": is_configured(),
         "trouble": found.trouble,
-        "headline": _headline(found, manifest, whole, wanted, cluster),
+        "headline": _headline(found, manifest, whole, wanted, cluster, f"from {first} to {last}"),
+        "newest": parquet.last_day(manifest) if manifest else "",
         "whole": HistoryRow("", "", whole),
         "rows": rows[:_APPLICATIONS],
         "more": len(rows) - _APPLICATIONS,
@@ -209,7 +215,12 @@ def _start_ms(day: str) -> int:
 
 
 def _headline(
-    found: Found, manifest: Manifest | None, whole: ReportFigures, wanted: HistoryQuery, cluster: str
+    found: Found,
+    manifest: Manifest | None,
+    whole: ReportFigures,
+    wanted: HistoryQuery,
+    cluster: str,
+    days: str,
 ) -> str:
     if not cluster:
         return "No cluster is configured."
@@ -220,11 +231,10 @@ def _headline(
     ended = whole.commits + whole.aborts
     of = f" of {clip(wanted.application)}" if wanted.application else ""
     if not ended:
-        return f"No transaction{of} ended in these {RANGES[wanted.since]} days."
+        return f"No transaction{of} ended {days}."
     share = 100 * whole.aborts / ended
     said = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
-    days = RANGES[wanted.since]
-    return f"{count_noun(ended, 'transaction')}{of} ended in {days} days, {said} of them aborted."
+    return f"{count_noun(ended, 'transaction')}{of} ended {days}, {said} of them aborted."
 
 
 def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from pydantic import Field
 
 from dashboard.evaluation import finding_queries
 from dashboard.incidents import operators
@@ -57,7 +58,10 @@ class IncidentLine:
 class IncidentListQuery(list_forms.ListByRow, incident_queries.IncidentCriteria):
     """The query string of the list."""
 
-    state: Literal["open", "closed", "all"] = "open"
+    #: Of a range those that were open in it are asked for, most of which are closed by now.
+    state: Literal["open", "closed", "all"] = Field(
+        default_factory=lambda data: "open" if data["from_ms"] is None and data["to_ms"] is None else "all"
+    )
 
 
 @signed_in

@@ -17,8 +17,8 @@ def _cluster_list(name: str) -> View[...]:
     """Return a view that redirects to the list page of a name: of one cluster, and of a topic if named."""
 
     def cluster_list(request: HttpRequest, cluster: str, topic: str = "") -> HttpResponse:
-        wanted = {"cluster": cluster, **({"q": topic} if topic else {})}
-        return HttpResponseRedirect(f"{reverse(name)}?{urlencode(wanted)}")
+        wanted = {**request.GET.dict(), "cluster": cluster, **({"q": topic} if topic else {})}
+        return HttpResponseRedirect(f"{reverse(name)}?{urlencode(wanted, safe=':')}")
 
     return signed_in(cluster_list)
 
@@ -33,8 +33,9 @@ recoveries = _cluster_list("recoveries")
 @signed_in
 def feed(request: HttpRequest) -> HttpResponse:
     """Redirect the live feed of before there were events to the transitions among these."""
-    kept = {name: request.GET[name] for name in ("cluster", "application", "q") if name in request.GET}
-    return redirect(f"{reverse('events')}?{urlencode({**kept, 'source': 'transition'})}")
+    return redirect(
+        f"{reverse('events')}?{urlencode({**request.GET.dict(), 'source': 'transition'}, safe=':')}"
+    )
 
 
 @csrf_exempt

@@ -181,7 +181,14 @@ def _lived(
 ) -> Mapping[str, Any]:
     """Return what happened to an id so far, and how long that usually takes."""
     now, recent = now_ms(request), kept.life.recent
+    asked = page_context.chrome_of(request).time_range
+    shown = None if asked.is_live else asked.window()
     notable = history_queries.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
+    events = (
+        notable
+        if shown is None
+        else history_queries.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN, time_range=shown)
+    )
     names = [kept.application]
     figures = history_queries.application_figures(
         cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names
@@ -202,13 +209,17 @@ def _lived(
         "broker": broker,
         "steps": _steps(row, told, broker, actions) if row is not None else (),
         "fence": _last_fence(row, lines),
-        "chart": charts.timeline_figure(bars, marks, now_ms=now) if bars or marks else None,
+        "chart": charts.timeline_figure(bars, marks, now_ms=now, shown=shown) if bars or marks else None,
         "chart_words": transaction_timeline.timeline_summary(bars, marks),
         "recent": lines,
         "usual": usual,
         "own": next((each for each in usual if each.whose == transaction_timeline.THIS), None),
-        "notable": transition_rows(notable),
-        "episodes": [row_of(each) for each in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES)],
+        "notable": transition_rows(events),
+        "ranged": shown is not None,
+        "episodes": [
+            row_of(each)
+            for each in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES, time_range=shown)
+        ],
     }
 
 

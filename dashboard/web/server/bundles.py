@@ -36,6 +36,7 @@ BUNDLES = {
         "js/times.js",
         "js/reload.js",
         "js/live.js",
+        "js/range.js",
         "js/keys.js",
         "js/find.js",
         "js/confirm.js",
