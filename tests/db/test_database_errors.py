@@ -54,8 +54,8 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ("28P01", "refuses the sign-in"),
         ("3D000", "does not exist"),
         ("42501", "may not do this"),
-        ("42P01", "manage.py migrate"),
-        ("42703", "manage.py migrate"),
+        ("42P01", "manage.py prepare"),
+        ("42703", "manage.py prepare"),
         ("57P01", "cannot be reached"),
         ("57P03", "cannot be reached"),
         ("08006", "cannot be reached"),
@@ -107,7 +107,7 @@ def test_a_sqlite_file_of_something_else_is_not_called_unreachable(tmp_path: Pat
 def test_a_missing_table_asks_for_the_migrations() -> None:
     with pytest.raises(sqlite3.OperationalError) as raised:
         sqlite3.connect(":memory:").execute("SELECT 1 FROM dashboard_cluster")
-    assert "manage.py migrate" in explain_error(_django(raised.value)).text
+    assert "manage.py prepare" in explain_error(_django(raised.value)).text
 
 
 def _django(cause: Exception) -> OperationalError:
@@ -186,7 +186,7 @@ def test_within_a_transaction_nothing_is_repeated() -> None:
         ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40P01'; END $$", "to resolve a deadlock"),
         ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '55P03'; END $$", "lock_timeout"),
         ("SET LOCAL transaction_read_only = on; DELETE FROM dashboard_cluster", "takes no writes"),
-        ("SELECT 1 FROM no_such_table", "manage.py migrate"),
+        ("SELECT 1 FROM no_such_table", "manage.py prepare"),
     ],
 )
 def test_the_server_s_own_errors_are_known(statement: str, said: str) -> None:

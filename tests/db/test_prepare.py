@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.management.commands import prepare
 from dashboard.models import Cluster, Collector, GapRecord, Token
 from dashboard.runtime import leases, visibility
+from dashboard.system.schema import LAST_UNSQUASHED
 from dashboard.system.tokens import token_digest
 from fenceline.limits import Limits
+from sandbox.options import ROOT
 
 pytestmark = pytest.mark.django_db
 
@@ -84,6 +89,9 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone() -> None:
         call_command("prepare")
 
 
+REPLACED = [name for _, name in MigrationLoader(None).replacements["dashboard", "0001_squashed"].replaces]
+
+
 def record_as_applied(*names: str) -> None:
     """Let the database have exactly these migrations of the dashboard, as its own table says."""
     MigrationRecorder.Migration.objects.filter(app="dashboard").delete()
@@ -91,17 +99,32 @@ def record_as_applied(*names: str) -> None:
         MigrationRecorder.Migration.objects.create(app="dashboard", name=name)
 
 
-def test_a_database_from_before_the_squashed_migration_is_refused_with_the_way_on() -> None:
-    record_as_applied("0001_initial", "0006_acting")
-    refusal = r"older Fenceline \(it has 0006_acting, not 0021\w+\)\. Run `manage"
-    with pytest.raises(CommandError, match=refusal):
+@pytest.mark.parametrize("applied", [REPLACED[:1], REPLACED[:-1], REPLACED[1:]])
+def test_a_database_with_some_replaced_migrations_is_refused_with_the_way_on(applied: list[str]) -> None:
+    record_as_applied(*applied)
+    missing = next(name for name in REPLACED if name not in applied)
+    with pytest.raises(CommandError) as refused:
         call_command("prepare")
+    text = str(refused.value)
+    assert text.startswith(f"The database {connection.settings_dict['NAME']} was made by an older Fenceline")
+    assert f"it lacks {missing}" in text
+    assert f"of commit {LAST_UNSQUASHED} on it first" in text
 
 
-def test_a_database_with_all_replaced_migrations_is_taken_as_it_is() -> None:
-    record_as_applied(*(name for _, name in prepare.FIRST_MIGRATION.replaces))
-    call_command("prepare")
+def test_the_commit_of_the_way_on_has_the_replaced_migrations() -> None:
+    command = ["git", "ls-tree", "--name-only", LAST_UNSQUASHED, "dashboard/migrations/"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip(f"commit {LAST_UNSQUASHED} is not in this checkout's history")
+    assert {Path(line).stem for line in listed.stdout.splitlines()} == {*REPLACED, "__init__"}
+
+
+def test_a_database_with_all_replaced_migrations_keeps_its_tables() -> None:
+    record_as_applied(*REPLACED)
+    with CaptureQueriesContext(connection) as captured:
+        call_command("prepare")
     assert MigrationRecorder.Migration.objects.filter(app="dashboard", name="0001_squashed").exists()
+    assert not [row for row in captured if row["sql"].startswith(("CREATE", "ALTER", "DROP"))]
 
 
 def test_what_is_turned_off_or_sharded_anew_is_no_collector_any_more(settings: Settings) -> None:

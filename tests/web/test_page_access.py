@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 from tests.web import factories, scenarios
@@ -128,6 +129,13 @@ def test_readyz_names_what_is_not_ready(client: Client, settings: Any) -> None:
     assert said["migrations"] is True
     assert "refused" in said["redis"]
     assert "Traceback" not in answer.content.decode()
+
+
+def test_readyz_names_a_migration_of_before_that_the_squashed_one_does_not_bring(client: Client) -> None:
+    MigrationRecorder.Migration.objects.filter(app="dashboard").exclude(name="0001_initial").delete()
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert "it lacks 0002_history" in json.loads(answer.content)["migrations"]
 
 
 def test_readyz_survives_a_database_that_does_not_answer(client: Client, settings: Any) -> None:

@@ -7,7 +7,6 @@ changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listener
 from __future__ import annotations
 
 import os
-from importlib import import_module
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -15,21 +14,17 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
 from dashboard.runtime.secret_files import SecretError, read_secret
 from dashboard.system import access
+from dashboard.system.schema import newer_schema_reason, partial_schema_reason
 from dashboard.system.tokens import token_digest
 
 #: What the token that the environment brings is called.
 _BROUGHT = "environment"
 _ADMIN = "admin"
-#: Its module has a name that no import statement can have.
-FIRST_MIGRATION = import_module("dashboard.migrations.0001_squashed").Migration
-#: Of the commits that have the migrations it replaces, the last.
-_LAST_UNSQUASHED = "90ad2d6"
 
 
 class Command(BaseCommand):
@@ -82,20 +77,12 @@ def _check_password(password: str) -> None:
 
 def _refuse_other_schema() -> None:
     """Refuse a database that a newer version has made, or one from before the squashed migration."""
-    applied = {name for app, name in MigrationRecorder(connection).applied_migrations() if app == "dashboard"}
-    squashed = {name for _, name in FIRST_MIGRATION.replaces}
-    known = squashed | {name for app, name in MigrationLoader(None).disk_migrations if app == "dashboard"}
-    if unknown := applied - known:
-        raise CommandError(
-            f"The database was made by a newer Fenceline (it has {max(unknown)}). "
-            "Upgrade, or use another database."
-        )
-    if applied & squashed and not squashed <= applied:
-        raise CommandError(
-            f"The database was made by an older Fenceline (it has {max(applied & squashed)}, "
-            f"not {max(squashed)}). Run `manage.py prepare` of commit {_LAST_UNSQUASHED} on it first, "
-            "or use another database."
-        )
+    loader = MigrationLoader(connection)
+    database = f"The database {connection.settings_dict['NAME']} was"
+    if reason := newer_schema_reason(loader):
+        raise CommandError(f"{database} {reason}. Upgrade, or use another database.")
+    if reason := partial_schema_reason(loader):
+        raise CommandError(f"{database} {reason}.")
 
 
 def _ensure_ingest_token(token: str) -> None:

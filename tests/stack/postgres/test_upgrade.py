@@ -22,7 +22,7 @@ from sandbox.options import ROOT
 from tests.stack.postgres.server import Server, programs
 
 #: What was deployed last; move it at each release.
-FORMER = "90ad2d60f767058e95bf5e79ee1be0b306e46de2"
+FORMER = "1d84c44adf112b1b32914164b4be428c04ed0b21"
 PASSWORD = "correct horse battery staple"
 
 
