@@ -3,7 +3,7 @@
 redis, prepare          before web
 redis, prepare, kafka   before each worker-tail, worker-pollers, beat
 kafka                   before demo
-kafka, web, workers     before spark
+kafka, web, workers     before spark, scenes
 
 With BROKERS=3 the parts kafka-1 to kafka-3 are what kafka is otherwise.
 """
@@ -28,6 +28,7 @@ from sandbox.logs import print_line
 from sandbox.options import ROOT, StackOptions, read_options
 from sandbox.ports import HOST, require_free
 from sandbox.prepared import spark_archive
+from sandbox.receiver.part import DemoReceiver
 from sandbox.supervisor import Part, Supervisor
 
 #: How uvicorn serves Fenceline, wherever it listens.
@@ -50,8 +51,10 @@ class Stack:
         self.options, self.data = options, options.data
         self.python = sys.executable
         self._nodes = _nodes(options)
-        named = (f"{name}{part}" for name in self._nodes for part in ("", "_controller"))
+        named = [f"{name}{part}" for name in self._nodes for part in ("", "_controller")]
+        named += ["receiver"] if options.has_demo else []
         self._ports = folder.assign_ports(self.data, tuple(named))
+        self._receiver = DemoReceiver(self.data, self._ports["receiver"]) if options.has_demo else None
         self.is_up = False
         self.url = f"http://{HOST}:{options.port}/"
         password = folder.stored_secret(self.data, "redis_password", lambda: secrets.token_urlsafe(32))
@@ -74,6 +77,7 @@ class Stack:
             "FENCELINE_INGEST_TOKEN": folder.stored_secret(
                 self.data, "ingest_token", lambda: secrets.token_urlsafe(32)
             ),
+            "FENCELINE_DEMO_RECEIVER": self._receiver.page if self._receiver else "",
             "SHARDS": str(self.options.shards),
             "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or "127.0.0.1,localhost",
             "PYTHONPATH": str(ROOT),
@@ -85,6 +89,10 @@ class Stack:
         name = "sandbox" if self.options.has_own_kafka else "default"
         text = f"# Written by make up at each start.\n[clusters.{name}]\n"
         text += f'"bootstrap.servers" = "{self.bootstrap}"\n'
+        text += f'\n[alerts]\nexternal_url = "{self.url.rstrip("/")}"\n'
+        if self._receiver:
+            # Of this machine the receiver's port and no other.
+            text += f'allow_private = ["{HOST}:{self._receiver.port}"]\n'
         if self.options.has_own_kafka:
             text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
             # Spark makes its folder a minute later, and one that is not there is an error until then.
@@ -120,8 +128,8 @@ class Stack:
         parts += self._kafka()
         needs = tuple(part.name for part in parts)
         parts += [*self._workers(needs), self._web(needs)]
-        if self.options.has_own_kafka and self.options.demo:
-            parts += self._demo()
+        if self._receiver:
+            parts += [self._receiver.part(), *self._demo()]
         return parts
 
     def _kafka(self) -> list[Part]:
@@ -145,8 +153,11 @@ class Stack:
         ]
 
     def _prepare(self) -> Part:
-        environment = {**self.environment, "FENCELINE_ADMIN_PASSWORD": self.password}
-        return Part("prepare", self._manage("prepare"), environment, once=True)
+        own = {
+            "FENCELINE_ADMIN_PASSWORD": self.password,
+            "FENCELINE_DEMO_RECEIVER_SECRET": self._receiver.signing_secret if self._receiver else "",
+        }
+        return Part("prepare", self._manage("prepare"), {**self.environment, **own}, once=True)
 
     def _manage(self, *arguments: str) -> list[str]:
         return [self.python, str(ROOT / "manage.py"), *arguments]

@@ -102,9 +102,10 @@ def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
     secrets = {path.name: path.read_text().strip() for path in (stack.data / "secrets").iterdir()}
     found = met_by_a_stranger(stack, list(secrets.values()))
-    web = stack.url.rpartition(":")[2]
+    web, receiver = stack.url.rpartition(":")[2], str(ports(stack)["receiver"])
     assert {port: line for port, line in found.pop("http").items() if line.startswith("HTTP/")} == {
-        web: "HTTP/1.1 401 Unauthorized"
+        web: "HTTP/1.1 401 Unauthorized",
+        receiver: "HTTP/1.0 404 Not Found",
     }
     assert not [line for line in found.pop("redis").values() if line.startswith(("+", "-"))]
     assert set(found) == {"read", "write", "connect", "leaks", "environ", "cmdline"}
@@ -112,17 +113,22 @@ def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
     assert secrets["redis_password"] not in stack.log()
 
 
+def ports(stack: Stack) -> dict[str, int]:
+    """Return the ports that the stack has chosen, by the name of what listens there."""
+    return {name: int(port) for name, port in json.loads((stack.data / "ports.json").read_text()).items()}
+
+
 def met_by_a_stranger(stack: Stack, secrets: list[str]) -> Any:
     """Return what stranger.py finds of the stack: its folder, open files, processes and ports."""
     everything = processes(stack)
-    kafka = json.loads((stack.data / "ports.json").read_text()).values()
+    kafka = {port for name, port in ports(stack).items() if name.startswith("kafka")}
     # Its programs and libraries are for everybody; what is written is not.
     written = {file.path for each in everything for file in each.open_files() if file.mode != "r"}
     paths = {stack.data, *stack.data.rglob("*"), *map(Path, written)}
     asked = {
         "paths": [str(path) for path in paths if path.exists()],
         "pids": [each.pid for each in everything],
-        "ports": sorted(listening(everything) - {int(port) for port in kafka}),
+        "ports": sorted(listening(everything) - kafka),
         "secrets": secrets,
     }
     done = subprocess.run(
