@@ -29,6 +29,7 @@ from sandbox.options import ROOT, StackOptions, read_options
 from sandbox.ports import HOST, require_free
 from sandbox.prepared import spark_archive
 from sandbox.receiver.part import DemoReceiver
+from sandbox.scenes import player as scenes
 from sandbox.supervisor import Part, Supervisor
 
 #: How uvicorn serves Fenceline, wherever it listens.
@@ -130,7 +131,7 @@ class Stack:
         parts += [*self._workers(needs), self._web(needs)]
         if self._receiver:
             parts += [self._receiver.part(), *self._demo()]
-        return parts
+        return [*parts, self._scenes()] if self.options.has_own_kafka else parts
 
     def _kafka(self) -> list[Part]:
         """Return the sandbox's own brokers; none where the stack watches another Kafka."""
@@ -245,6 +246,25 @@ class Stack:
             ),
         ]
 
+    def _scenes(self) -> Part:
+        player = [
+            "sandbox.scenes.player",
+            str(self.data),
+            str(self.options.brokers),
+            str(int(self.options.demo)),
+        ]
+        return Part(
+            "scenes",
+            [self.python, "-m", *player],
+            self.environment,
+            ready_line=scenes.READY_LINE,
+            after=(*self._nodes, "web", "worker-pollers"),
+            stage=3,
+            essential=False,
+            # A scene that is cut off first turns on again what it has turned off.
+            stop_within_s=40,
+        )
+
     def _spark_environment(self) -> Mapping[str, str]:
         return {
             **self.environment,
@@ -304,7 +324,9 @@ def run_stack(options: StackOptions) -> int:
     """Start the stack and stay until it is stopped; return the exit status."""
     folder.make_folder(options.data)
     with folder.lock_folder(options.data, print_line):
-        (options.data / "stack.json").unlink(missing_ok=True)
+        of_this_run = [options.data / name for name in ("stack.json", scenes.BOARD, scenes.REQUEST)]
+        for path in of_this_run:
+            path.unlink(missing_ok=True)
         folder.tighten_modes(options.data)
         require_free(options.port, "the web page", "choose another with PORT=")
         if options.redis_port:
@@ -316,7 +338,7 @@ def run_stack(options: StackOptions) -> int:
             options.data / "logs",
             on_ready=lambda: _announce(stack, supervisor),
             on_change=stack.write_stack,
-            remove_after=[options.data / "stack.json"],
+            remove_after=of_this_run,
             # When make is killed nobody is left to press Ctrl-C.
             parent=_PARENT if "MAKELEVEL" in os.environ else 0,
         )
@@ -333,7 +355,9 @@ def _announce(stack: Stack, supervisor: Supervisor) -> None:
     print_line("")
     print_line(f"Fenceline is up: {stack.url}")
     print_line(f"Sign in as admin with {password}, unless it was changed")
-    print_line("Ctrl-C stops everything. Scenes to play: .venv/bin/python manage.py scene")
+    if stack.options.has_own_kafka:
+        print_line(f"Failures to play: {stack.url}scenes, or .venv/bin/python manage.py scene")
+    print_line("Ctrl-C stops everything")
     print_line("")
 
 

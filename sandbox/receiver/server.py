@@ -121,14 +121,14 @@ def _html(messages: MessageLog) -> str:
 def _row(message: ReceivedMessage) -> str:
     at = datetime.fromtimestamp(message.received_at_ms / 1_000, UTC)
     what = f"{message.status} {message.reason.replace('_', ' ')}: {message.summary}" if message.status else ""
-    cells = (
-        f"{at:%H:%M:%S} UTC",
-        f"{message.message_id} {what}",
-        str(message.attempt or "—"),
-        message.signature,
-        f"{message.answer}, {message.note}",
-    )
-    row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    cells = {
+        "Received": f"{at:%H:%M:%S} UTC",
+        "Message": f"{message.message_id} {what}",
+        "Attempt": str(message.attempt or "—"),
+        "Signature": message.signature,
+        "Answer": f"{message.answer}, {message.note}",
+    }
+    row = "".join(f'<td data-label="{label}">{html.escape(text)}</td>' for label, text in cells.items())
     tone = "refused" if message.answer == 503 else "invalid" if message.answer != 200 else "taken"
     return f'<tr class="{tone}">{row}</tr>\n'
 

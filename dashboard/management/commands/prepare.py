@@ -1,8 +1,8 @@
 """`manage.py prepare`: make the database ready for this version and this configuration, once per start.
 
 FENCELINE_ADMIN_PASSWORD makes the user admin where there is none, and never changes a password: one that was
-changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listeners. FENCELINE_DEMO_RECEIVER is the
-page of the demo's receiver: `make up` sets it, nobody else.
+changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listeners.
+FENCELINE_DEMO_RECEIVER is the page of the demo's receiver: `make up` sets it, nobody else.
 """
 
 from __future__ import annotations
