@@ -38,7 +38,7 @@ class ChangeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class AuditedSubject:
-    """What is changed: "channel", "silence", "token", "user", "role", "address" or "", its id and name."""
+    """What is changed: its kind as `AuditEntry.subject_kind` has it, its id and its name."""
 
     kind: str
     id: int | None

@@ -27,6 +27,7 @@ from dashboard.runtime.collector_names import (
     RECOVERIES,
     TRANSACTIONS,
 )
+from dashboard.system import scenes
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.freshness import CollectorState, Freshness, collector_state, noun_freshness, stale_after_ms
@@ -62,6 +63,7 @@ _LIST_OF = {
     "action": "actions",
     "action-plan": "actions",
     "audit": "actions",
+    "scenes": "system",
     **dict.fromkeys(("alert", "channels", "channel", "deliveries", "delivery"), "alerts"),
     **dict.fromkeys(("channel-new", "channel-edit", "channel-secret", "channel-delete"), "alerts"),
     **dict.fromkeys(("silences", "silence", "silence-new"), "alerts"),
@@ -244,6 +246,11 @@ class Chrome:
     def read_only(self) -> bool:
         """Return whether nobody may act from here."""
         return bool(settings.READ_ONLY)
+
+    @property
+    def has_scenes(self) -> bool:
+        """Return whether failures can be played here, which a sandbox offers."""
+        return scenes.are_offered()
 
     @property
     def stale_after_ms(self) -> int:

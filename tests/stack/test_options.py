@@ -17,6 +17,11 @@ def test_it_runs_the_sandbox_when_nothing_is_said() -> None:
     assert (read.brokers, read.shards, read.redis_port) == (1, 1, 0)
 
 
+def test_the_demo_runs_in_the_sandbox_alone() -> None:
+    asked: tuple[dict[str, str], ...] = ({}, {"DEMO": "0"}, {"BOOTSTRAP": "kafka:9092"})
+    assert [options.read_options(each).has_demo for each in asked] == [True, False, False]
+
+
 def test_it_runs_three_brokers_or_several_shards_where_that_is_said() -> None:
     read = options.read_options({"BROKERS": "3", "SHARDS": "4"})
     assert (read.brokers, read.shards) == (3, 4)

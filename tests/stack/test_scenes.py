@@ -160,7 +160,7 @@ def make_topic_for_strays(stage: Stage) -> None:
 def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Stage) -> None:
     for number, held in (1, 0), (2, hanging.RECORDS):
         said = told(stage, "hanging")
-        assert [line for line in said if line.startswith("4.") and line.endswith("it says Empty")]
+        assert [line for line in said if line.startswith("4.") and line.endswith("has the id in Empty")]
         assert said[-1].endswith(f"abort --topic {hanging.TOPIC} --partition 0 --start-offset {held}")
         last = last_record(stage.bootstrap, f"demo-stray-{number}")
         assert (last.state, last.partitions) == (TransactionState.EMPTY, None)

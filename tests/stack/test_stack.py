@@ -44,7 +44,7 @@ def test_each_broker_and_each_shard_is_a_part(stack: Stack) -> None:
 
 
 def test_every_shard_sees_its_share_and_the_scene_is_seen(stack: Stack) -> None:
-    assert "it says Empty" in stack.manage("scene", "hanging")
+    assert "has the id in Empty" in stack.manage("scene", "hanging")
 
     def tails() -> dict[str, Any]:
         found = {each["name"]: each for each in stack.api("collectors")["items"]}

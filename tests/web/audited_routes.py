@@ -56,6 +56,7 @@ AUDITED_WRITES: Mapping[tuple[str, str], AuditedWrite] = {
     ("POST", "/api/v1/incidents/{incident}/notes"): AuditedWrite(
         Event.INCIDENT_NOTED, {"text": "ticket 4411"}
     ),
+    ("POST", "/scenes/play"): AuditedWrite(Event.SCENE_PLAYED, {"scene": "zombie"}),
     ("POST", "/api/v1/silences"): AuditedWrite(Event.SILENCE_CREATED, _SILENCE | {"duration_s": 60}),
     ("DELETE", "/api/v1/silences/{silence}"): AuditedWrite(Event.SILENCE_ENDED),
 }

@@ -96,6 +96,8 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/rules", PAGE),
     RoutePermission("GET", "/rules/open_too_long", PAGE),
     RoutePermission("GET", "/system", PAGE),
+    RoutePermission("GET", "/scenes", PAGE),
+    RoutePermission("POST", "/scenes/play", OPERATE, {"scene": "zombie"}),
     # Acting.
     RoutePermission("GET", "/actions", PAGE),
     RoutePermission("GET", "/actions/{action}", PAGE),

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from dashboard.models import AuditEntry, Channel, Token
 from dashboard.system import access, origin
 from dashboard.system.tokens import token_digest
 from fenceline.alerts.limits import Alerting
+from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, roles
 from tests.web.audited_routes import ADMIN, AUDITED_WRITES, EXCEPTED
 from tests.web.route_permissions import ROUTE_PERMISSIONS
@@ -33,7 +35,9 @@ Event = AuditEntry.Event
 
 
 @pytest.fixture(autouse=True)
-def limits(configured: None, settings: Any) -> None:
+def limits(configured: None, settings: Any, tmp_path: Path) -> None:
+    settings.DATA = tmp_path
+    ScenePlayer(tmp_path, 1, demo=True)
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     alerts = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     settings.FENCELINE = replace(django_settings.FENCELINE, alerts=alerts)

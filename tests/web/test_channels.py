@@ -85,6 +85,16 @@ def test_a_test_that_fails_says_what_was_answered(admin: Client) -> None:
     assert row.failures == 0
 
 
+def test_only_the_demo_s_channel_leads_to_what_its_receiver_got(settings: Any, admin: Client) -> None:
+    page = "http://127.0.0.1:14000/a-token/"
+    demo = factories.channel("demo-receiver", url="http://127.0.0.1:14000/hook")
+    other = factories.channel("other", url="http://127.0.0.1:14000/other")
+    link = f'<a id="receiver" href="{page}"'
+    for settings.DEMO_RECEIVER, expected in ((page, [True, False]), ("", [False, False])):
+        found = [link in page_html(admin, f"/channels/{row.pk}") for row in (demo, other)]
+        assert found == expected
+
+
 def test_the_secret_is_shown_once_to_whom_it_was_made_for(admin: Client, receiver: Receiver) -> None:
     row = add(admin, receiver)
     other = roles.client_with_role("admin")

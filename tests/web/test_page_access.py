@@ -30,6 +30,7 @@ CLOSED = (
     "/recoveries/prod/1",
     "/rules/open_too_long",
     "/system",
+    "/scenes",
 )
 CSP = "default-src 'none'; script-src 'self'; style-src 'self'"
 

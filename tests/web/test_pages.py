@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from fenceline.facts import TransactionState
+from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -258,11 +260,14 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
         ("/groups", 17),
         ("/groups/prod/billing", 16),
         ("/recoveries", 15),
+        ("/scenes", 14),
     ],
 )
 def test_a_page_asks_the_database_a_bounded_number_of_times(
-    page: Client, django_assert_max_num_queries: Any, name: str, most: int
+    page: Client, django_assert_max_num_queries: Any, settings: Any, tmp_path: Path, name: str, most: int
 ) -> None:
+    settings.DATA = tmp_path
+    ScenePlayer(tmp_path, 1, demo=True)
     prod = factories.cluster()
     scenarios.busy_transactions(prod, 120)
     scenarios.busy_partitions(prod)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from dashboard.celery import app
 from dashboard.models import Token
 from dashboard.system import access
 from dashboard.system.tokens import token_digest
+from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, scenarios
 from tests.web.route_permissions import (
     CALLERS,
@@ -88,6 +90,13 @@ def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str,
             "silence": factories.silence().pk,
         }
         transaction.set_rollback(True)
+
+
+@pytest.fixture(autouse=True)
+def sandbox(settings: Any, tmp_path: Path) -> None:
+    """A sandbox that offers scenes: elsewhere their page is for nobody."""
+    settings.DATA = tmp_path
+    ScenePlayer(tmp_path, 1, demo=True)
 
 
 @pytest.fixture(autouse=True)

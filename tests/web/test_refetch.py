@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Cluster
+from sandbox.scenes.player import ScenePlayer
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
@@ -24,6 +26,7 @@ ROUTES = (
     "/groups/prod/billing",
     "/recoveries",
     "/system",
+    "/scenes",
 )
 
 
@@ -32,7 +35,9 @@ def refetch(page: Client, url: str, **headers: str) -> Any:
 
 
 @pytest.fixture
-def one(page: Client) -> Client:
+def one(page: Client, settings: Any, tmp_path: Path) -> Client:
+    settings.DATA = tmp_path
+    ScenePlayer(tmp_path, 1, demo=True)
     prod = factories.cluster()
     factories.tail_collectors(prod)
     factories.transaction(prod)

@@ -2,6 +2,7 @@
 
 FENCELINE_ADMIN_PASSWORD makes the user admin where there is none, and never changes a password: one that was
 changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listeners.
+FENCELINE_DEMO_RECEIVER is the page of the demo's receiver: `make up` sets it, nobody else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
+from dashboard.alerts import deliver, demo_channel, validation
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
 from dashboard.runtime.secret_files import SecretError, read_secret
@@ -44,6 +46,7 @@ class Command(BaseCommand):
             access.ensure_roles()
             self._ensure_admin(read_secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
             _ensure_ingest_token(read_secret(os.environ, "FENCELINE_INGEST_TOKEN"))
+            self._sync_demo_channel(read_secret(os.environ, "FENCELINE_DEMO_RECEIVER_SECRET"))
         except SecretError as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
@@ -66,6 +69,13 @@ class Command(BaseCommand):
                 "There is no user, so nobody can sign in: set FENCELINE_ADMIN_PASSWORD, or run "
                 "manage.py createsuperuser"
             )
+
+    def _sync_demo_channel(self, secret: str) -> None:
+        """Print why the demo has no channel: nobody has asked for it, so that stops no start."""
+        try:
+            demo_channel.sync_channel(settings.DEMO_RECEIVER, secret)
+        except (validation.Unfit, deliver.CannotSend) as error:
+            self.stdout.write(f"The channel {demo_channel.NAME} cannot be kept: {error}")
 
 
 def _check_password(password: str) -> None:
