@@ -1,4 +1,4 @@
-"""A cluster whose findings and alerts are evaluated by a clock of its own, and what came of them."""
+"""A cluster whose findings and alerts are evaluated by a clock of its own, and the results."""
 
 from __future__ import annotations
 
@@ -44,13 +44,15 @@ class AlertScenario:
     """One cluster, whose findings and alerts are evaluated every second."""
 
     def __init__(self, take: Take) -> None:
-        self.judge, self.alerts = take("judge"), take(evaluate_alerts.NAME)
+        self.evaluation_lease, self.alerts = take("judge"), take(evaluate_alerts.NAME)
         self.now_ms = NOW_MS
 
     def evaluate(self, *findings: Finding, blind: bool = False) -> None:
         """Evaluate findings alone, a second later."""
         self.now_ms += 1_000
-        evaluate_rules.save_findings(self.judge, findings, sees=lambda row: not blind, now_ms=self.now_ms)
+        evaluate_rules.save_findings(
+            self.evaluation_lease, findings, sees=lambda row: not blind, now_ms=self.now_ms
+        )
 
     def run(self, seconds: int, *findings: Finding) -> None:
         """Evaluate findings and alerts for so many seconds, and deliver no message."""

@@ -1,5 +1,5 @@
-"""Proves what a tick makes of findings: alerts, messages once each, a fate for every change, and in how many
-queries. With the judge's own counting.
+"""Proves what a tick makes of findings: alerts, messages once each, an outcome for every change, and in how
+many queries. With the evaluation's own counting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.sql
 __all__ = ["scenario"]
 
 
-def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(scenario: AlertScenario) -> None:
+def test_an_alert_is_notified_once_when_it_fires_and_once_when_it_resolves(scenario: AlertScenario) -> None:
     pager = channel()
     scenario.run_second(finding())
     assert (alert().state, alert().quiet) == ("pending", [["pending", "", "found in 1 of 2 complete ticks"]])
@@ -60,7 +60,7 @@ def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(scenario: 
     assert not Delivery.objects.filter(standing=True).exists()
 
 
-def test_the_payload_is_what_its_channel_takes(scenario: AlertScenario) -> None:
+def test_the_payload_has_the_format_of_its_channel(scenario: AlertScenario) -> None:
     for kind in Channel.Kind:
         channel(kind.value, kind=kind, group_wait_s=0)
     scenario.run_seconds(3, finding())
@@ -71,7 +71,7 @@ def test_the_payload_is_what_its_channel_takes(scenario: AlertScenario) -> None:
     assert payloads["apprise"]["title"] == f"[FIRING:1] prod coordinator_overdue #{Incident.objects.get().pk}"
 
 
-def test_what_opened_and_closed_while_nobody_looked_is_accounted_for(scenario: AlertScenario) -> None:
+def test_findings_opened_and_closed_between_two_ticks_are_accounted_for(scenario: AlertScenario) -> None:
     pager = channel()
     for _ in range(3):
         scenario.evaluate(finding())
@@ -83,7 +83,7 @@ def test_what_opened_and_closed_while_nobody_looked_is_accounted_for(scenario: A
     assert decisions() == [why, [[pager.pk, "quiet", "nobody there was told that it fired"]]]
 
 
-def test_what_is_over_before_group_wait_is_not_told(scenario: AlertScenario) -> None:
+def test_an_alert_that_ends_within_group_wait_is_not_notified(scenario: AlertScenario) -> None:
     channel(group_wait_s=30)
     scenario.run_seconds(4, finding())
     assert scenario.run_seconds(3) + scenario.run_later(60) == 0
@@ -93,7 +93,7 @@ def test_what_is_over_before_group_wait_is_not_told(scenario: AlertScenario) -> 
     ]
 
 
-def test_what_was_over_before_the_first_tick_is_not_told(take: Take) -> None:
+def test_an_alert_that_ended_before_the_first_tick_is_not_notified(take: Take) -> None:
     scenario = AlertScenario(take)
     for _ in range(3):
         scenario.evaluate(finding())
@@ -103,7 +103,7 @@ def test_what_was_over_before_the_first_tick_is_not_told(take: Take) -> None:
     assert not Alert.objects.exists()
 
 
-def test_a_long_absence_is_caught_up_with_in_portions(
+def test_a_long_pause_is_caught_up_with_in_portions(
     scenario: AlertScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alert_set, "AT_ONCE", 3)
@@ -116,7 +116,7 @@ def test_a_long_absence_is_caught_up_with_in_portions(
     assert AlertChange.objects.filter(new="firing").count() == 10
 
 
-def test_what_cannot_be_seen_neither_opens_nor_ends(scenario: AlertScenario) -> None:
+def test_an_alert_without_visibility_neither_opens_nor_ends(scenario: AlertScenario) -> None:
     channel()
     scenario.run_second(finding())
     scenario.run_seconds(5, blind=True)
@@ -130,7 +130,7 @@ def test_what_cannot_be_seen_neither_opens_nor_ends(scenario: AlertScenario) -> 
     assert alert().state == "resolved"
 
 
-def test_the_judge_counts_ticks(scenario: AlertScenario, settings: Any) -> None:
+def test_the_evaluation_counts_ticks(scenario: AlertScenario, settings: Any) -> None:
     settings.FENCELINE = replace(settings.FENCELINE, alerts=Alerting(resolve_ticks=3))
     counts = []
     for findings, blind in (
@@ -183,7 +183,7 @@ def test_an_alert_of_a_query_has_its_name_for_people_and_its_id_for_programs(sce
     }
 
 
-def test_what_follows_from_a_query_names_it(scenario: AlertScenario) -> None:
+def test_an_effect_of_a_query_names_the_query(scenario: AlertScenario) -> None:
     channel()
     factories.query(name="orders_enrich")
     scenario.run_seconds(
@@ -195,7 +195,7 @@ def test_what_follows_from_a_query_names_it(scenario: AlertScenario) -> None:
     ]
 
 
-def test_what_flaps_is_told_once(scenario: AlertScenario, settings: Any) -> None:
+def test_a_flapping_alert_is_notified_once(scenario: AlertScenario, settings: Any) -> None:
     settings.FENCELINE = replace(settings.FENCELINE, alerts=Alerting(flap_openings=3, flap_s=60))
     channel(group_interval_s=1)
     for _ in range(8):
@@ -208,7 +208,7 @@ def test_what_flaps_is_told_once(scenario: AlertScenario, settings: Any) -> None
     assert (alert().state, message_reasons()[-1]) == ("resolved", ALL_RESOLVED)
 
 
-def test_a_tick_without_news_writes_nothing(scenario: AlertScenario) -> None:
+def test_a_tick_without_changes_writes_nothing(scenario: AlertScenario) -> None:
     channel()
     scenario.run_seconds(6, finding())
     rev = Cluster.objects.get().rev
@@ -258,7 +258,7 @@ def test_a_fenced_tick_writes_nothing(scenario: AlertScenario, take: Take) -> No
     assert not Delivery.objects.exists()
 
 
-def test_a_second_tick_of_the_same_moment_makes_nothing(scenario: AlertScenario) -> None:
+def test_a_second_tick_of_the_same_instant_writes_nothing(scenario: AlertScenario) -> None:
     channel(group_wait_s=0)
     scenario.run_seconds(1, finding())
     scenario.evaluate(finding())
@@ -273,7 +273,7 @@ def test_a_second_tick_of_the_same_moment_makes_nothing(scenario: AlertScenario)
 RULES = ("coordinator_overdue", "group_stalled", "lso_pinned", "hanging")
 
 
-def dice_found(dice: random.Random) -> list[Finding]:
+def random_findings(dice: random.Random) -> list[Finding]:
     """Some findings, each of which may come and go with any tick."""
     severities = list(Severity)
     return [
@@ -285,7 +285,7 @@ def dice_found(dice: random.Random) -> list[Finding]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_happens_every_change_has_one_fate_for_each_channel(
+def test_random_findings_give_every_change_one_outcome_per_channel(
     scenario: AlertScenario, seed: int
 ) -> None:
     dice = random.Random(seed)
@@ -299,17 +299,17 @@ def test_whatever_happens_every_change_has_one_fate_for_each_channel(
         if number % 15 == 10:
             silence(8, scenario, "alertname", dice.choice(RULES))
             Channel.objects.filter(pk=made[0].pk).update(enabled=dice.random() < 0.5)
-        scenario.evaluate(*dice_found(dice), blind=dice.random() < 0.2)
+        scenario.evaluate(*random_findings(dice), blind=dice.random() < 0.2)
         if dice.random() < 0.7:
             scenario.tick()
     Channel.objects.update(enabled=True)
     for _ in range(4):
         scenario.run_later(400)
-    check_accounts(made)
+    check_outcomes(made)
 
 
-def check_accounts(channels: list[Channel]) -> None:
-    """Hold the changes' fates against the messages that were made."""
+def check_outcomes(channels: list[Channel]) -> None:
+    """Compare the outcomes of changes with the messages that were made."""
     numbers = {each.pk for each in channels}
     sent = {row.pk: row for row in Delivery.objects.all()}
     assert all(row.reason and row.payload for row in sent.values())
@@ -329,7 +329,7 @@ def check_accounts(channels: list[Channel]) -> None:
 
 
 def check_ends(of: Channel) -> None:
-    """Hold what a channel was told of each alert: it fires, and then, at the last, that it is over."""
+    """Check what a channel received of each alert: it fires, and at the end it is resolved."""
     last: dict[str, str] = {}
     for row in Delivery.objects.filter(channel=of).order_by("pk"):
         last |= dict.fromkeys(row.held["resolved"], "resolved") | dict.fromkeys(row.held["firing"], "firing")
@@ -337,8 +337,8 @@ def check_ends(of: Channel) -> None:
         assert set(last.values()) <= {"resolved"}
 
 
-def test_retries_of_the_clock_change_nothing(scenario: AlertScenario) -> None:
-    """A clock that goes back neither raises nor tells anything twice."""
+def test_a_clock_that_goes_back_changes_nothing(scenario: AlertScenario) -> None:
+    """A clock that goes back raises nothing and notifies nothing twice."""
     channel()
     scenario.run_seconds(4, finding())
     scenario.now_ms = NOW_MS - 3_600_000

@@ -1,5 +1,5 @@
-"""Proves that alerts are told per incident: one message for a cause with its effects, one for what is left
-when the cause is over. An effect of two causes waits for both; a cause found later takes over."""
+"""Proves that alerts are notified per incident: one message for a cause with its effects, one for what is
+left when the cause is over. An effect of two causes waits for both; a cause found later takes over."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STALLED, WAITING = finding(GROUP, "group_stalled"), finding(READER, "query_block
 EFFECTS = (PINNED, STALLED, WAITING)
 
 
-def told() -> list[list[str]]:
+def notified_subjects() -> list[list[str]]:
     """The subjects of each message, in order."""
     rows = Delivery.objects.order_by("pk")
     return [[each["labels"]["subject"] for each in row.payload["alerts"]] for row in rows]
@@ -43,47 +43,47 @@ def test_a_cause_with_its_effects_is_one_message(scenario: AlertScenario) -> Non
     scenario.run_seconds(12, CAUSE, *EFFECTS)
     number = Incident.objects.get().pk
     assert {alert(each.subject).labels["incident"] for each in (CAUSE, *EFFECTS)} == {str(number)}
-    assert told() == [[BLOCKER]]
+    assert notified_subjects() == [[BLOCKER]]
     assert {alert(each.subject).quiet[0][0] for each in EFFECTS} == {"inhibited"}
     scenario.run_seconds(20)
     assert message_reasons() == [FIRST, ALL_RESOLVED]
 
 
-def test_each_of_two_incidents_has_messages_of_its_own(scenario: AlertScenario) -> None:
+def test_each_of_two_incidents_has_its_own_messages(scenario: AlertScenario) -> None:
     channel()
     alone = finding("group:other", "group_stalled")
     scenario.run_seconds(12, CAUSE, *EFFECTS, alone)
-    assert sorted(told()) == [["group:other"], [BLOCKER]]
+    assert sorted(notified_subjects()) == [["group:other"], [BLOCKER]]
     assert len(set(Delivery.objects.values_list("group_key", flat=True))) == 2
 
 
-def test_an_effect_of_two_causes_is_told_once_both_are_over(scenario: AlertScenario) -> None:
+def test_an_effect_of_two_causes_is_notified_once_both_are_over(scenario: AlertScenario) -> None:
     channel()
     scenario.run_seconds(12, CAUSE, OTHER, PINNED)
-    assert sorted(told()) == [["transaction:orders-3"], [BLOCKER]]
+    assert sorted(notified_subjects()) == [["transaction:orders-3"], [BLOCKER]]
     scenario.run_seconds(20, OTHER, PINNED)
-    assert PARTITION not in [each for message in told() for each in message]
+    assert PARTITION not in [each for message in notified_subjects() for each in message]
     scenario.run_seconds(20, PINNED)
-    assert told()[-1][0] == PARTITION
+    assert notified_subjects()[-1][0] == PARTITION
 
 
 def test_a_cause_that_is_found_later_takes_over(scenario: AlertScenario) -> None:
     channel()
     scenario.run_seconds(12, PINNED)
-    assert told() == [[PARTITION]]
+    assert notified_subjects() == [[PARTITION]]
     number = alert(PARTITION).labels["incident"]
     scenario.run_seconds(12, CAUSE, PINNED)
     assert {alert(PARTITION).labels["incident"], alert().labels["incident"]} == {number}
     assert message_reasons() == [FIRST, NEW]
-    assert told()[-1][0] == BLOCKER
+    assert notified_subjects()[-1][0] == BLOCKER
     assert alert(PARTITION).quiet[0][:2] == ["inhibited", f"#{alert().pk}"]
 
 
-def test_an_effect_whose_cause_a_channel_does_not_want_is_told_there(scenario: AlertScenario) -> None:
+def test_an_effect_is_notified_on_a_channel_that_does_not_match_the_cause(scenario: AlertScenario) -> None:
     readers = channel("readers", matchers=[["subject_kind", "=", "group"]])
     scenario.run_seconds(12, CAUSE, *EFFECTS)
     assert message_reasons(readers) == [FIRST]
-    assert told() == [[GROUP]]
+    assert notified_subjects() == [[GROUP]]
     assert Delivery.objects.get().payload["commonLabels"]["incident"] == str(Incident.objects.get().pk)
 
 

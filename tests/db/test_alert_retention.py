@@ -1,4 +1,4 @@
-"""Proves that alerts, their changes and messages are forgotten once they are over for long enough."""
+"""Proves that alerts, their changes and messages are deleted once they have ended long enough ago."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY_S = 86_400
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def test_what_is_over_is_forgotten_and_what_goes_on_stays(take: Take) -> None:
+def test_ended_alerts_are_deleted_and_firing_ones_stay(take: Take) -> None:
     scenario = AlertScenario(take)
     scenario.tick()
     channel(group_by=["subject"])
@@ -48,7 +48,7 @@ def test_what_is_over_is_forgotten_and_what_goes_on_stays(take: Take) -> None:
     assert prune(8) == (set(), 0, 0)
 
 
-def test_what_is_not_settled_or_sent_stays(take: Take) -> None:
+def test_unsettled_alerts_and_unsent_messages_stay(take: Take) -> None:
     scenario = AlertScenario(take)
     scenario.tick()
     channel()

@@ -1,4 +1,6 @@
-"""Proves who is told of nothing, why, and that what was kept quiet is told once nothing keeps it so."""
+"""Proves which channels are not notified, why, and that a suppressed alert is notified after the
+suppression.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.sql
 __all__ = ["scenario"]
 
 
-def test_what_is_silenced_is_told_once_the_silence_is_over(scenario: AlertScenario) -> None:
+def test_a_silenced_alert_is_notified_once_the_silence_ends(scenario: AlertScenario) -> None:
     channel()
     one = silence(20, scenario)
     assert scenario.run_seconds(3, finding()) + scenario.run_later(10, finding()) == 0
@@ -39,14 +41,16 @@ def test_what_is_silenced_is_told_once_the_silence_is_over(scenario: AlertScenar
     assert decisions()[0][0][1] == "delivery"
 
 
-def test_what_was_silenced_until_it_was_over_says_so(scenario: AlertScenario) -> None:
+def test_an_alert_silenced_until_its_end_records_the_silence(scenario: AlertScenario) -> None:
     channel()
     silence(100, scenario)
     assert scenario.run_seconds(10, finding()) + scenario.run_seconds(5) == 0
     assert "over before anybody there was told: silenced" in decisions("firing")[0][0][2]
 
 
-def test_who_waits_is_quiet_while_its_cause_fires_and_ends_unheard(scenario: AlertScenario) -> None:
+def test_a_blocked_group_is_suppressed_while_its_cause_fires_and_ends_unnotified(
+    scenario: AlertScenario,
+) -> None:
     channel()
     cause = finding(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
     follows = finding("group:billing", "group_stalled")
@@ -66,7 +70,7 @@ def test_who_waits_is_quiet_while_its_cause_fires_and_ends_unheard(scenario: Ale
     assert told == "coordinator_overdue"
 
 
-def test_who_goes_on_waiting_is_told_in_the_end(scenario: AlertScenario) -> None:
+def test_a_group_still_blocked_is_notified_after_its_cause_ends(scenario: AlertScenario) -> None:
     channel()
     cause = finding(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
     follows = finding("group:billing", "group_stalled")
@@ -81,14 +85,14 @@ def test_who_goes_on_waiting_is_told_in_the_end(scenario: AlertScenario) -> None
     ]  # fmt: skip
 
 
-def test_who_is_not_told_of_the_cause_is_told_of_what_follows(scenario: AlertScenario) -> None:
+def test_a_channel_without_the_cause_is_notified_of_its_effect(scenario: AlertScenario) -> None:
     team = channel("team", matchers=[["group", "=", "billing"]])
     cause = finding(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
     scenario.run_seconds(5, cause, finding("group:billing", "group_stalled"))
     assert message_reasons(team) == [FIRST]
 
 
-def test_a_channel_is_told_when_it_gets_bad_enough(scenario: AlertScenario) -> None:
+def test_a_channel_is_notified_when_the_severity_reaches_its_minimum(scenario: AlertScenario) -> None:
     critical, all_ = channel("critical", min_severity="critical"), channel("all", min_severity="info")
     scenario.run_seconds(5, finding())
     assert (message_reasons(critical), message_reasons(all_)) == ([], [FIRST])
@@ -99,7 +103,7 @@ def test_a_channel_is_told_when_it_gets_bad_enough(scenario: AlertScenario) -> N
     assert [fate[1] for fate in worse] == ["delivery", "delivery"]
 
 
-def test_nobody_to_tell_and_a_channel_that_comes_later(scenario: AlertScenario) -> None:
+def test_a_channel_added_later_is_notified_of_a_firing_alert(scenario: AlertScenario) -> None:
     scenario.run_seconds(5, finding())
     assert [why[0] for why in alert().quiet] == ["no_channel"]
     assert decisions() == [[]]
@@ -109,7 +113,7 @@ def test_nobody_to_tell_and_a_channel_that_comes_later(scenario: AlertScenario) 
     assert alert().quiet == []
 
 
-def test_a_disabled_channel_is_told_nothing_and_is_told_the_end_when_it_is_back(
+def test_a_disabled_channel_is_notified_of_the_end_only_after_it_is_enabled(
     scenario: AlertScenario,
 ) -> None:
     pager = channel()
@@ -125,7 +129,7 @@ def test_a_disabled_channel_is_told_nothing_and_is_told_the_end_when_it_is_back(
     assert message_reasons() == [FIRST, ALL_RESOLVED]
 
 
-def test_the_next_message_waits_until_the_one_before_is_through(scenario: AlertScenario) -> None:
+def test_the_next_message_waits_until_the_previous_one_is_delivered(scenario: AlertScenario) -> None:
     channel()
     scenario.run_seconds(4, finding())
     Delivery.objects.update(state="pending")

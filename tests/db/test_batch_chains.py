@@ -53,20 +53,20 @@ def at_coordinator(number: int = 0, state: str = "Ongoing", **columns: Any) -> N
     factories.transaction(said.transactional_id, state=state, **values)
 
 
-def chained(now_ms: int = NOW_MS + 1_000) -> str:
+def chain_letters(now_ms: int = NOW_MS + 1_000) -> str:
     (row,) = Query.objects.all()
     alone = chain_of(row, newest_batch(row), now_ms=now_ms)
     assert chains_of([row], now_ms=now_ms)[row.pk] == alone
     return letters(alone)
 
 
-def test_a_batch_that_is_decided_and_under_way() -> None:
+def test_a_decided_batch_in_progress_has_its_commits_pending() -> None:
     row = query()
     batch(row)
     decision_row(row, decision(3, number=2))
     at_coordinator(0, "CompleteCommit")
     at_coordinator(1)
-    assert chained() == "DDDwww"
+    assert chain_letters() == "DDDwww"
     links = chain_of(row, newest_batch(row), now_ms=NOW_MS + 1_000)
     assert (
         links[3].evidence
@@ -85,14 +85,14 @@ def test_a_batch_that_is_decided_and_under_way() -> None:
         (6, {}, 10_001, "DDDBww", "neither has a driver that is heard"),
     ],
 )
-def test_who_carries_a_decision_out(
+def test_a_decision_is_completed_by_its_driver_or_by_recovery(
     number: int, columns: dict[str, Any], after_ms: int, wanted: str, why: str
 ) -> None:
     row = query(**columns)
     batch(row)
     decision_row(row, decision(3))
     at_coordinator()
-    assert chained(NOW_MS + after_ms) == wanted, f"case {number}: {why}"
+    assert chain_letters(NOW_MS + after_ms) == wanted, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
@@ -105,27 +105,27 @@ def test_who_carries_a_decision_out(
         (5, "Ongoing", {"producer_id": 9}, "DDD?ww", "it has another producer id"),
     ],
 )
-def test_what_the_coordinator_says(
+def test_a_link_follows_the_coordinators_state(
     number: int, state: str, columns: dict[str, Any], wanted: str, why: str
 ) -> None:
     row = query()
     batch(row)
     decision_row(row, decision(3))
     at_coordinator(0, state, **columns)
-    assert chained() == wanted, f"case {number}: {why}"
+    assert chain_letters() == wanted, f"case {number}: {why}"
 
 
-def test_an_id_that_has_gone_on_is_looked_up_in_its_history() -> None:
+def test_an_id_with_later_transactions_is_checked_in_its_history() -> None:
     row = query()
     batch(row)
     decision_row(row, decision(3))
     at_coordinator(0, "Empty", producer_epoch=4, started_ms=None)
-    assert chained() == "DDD?ww"
+    assert chain_letters() == "DDD?ww"
     factories.recent_end(NAME, TransitionKind.COMMIT, producer_id=4_000, started_ms=NOW_MS)
-    assert chained() == "DDDDww"
+    assert chain_letters() == "DDDDww"
 
 
-def test_coordinators_records_are_stronger_than_the_ledgers_done_mark() -> None:
+def test_coordinators_records_take_precedence_over_the_ledger() -> None:
     row = query(finished=3)
     over = batch(row, committed_ms=NOW_MS + 400)
     decision_row(row, decision(3, number=2), decision_end(3))
@@ -138,7 +138,7 @@ def test_coordinators_records_are_stronger_than_the_ledgers_done_mark() -> None:
     assert committed.at_ms == NOW_MS + 70
 
 
-def test_an_id_that_is_used_again_is_not_confirmed_by_its_coordinator() -> None:
+def test_a_reused_id_is_not_confirmed_by_its_coordinator() -> None:
     row = query(finished=3)
     over = batch(row, committed_ms=NOW_MS + 400)
     decision_row(row, decision(3), decision_end(3))
@@ -153,17 +153,17 @@ def test_the_newest_round_decides() -> None:
     decision_row(row, decision(3, Decided.ABORTED), decision_end(3, DecisionOutcome.ABORTED))
     decision_row(row, decision(3, round=1))
     at_coordinator(0, "CompleteCommit")
-    assert chained() == "DDDDww"
+    assert chain_letters() == "DDDDww"
 
 
-def test_all_of_it_and_the_batch_after() -> None:
+def test_a_complete_chain_and_the_next_batch_are_read() -> None:
     row = query(finished=3)
     over = batch(row, committed_ms=NOW_MS + 400)
     decision_row(row, decision(3), decision_end(3))
-    assert chained() == "DDDDDD"
+    assert chain_letters() == "DDDDDD"
     batch(row, 4)
     Query.objects.update(planned=4)
-    assert chained() == "Dwwwww"
+    assert chain_letters() == "Dwwwww"
     assert letters(chain_of(row, over)) == "DDDDDD", "an older one is told as well"
 
 
@@ -176,21 +176,21 @@ def test_a_batch_that_was_planned_before_the_checkpoint_was_put_back_is_not_the_
     assert newest.batch_id == 3
 
 
-def test_a_query_that_only_a_listener_knows() -> None:
+def test_a_query_known_only_by_its_listener_has_a_chain() -> None:
     row = query(checkpoint="", planned=None, finished=None, planned_ms=None, sink="kafka", ledger_id="")
     batch(row, 4, planned_ms=None, offsets=[], started_ms=NOW_MS, duration_ms=50)
     batch(row, 2, planned_ms=None, offsets=[], started_ms=NOW_MS, duration_ms=50)
-    assert chained() == "DD---D"
+    assert chain_letters() == "DD---D"
     assert chain_of(row, newest_batch(row))[5].at_ms == NOW_MS + 50
 
 
-def test_no_batch_is_known() -> None:
+def test_a_query_without_batches_has_a_waiting_chain() -> None:
     row = query(planned=None, finished=None)
     assert letters(chain_of(row, None)) == "wwwwww"
     assert letters(chains_of([row])[row.pk]) == "wwwwww"
 
 
-def test_many_chains_are_read_in_a_handful_of_questions() -> None:
+def test_many_chains_are_read_in_few_database_queries() -> None:
     rows = [query(f"q-{n}", checkpoint=f"{factories.PATH}-{n}") for n in range(20)]
     for row in rows:
         batch(row)
@@ -202,7 +202,7 @@ def test_many_chains_are_read_in_a_handful_of_questions() -> None:
     assert len(captured) <= 5
 
 
-def test_a_decision_comes_back_as_it_was() -> None:
+def test_a_decision_is_read_back_as_it_was() -> None:
     row = query()
     told, ended = decision(3, number=2), decision_end(3, DecisionOutcome.LOST, NAME)
     kept = decision_row(row, told, ended)
@@ -223,30 +223,30 @@ def test_the_owner_of_an_id() -> None:
     assert owner_query(cluster + 1, NAME) is None
 
 
-def seen() -> None:
+def add_collector() -> None:
     factories.collectors("checkpoints")
 
 
-def stop(row: Query, *, after_ms: int = 0) -> RestartSafety:
+def safe_to_stop(row: Query, *, after_ms: int = 0) -> RestartSafety:
     return safe_to_restart(row, NOW_MS + after_ms)
 
 
 def test_safe_between_batches() -> None:
-    seen()
+    add_collector()
     row = query(finished=3)
-    assert stop(row) == RestartSafety(True, "orders is safe to restart.", kill=True)
+    assert safe_to_stop(row) == RestartSafety(True, "orders is safe to restart.", kill=True)
 
 
-def test_a_batch_that_is_being_committed_changes_no_answer_but_one_that_stays_does() -> None:
+def test_only_a_batch_that_stays_uncommitted_changes_the_answer() -> None:
     """It used to be "no" for the moments in which a driver that is well commits: once in each batch."""
-    seen()
+    add_collector()
     row = query(prepared=1, expires_ms=NOW_MS + 60_000, heard_ms=NOW_MS + 10_000)
     decision_row(row, decision(3))
     at_coordinator()
-    found = stop(row)
+    found = safe_to_stop(row)
     assert (found.safe, found.kill, found.sentence) == (True, True, "orders is safe to restart.")
     assert (found.prepared, found.expires_ms, found.open_ids) == (1, NOW_MS + 60_000, (NAME,))
-    late = stop(row, after_ms=10_001)
+    late = safe_to_stop(row, after_ms=10_001)
     assert (late.safe, late.kill, late.retry_after_s) == (False, False, 5)
     assert "has been prepared since" in late.sentence
 
@@ -261,7 +261,7 @@ def test_a_batch_that_is_being_committed_changes_no_answer_but_one_that_stays_do
         (5, NOW_MS, NOW_MS + 500, NOW_MS - 600_000, False, "a store so slow that no second look was made"),
     ],
 )
-def test_a_decision_is_overdue_by_our_own_looks(
+def test_a_decision_is_overdue_by_the_instants_of_polls(
     number: int, first_seen_ms: int, seen_ms: int, decided_ms: int, overdue: bool, why: str
 ) -> None:
     row = query(seen_ms=seen_ms)
@@ -283,34 +283,34 @@ def test_a_decision_is_overdue_by_our_own_looks(
          "Batch 3 is prepared and the driver is gone (stopped at 11:06:40 UTC): a restart finishes it."),
     ],
 )  # fmt: skip
-def test_a_dead_driver_with_a_prepared_batch_is_named_with_its_deadline(
+def test_a_stopped_driver_with_a_prepared_batch_is_named_with_its_deadline(
     number: int, columns: dict[str, Any], committed: int, headline: str
 ) -> None:
-    seen()
+    add_collector()
     row = query(prepared=1, heartbeat_every_ms=5_000, **columns)
     decision_row(row, decision(3, number=2))
     for each in range(2):
         at_coordinator(each, "CompleteCommit" if each < committed else "Ongoing")
-    found = stop(row, after_ms=10_500)
+    found = safe_to_stop(row, after_ms=10_500)
     assert (found.headline, found.safe) == (headline, True), f"case {number}"
     assert found.sentence.startswith("Restart orders ")
 
 
-def test_a_driver_between_two_heartbeats_is_not_called_dead() -> None:
-    seen()
+def test_a_driver_between_two_heartbeats_is_not_reported_as_gone() -> None:
+    add_collector()
     row = query(prepared=1, heartbeat_every_ms=5_000, heard_ms=NOW_MS)
     decision_row(row, decision(3))
     at_coordinator()
-    assert "gone" not in stop(row, after_ms=12_000).headline
-    assert "gone (no heartbeat since" in stop(row, after_ms=12_001).headline
+    assert "gone" not in safe_to_stop(row, after_ms=12_000).headline
+    assert "gone (no heartbeat since" in safe_to_stop(row, after_ms=12_001).headline
 
 
 def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
-    seen()
+    add_collector()
     row = query()
     at_coordinator()
     factories.transaction("orders-ffffffff-p0-g1-b1-s0")
-    found = stop(row)
+    found = safe_to_stop(row)
     assert (found.safe, found.open_ids) == (True, (NAME,))
 
 
@@ -321,40 +321,40 @@ def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
         (2, {"error": "permission denied"}, "permission denied"),
     ],
 )
-def test_what_is_not_read_is_not_judged(number: int, columns: dict[str, Any], word: str) -> None:
-    seen()
-    found = stop(query(finished=3, **columns))
+def test_an_unread_query_has_no_answer(number: int, columns: dict[str, Any], word: str) -> None:
+    add_collector()
+    found = safe_to_stop(query(finished=3, **columns))
     assert found.safe is None, f"case {number}"
     assert word in found.sentence
 
 
-def test_a_blind_or_late_collector_is_not_believed() -> None:
+def test_an_absent_or_late_collector_gives_no_answer() -> None:
     row = query(finished=3)
-    assert stop(row).reasons == ("no collector looks at checkpoints",)
-    seen()
-    assert stop(row).safe is True
-    assert stop(row, after_ms=30_001).reasons == ("the collector of checkpoints is behind",)
+    assert safe_to_stop(row).reasons == ("no collector looks at checkpoints",)
+    add_collector()
+    assert safe_to_stop(row).safe is True
+    assert safe_to_stop(row, after_ms=30_001).reasons == ("the collector of checkpoints is behind",)
     gap = factories.gap("checkpoints", f"query:{row.ident}")
-    assert stop(row).reasons == (gap.reason,)
+    assert safe_to_stop(row).reasons == (gap.reason,)
 
 
-def test_one_look_that_fails_changes_no_answer() -> None:
-    """Spark removes files while they are read: a gap of a moment made three polls of 25 "cannot be told"."""
-    seen()
+def test_a_single_failed_poll_changes_no_answer() -> None:
+    """Spark removes files while they are read: a gap of a moment made three polls of 25 unknown."""
+    add_collector()
     row = query(finished=3, seen_ms=NOW_MS, error="offsets/3 vanished")
     factories.gap("checkpoints", f"query:{row.ident}")
-    assert stop(row, after_ms=30_000).safe is True
-    assert stop(row, after_ms=30_001).safe is None
+    assert safe_to_stop(row, after_ms=30_000).safe is True
+    assert safe_to_stop(row, after_ms=30_001).safe is None
 
 
-def test_a_restart_that_would_fail_speaks_against() -> None:
-    seen()
+def test_a_restart_that_would_fail_is_not_safe() -> None:
+    add_collector()
     row = query(finished=3, restart_words="fails: x", detail={"restart": {"severity": "critical"}})
-    assert stop(row).sentence == "Do not restart orders now: a restart fails: x."
+    assert safe_to_stop(row).sentence == "Do not restart orders now: a restart fails: x."
 
 
-def test_a_whole_cluster_and_what_is_gone_from_it() -> None:
-    seen()
+def test_a_cluster_leaves_out_queries_that_are_gone() -> None:
+    add_collector()
     query("a", finished=3, checkpoint="file:///a", name="first")
     query("gone", checkpoint="file:///b", error="the folder is gone", detail={"gone": True})
     assert safe_cluster(prod(), NOW_MS).sentence == "The one query of prod is safe to restart."

@@ -1,4 +1,4 @@
-"""Proves that streaming queries are named where they stand at the LSO that a transaction holds."""
+"""Proves that streaming queries are named where they are blocked at the LSO by a transaction."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.db.factories import batch, query
 pytestmark = pytest.mark.sql
 
 
-def held() -> Transaction:
-    """Let `payments-7` hold `orders-0` at 812."""
+def block_partition() -> Transaction:
+    """Let `payments-7` block `orders-0` at 812."""
     factories.partition()
     factories.lso_blocker(name="payments-7", verdict="open", ground="owned")
     return factories.transaction("payments-7")
 
 
-def stands(position: int, *, topic: str = "orders", ident: str = "q-1", finished_ms: int = NOW_MS) -> None:
+def add_query(position: int, *, topic: str = "orders", ident: str = "q-1", finished_ms: int = NOW_MS) -> None:
     row = query(ident, checkpoint=f"file:///{ident}", finished=2)
     offsets = [["0", f'{{"{topic}":{{"0":{position}}}}}']]
     batch(row, 2, committed_ms=finished_ms, offsets=offsets)
@@ -37,17 +37,19 @@ def stands(position: int, *, topic: str = "orders", ident: str = "q-1", finished
         (4, 812, "other", False, "another topic"),
     ],
 )
-def test_who_stands_there(number: int, position: int, topic: str, is_told: bool, why: str) -> None:
-    row = held()
-    stands(position, topic=topic)
+def test_a_query_at_the_lso_is_blocked(
+    number: int, position: int, topic: str, is_told: bool, why: str
+) -> None:
+    row = block_partition()
+    add_query(position, topic=topic)
     found = blocking.waits_of([row])[row.pk].queries
     assert [each.ident for each in found] == ["q-1"] * is_told, f"case {number}: {why}"
 
 
-def test_since_when_and_at_which_place() -> None:
-    row = held()
-    stands(812, finished_ms=NOW_MS - 500_000)
-    stands(812, ident="q-2", finished_ms=NOW_MS - 5_000)
+def test_a_blocked_query_has_its_beginning_and_its_partition() -> None:
+    row = block_partition()
+    add_query(812, finished_ms=NOW_MS - 500_000)
+    add_query(812, ident="q-2", finished_ms=NOW_MS - 5_000)
     found = blocking.waits_of([row])[row.pk]
     assert [each.since_ms for each in found.queries] == [NOW_MS - 120_000, NOW_MS - 5_000]
     (place,) = blocking.transaction_partitions(row, found, most=10)
@@ -56,9 +58,9 @@ def test_since_when_and_at_which_place() -> None:
     ] * 2
 
 
-def test_behind_another_transaction_nobody_waits_for_this_one() -> None:
-    row = held()
-    stands(812)
+def test_a_transaction_behind_another_one_blocks_no_query() -> None:
+    row = block_partition()
+    add_query(812)
     second = factories.lso_blocker(name="later", verdict="open", ground="owned", topic="other")
     second.topic, second.start_offset, second.producer_id = "orders", 900, 8
     second.save()
@@ -67,9 +69,9 @@ def test_behind_another_transaction_nobody_waits_for_this_one() -> None:
     assert (len(found[row.pk].queries), found[later.pk].queries) == (1, [])
 
 
-def test_where_nothing_is_held_nothing_is_asked() -> None:
+def test_without_a_blocked_partition_no_batch_is_read() -> None:
     row = factories.transaction("payments-7")
-    stands(812)
+    add_query(812)
     with CaptureQueriesContext(connection) as captured:
         assert blocking.waits_of([row])[row.pk].queries == []
     assert not [each for each in captured.captured_queries if "dashboard_batch" in each["sql"]]

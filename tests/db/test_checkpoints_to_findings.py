@@ -1,4 +1,6 @@
-"""Proves the way from files to findings: a folder and a ledger as Spark and the sink write them, judged."""
+"""Proves the way from files to findings: a folder and a ledger as Spark and the sink write them,
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def plan(at: Path, number: int) -> None:
 
 @pytest.fixture
 def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
-    """Look, save and judge, until a second look agrees; return the rules that find something."""
+    """Poll, save and evaluate, until a second poll agrees; return the rules that find something."""
     factories.collectors("transaction_state", "partitions", "groups", seen_ms=LATER_MS)
     checkpoints, judging = take(checkpoint_store.NAME), take(evaluate_rules.NAME)
     collector, reader = CheckpointsCollector([Root(str(folder.parent))]), SnapshotReader("prod")
@@ -89,7 +91,7 @@ def links(link: BatchStep) -> tuple[str, str]:
     return found.state.value, found.recovery
 
 
-def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Callable[..., list[str]]) -> None:
+def test_a_decided_batch_is_found_until_it_ends(folder: Path, tick: Callable[..., list[str]]) -> None:
     said = sink_transaction()
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch}
     row = factories.transaction(said.transactional_id, started_ms=said.started_ms, **columns)
@@ -110,7 +112,7 @@ def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Call
     assert safe_to_restart(kept, LATER_MS).safe is True
 
 
-def test_an_aborted_one_is_a_loss(tick: Callable[[], list[str]]) -> None:
+def test_an_aborted_batch_is_a_loss(tick: Callable[[], list[str]]) -> None:
     said = sink_transaction()
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch + 1}
     factories.transaction(said.transactional_id, state="CompleteAbort", started_ms=said.started_ms, **columns)
@@ -118,7 +120,9 @@ def test_an_aborted_one_is_a_loss(tick: Callable[[], list[str]]) -> None:
     assert links(BatchStep.COMMITTED) == ("broken", "lost")
 
 
-def test_what_a_restart_would_do_is_told_and_mended(folder: Path, tick: Callable[[], list[str]]) -> None:
+def test_a_failing_restart_is_found_until_the_checkpoint_is_repaired(
+    folder: Path, tick: Callable[[], list[str]]
+) -> None:
     (folder / "offsets" / "2").unlink()
     assert "restart_fails" in tick()
     row = FindingRecord.objects.get(rule="restart_fails")

@@ -1,4 +1,6 @@
-"""Proves the life of a finding: it opens once, keeps its beginning, follows its words, closes, opens anew."""
+"""Proves the lifecycle of a finding: it opens once, keeps its beginning, updates its texts, closes,
+reopens.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from dashboard.transactions import store
 from fenceline.facts import Finding, Severity, Tombstone
 from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.test_transaction_store import look, record, save
+from tests.db.test_transaction_store import batch_of, record, save
 
 pytestmark = pytest.mark.sql
 
@@ -55,7 +57,7 @@ def test_a_finding_keeps_one_row_while_it_is_found(lease: Lease) -> None:
     assert (row.severity, row.evidence, row.affected) == ("critical", "more", ["partition:p-0"])
 
 
-def test_it_closes_when_it_is_not_found_and_opens_anew(lease: Lease) -> None:
+def test_a_finding_closes_when_it_is_not_found_and_opens_as_a_new_one(lease: Lease) -> None:
     put(lease, finding())
     put(lease)
     assert finding_queries.open_findings() == []
@@ -64,7 +66,7 @@ def test_it_closes_when_it_is_not_found_and_opens_anew(lease: Lease) -> None:
     assert FindingRecord.objects.count() == 2
 
 
-def test_a_blind_tick_closes_nothing(lease: Lease) -> None:
+def test_a_tick_without_visibility_closes_nothing(lease: Lease) -> None:
     put(lease, finding())
     put(lease, blind=True)
     (row,) = finding_queries.open_findings()
@@ -73,7 +75,7 @@ def test_a_blind_tick_closes_nothing(lease: Lease) -> None:
     assert finding_queries.open_findings() == []
 
 
-def test_a_tick_without_news_leaves_the_revision(lease: Lease) -> None:
+def test_a_tick_without_changes_keeps_the_revision(lease: Lease) -> None:
     put(lease, finding())
     before = Cluster.objects.get().rev
     put(lease, finding())
@@ -85,20 +87,20 @@ def test_findings_come_worst_first(lease: Lease) -> None:
     assert [row.subject for row in finding_queries.open_findings()] == ["transaction:b", "transaction:a"]
 
 
-def test_a_fenced_judge_writes_nothing(lease: Lease, take: Take) -> None:
+def test_a_fenced_evaluation_writes_nothing(lease: Lease, take: Take) -> None:
     take("judge", previous=lease.token)
     with pytest.raises(LeaseLost):
         put(lease, finding())
     assert FindingRecord.objects.count() == 0
 
 
-def watch_since_an_hour(tail: Lease) -> None:
-    """Make the tail one that has been reading for an hour: what it sees now has come before its eyes."""
-    store.save_batch(tail, look(), topic_id="topic-1", rate=1.0, now_ms=NOW_MS - 3_600_000)
+def read_for_an_hour(tail: Lease) -> None:
+    """Make the tail one that has been reading for an hour: what it reads now is observed live."""
+    store.save_batch(tail, batch_of(), topic_id="topic-1", rate=1.0, now_ms=NOW_MS - 3_600_000)
 
 
 def tick(lease: Lease, now_ms: int) -> None:
-    """Judge three looks at the same: what is critical opens with the third at the latest."""
+    """Evaluate three polls of the same facts: what is critical opens with the third at the latest."""
     reader = SnapshotReader("prod")
     for _ in range(3):
         evaluate_rules.evaluate_cluster(lease, reader, now_ms=now_ms)
@@ -109,23 +111,24 @@ def subjects() -> set[str]:
     return {row.subject for row in finding_queries.open_findings()}
 
 
-def test_a_tick_judges_what_the_tail_saved(lease: Lease, take: Take) -> None:
+def test_a_tick_evaluates_what_the_tail_saved(lease: Lease, take: Take) -> None:
     tail = take()
-    watch_since_an_hour(tail)
+    read_for_an_hour(tail)
     save(
-        tail, look(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10, end=12)
+        tail,
+        batch_of(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10, end=12),
     )
     tick(lease, NOW_MS + 1_000)
     assert subjects() == {"transaction:slow"}
-    save(tail, look(Tombstone("slow"), previous=12, end=13))
+    save(tail, batch_of(Tombstone("slow"), previous=12, end=13))
     tick(lease, NOW_MS + 2_000)
     assert subjects() == set()
 
 
-def test_a_dead_tail_is_found_and_what_was_found_before_stays(lease: Lease, take: Take) -> None:
+def test_a_stopped_tail_is_found_and_earlier_findings_stay(lease: Lease, take: Take) -> None:
     tail = take()
-    watch_since_an_hour(tail)
-    save(tail, look(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10))
+    read_for_an_hour(tail)
+    save(tail, batch_of(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10))
     tick(lease, NOW_MS + 1_000)
     tick(lease, NOW_MS + 120_000)
     assert subjects() == {"transaction:slow", "collector:transaction_state"}
@@ -138,7 +141,7 @@ def rules() -> set[tuple[str, str]]:
 
 
 def stuck() -> None:
-    """Put one of each trouble before the judge: two hanging partitions, and a group that waits."""
+    """Add one of each problem: two hanging partitions, and a blocked group."""
     factories.collectors()
     factories.position()
     for number in (0, 1):
@@ -147,7 +150,7 @@ def stuck() -> None:
     factories.blocked_group(blockers=[{"producer_id": 7, "transactional_id": ""}])
 
 
-def released() -> None:
+def end_all() -> None:
     """Let all of that be over."""
     PinRecord.objects.all().delete()
     PartitionRecord.objects.update(verdict="clear", pinned_ms=None)
@@ -164,7 +167,7 @@ def test_real_tables_open_and_close(lease: Lease) -> None:
     stuck()
     tick(lease, NOW_MS)
     assert rules() == {*HANGING, *PINNED, STALLED}
-    released()
+    end_all()
     tick(lease, NOW_MS + 1_000)
     assert rules() == set()
     closed = FindingRecord.objects.exclude(closed_at=None)
@@ -172,14 +175,14 @@ def test_real_tables_open_and_close(lease: Lease) -> None:
     assert all(row.complete for row in closed)
 
 
-def test_a_gap_in_one_partition_silences_that_partition_only(lease: Lease) -> None:
+def test_a_gap_in_one_partition_suppresses_that_partition_only(lease: Lease) -> None:
     stuck()
     factories.gap("partitions", "partition:orders-0")
     tick(lease, NOW_MS)
     assert rules() == {("hanging", "partition:orders-1"), ("lso_pinned", "partition:orders-1")}
 
 
-def test_a_broker_that_does_not_answer_hides_what_it_leads(lease: Lease) -> None:
+def test_an_unavailable_broker_suppresses_the_partitions_it_leads(lease: Lease) -> None:
     stuck()
     PartitionRecord.objects.filter(partition=1).update(leader=9)
     factories.gap("partitions", "broker:9")
@@ -211,7 +214,7 @@ def test_a_tick_with_a_gap_neither_opens_nor_closes_what_it_hides(
 ) -> None:
     stuck()
     tick(lease, NOW_MS)
-    released()
+    end_all()
     gap = factories.gap(source, scope)
     tick(lease, NOW_MS + 1_000)
     assert rules() == left, f"case {number}: {why}"
@@ -222,7 +225,7 @@ def test_a_tick_with_a_gap_neither_opens_nor_closes_what_it_hides(
     assert rules() == set()
 
 
-def test_what_is_hidden_keeps_its_words_and_is_news_once(lease: Lease) -> None:
+def test_a_hidden_finding_keeps_its_text_and_changes_once(lease: Lease) -> None:
     stuck()
     tick(lease, NOW_MS)
     factories.gap("partitions")
@@ -236,15 +239,15 @@ def test_what_is_hidden_keeps_its_words_and_is_news_once(lease: Lease) -> None:
     )
 
 
-def test_nothing_is_found_where_nobody_looks(lease: Lease) -> None:
-    """Rows that a collector left behind are no sight."""
+def test_nothing_is_found_without_a_collector(lease: Lease) -> None:
+    """Rows that a removed collector left behind do not count."""
     stuck()
     Collector.objects.filter(name__in=["partitions", "groups"]).delete()
     tick(lease, NOW_MS)
     assert rules() == set()
 
 
-def test_since_stays_while_it_is_found_and_follows_after_blindness(lease: Lease) -> None:
+def test_since_is_kept_while_found_and_updated_after_a_gap(lease: Lease) -> None:
     put(lease, finding())
     put(lease, replace(finding(), since_ms=NOW_MS + 5_000))
     assert finding_queries.open_findings()[0].since_ms == NOW_MS
@@ -255,7 +258,7 @@ def test_since_stays_while_it_is_found_and_follows_after_blindness(lease: Lease)
     assert finding_queries.open_findings()[0].since_ms == NOW_MS + 9_000, "it may be another one by now"
 
 
-def test_what_has_no_beginning_is_since_it_was_found(lease: Lease) -> None:
+def test_a_finding_without_a_beginning_counts_from_the_first_tick(lease: Lease) -> None:
     unknown = replace(finding(), since_ms=None)
     evaluate_rules.save_findings(lease, [unknown], sees=bool, now_ms=NOW_MS)
     evaluate_rules.save_findings(lease, [unknown], sees=bool, now_ms=NOW_MS + 60_000)
@@ -263,16 +266,16 @@ def test_what_has_no_beginning_is_since_it_was_found(lease: Lease) -> None:
 
 
 @pytest.mark.parametrize("off_ms", [0, 3_600_000, -3_600_000])
-def test_a_broker_whose_clock_is_an_hour_off_is_accused_in_time(
+def test_a_transaction_is_found_in_time_although_its_brokers_clock_is_an_hour_off(
     off_ms: int, lease: Lease, take: Take
 ) -> None:
-    """By its stamps it is an hour old, or not begun; by our clock it is what its producer sees."""
+    """By its timestamps it is an hour old, or not begun; by the local clock it has its true age."""
     tail = take()
-    watch_since_an_hour(tail)
+    read_for_an_hour(tail)
     stamped = NOW_MS - off_ms
-    save(tail, look(previous=10, end=11))
+    save(tail, batch_of(previous=10, end=11))
     begun = record("fresh")._replace(started_ms=stamped, updated_ms=stamped, timeout_ms=600_000)
-    save(tail, look(begun, previous=11, end=12))
+    save(tail, batch_of(begun, previous=11, end=12))
     for seconds, found in ((2, set()), (62, {("open_too_long", "transaction:fresh")})):
         factories.collectors(seen_ms=NOW_MS + seconds * 1_000)
         tick(lease, NOW_MS + seconds * 1_000)
@@ -285,7 +288,7 @@ def test_a_subject_of_32_kB_is_a_finding_like_any_other(lease: Lease) -> None:
     assert FindingRecord.objects.count() == 1
 
 
-def test_another_clusters_findings_are_left_alone(lease: Lease) -> None:
+def test_findings_of_another_cluster_do_not_change(lease: Lease) -> None:
     collector_store.sync_clusters(["prod", "other"])
     other = Cluster.objects.get(name="other")
     FindingRecord.objects.create(

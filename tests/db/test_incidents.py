@@ -44,7 +44,7 @@ OPEN, PINNED, STALLED = (
 )
 
 
-class Judge:
+class Evaluation:
     """Ticks by a clock of their own."""
 
     def __init__(self, lease: Lease) -> None:
@@ -56,8 +56,8 @@ class Judge:
 
 
 @pytest.fixture
-def judge(take: Take) -> Judge:
-    return Judge(take("judge"))
+def evaluation(take: Take) -> Evaluation:
+    return Evaluation(take("judge"))
 
 
 def events(number: int | None = None) -> list[str]:
@@ -69,14 +69,14 @@ def members(row: Incident) -> dict[str, str]:
     return {each.rule: each.role for each in row.findings.filter(until_ms=None)}
 
 
-def test_one_story_is_one_incident_with_its_findings(judge: Judge) -> None:
-    judge.tick(OPEN, PINNED, STALLED)
+def test_related_findings_are_one_incident(evaluation: Evaluation) -> None:
+    evaluation.tick(OPEN, PINNED, STALLED)
     row = Incident.objects.get()
     assert (row.rule, row.subject, row.severity, row.opened_ms) == (
         "open_too_long",
         T,
         "warning",
-        judge.now_ms,
+        evaluation.now_ms,
     )
     assert members(row) == {"open_too_long": "cause", "lso_pinned": "effect", "group_stalled": "effect"}
     assert {each.finding for each in row.findings.all()} == {each.pk for each in FindingRecord.objects.all()}
@@ -86,59 +86,59 @@ def test_one_story_is_one_incident_with_its_findings(judge: Judge) -> None:
     assert events() == ["opened"]
 
 
-def test_a_cause_found_later_keeps_number_history_and_acknowledgement(judge: Judge) -> None:
-    judge.tick(STALLED)
+def test_a_cause_found_later_keeps_number_history_and_acknowledgement(evaluation: Evaluation) -> None:
+    evaluation.tick(STALLED)
     number = Incident.objects.get().pk
-    operators.acknowledge_incident(number, by="ada", now_ms=judge.now_ms)
-    judge.tick(OPEN, PINNED, STALLED)
+    operators.acknowledge_incident(number, by="ada", now_ms=evaluation.now_ms)
+    evaluation.tick(OPEN, PINNED, STALLED)
     row = Incident.objects.get()
     assert (row.pk, row.rule, row.acknowledged_by) == (number, "open_too_long", "ada")
     assert events() == ["opened", "acknowledged", "cause_changed", "effect_added"]
     roles = row.findings.filter(rule="group_stalled").order_by("pk").values_list("role", "until_ms")
-    assert list(roles) == [("cause", judge.now_ms), ("effect", None)]
+    assert list(roles) == [("cause", evaluation.now_ms), ("effect", None)]
 
 
-def test_it_closes_and_reopens_with_the_same_number_for_ten_minutes(judge: Judge) -> None:
-    judge.tick(OPEN)
-    judge.tick()
+def test_an_incident_reopens_with_the_same_number_for_ten_minutes(evaluation: Evaluation) -> None:
+    evaluation.tick(OPEN)
+    evaluation.tick()
     closed = Incident.objects.get()
-    assert closed.closed_ms == judge.now_ms
+    assert closed.closed_ms == evaluation.now_ms
     assert members(closed) == {}
-    judge.tick(OPEN, after_ms=REOPEN_MS)
+    evaluation.tick(OPEN, after_ms=REOPEN_MS)
     again = Incident.objects.get()
-    assert (again.pk, again.closed_ms, again.reopened_ms) == (closed.pk, None, judge.now_ms)
+    assert (again.pk, again.closed_ms, again.reopened_ms) == (closed.pk, None, evaluation.now_ms)
     assert events() == ["opened", "closed", "reopened"]
-    judge.tick()
-    judge.tick(OPEN, after_ms=REOPEN_MS + 1)
+    evaluation.tick()
+    evaluation.tick(OPEN, after_ms=REOPEN_MS + 1)
     assert Incident.objects.count() == 2
 
 
-def test_effects_that_are_polled_later_close_with_their_incident(judge: Judge) -> None:
-    judge.tick(OPEN, PINNED, STALLED)
-    judge.tick(PINNED, STALLED)
-    assert Incident.objects.get().cause_over_ms == judge.now_ms
-    judge.tick(STALLED)
-    judge.tick()
+def test_effects_that_are_polled_later_close_with_their_incident(evaluation: Evaluation) -> None:
+    evaluation.tick(OPEN, PINNED, STALLED)
+    evaluation.tick(PINNED, STALLED)
+    assert Incident.objects.get().cause_over_ms == evaluation.now_ms
+    evaluation.tick(STALLED)
+    evaluation.tick()
     row = Incident.objects.get()
-    assert row.closed_ms == judge.now_ms
+    assert row.closed_ms == evaluation.now_ms
     assert events() == ["opened", "effect_removed", "closed"]
 
 
-def test_an_effect_that_stays_becomes_the_cause(judge: Judge) -> None:
-    judge.tick(OPEN, PINNED)
-    judge.tick(PINNED)
-    judge.tick(PINNED, after_ms=SETTLE_MS)
+def test_an_effect_that_stays_becomes_the_cause(evaluation: Evaluation) -> None:
+    evaluation.tick(OPEN, PINNED)
+    evaluation.tick(PINNED)
+    evaluation.tick(PINNED, after_ms=SETTLE_MS)
     row = Incident.objects.get()
     assert (row.rule, row.cause_over_ms, members(row)) == ("lso_pinned", None, {"lso_pinned": "cause"})
 
 
-def test_a_tick_without_change_writes_nothing_of_incidents(judge: Judge) -> None:
-    judge.tick(OPEN, PINNED, STALLED)
+def test_a_tick_without_change_writes_nothing_of_incidents(evaluation: Evaluation) -> None:
+    evaluation.tick(OPEN, PINNED, STALLED)
     rev = Cluster.objects.get().rev
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        judge.tick(OPEN, PINNED, STALLED)
+        evaluation.tick(OPEN, PINNED, STALLED)
     written = [
         each["sql"]
         for each in queries.captured_queries
@@ -148,42 +148,42 @@ def test_a_tick_without_change_writes_nothing_of_incidents(judge: Judge) -> None
     assert Cluster.objects.get().rev == rev
 
 
-def test_a_fenced_judge_writes_no_incident(judge: Judge, take: Take) -> None:
-    take("judge", previous=judge.lease.token)
+def test_a_fenced_evaluation_writes_no_incident(evaluation: Evaluation, take: Take) -> None:
+    take("judge", previous=evaluation.lease.token)
     with pytest.raises(LeaseLost):
-        judge.tick(OPEN)
+        evaluation.tick(OPEN)
     assert Incident.objects.count() == 0
 
 
 def test_findings_and_incidents_are_saved_together_or_not_at_all(
-    judge: Judge, monkeypatch: pytest.MonkeyPatch
+    evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*args: object, **options: object) -> bool:
         raise RuntimeError("after the findings")
 
     monkeypatch.setattr(store, "save_incidents", fails)
     with pytest.raises(RuntimeError):
-        judge.tick(OPEN)
+        evaluation.tick(OPEN)
     assert FindingRecord.objects.count() == 0
 
 
-def test_impact_follows_its_figures_in_steps(judge: Judge) -> None:
+def test_impact_follows_its_figures_in_steps(evaluation: Evaluation) -> None:
     for backlog, saved in ((1_000, 1_000), (1_050, 1_000), (1_200, 1_200)):
-        judge.tick(OPEN, PINNED, facts=IncidentFacts(figures=ImpactFigures({P: backlog})))
+        evaluation.tick(OPEN, PINNED, facts=IncidentFacts(figures=ImpactFigures({P: backlog})))
         assert Incident.objects.get().impact["backlog"] == saved
     assert events() == ["opened"]
 
 
-def test_two_clusters_have_numbers_of_one_sequence(judge: Judge) -> None:
+def test_two_clusters_have_numbers_of_one_sequence(evaluation: Evaluation) -> None:
     other = Cluster.objects.create(name="other", configured=True)
     Incident.objects.create(cluster=other, rule="r", subject="s", severity="info", opened_ms=NOW_MS)
-    judge.tick(OPEN)
-    judge.tick()
+    evaluation.tick(OPEN)
+    evaluation.tick()
     assert Incident.objects.filter(cluster=other, closed_ms=None).count() == 1
     assert Incident.objects.count() == 2
 
 
-def test_a_tick_takes_partitions_of_transactions_from_its_snapshot(judge: Judge) -> None:
+def test_a_tick_takes_partitions_of_transactions_from_its_snapshot(evaluation: Evaluation) -> None:
     """Real rules over real rows: a hanging partition and the group that is blocked there."""
     factories.collectors()
     factories.position()
@@ -192,7 +192,7 @@ def test_a_tick_takes_partitions_of_transactions_from_its_snapshot(judge: Judge)
     factories.blocked_group(blockers=[{"producer_id": 7, "transactional_id": ""}])
     reader = SnapshotReader("prod")
     for _ in range(3):
-        evaluate_rules.evaluate_cluster(judge.lease, reader, now_ms=NOW_MS)
+        evaluate_rules.evaluate_cluster(evaluation.lease, reader, now_ms=NOW_MS)
         factories.complete_next_polls()
     row = Incident.objects.get(closed_ms=None)
     assert (row.rule, row.subject) == ("hanging", "partition:orders-0")
@@ -200,15 +200,15 @@ def test_a_tick_takes_partitions_of_transactions_from_its_snapshot(judge: Judge)
     assert row.impact["backlog"] > 0
 
 
-def test_the_owner_is_that_of_its_cause(judge: Judge, settings: Any) -> None:
+def test_the_owner_is_that_of_its_cause(evaluation: Evaluation, settings: Any) -> None:
     owner = Owner(match="payments*", team="Payments")
     settings.FENCELINE = replace(settings.FENCELINE, owners=(owner,))
-    judge.tick(OPEN)
+    evaluation.tick(OPEN)
     assert Incident.objects.get().owner == "Payments"
 
 
-def test_a_note_and_an_acknowledgement_leave_events_and_audit_rows(judge: Judge) -> None:
-    judge.tick(OPEN)
+def test_a_note_and_an_acknowledgement_leave_events_and_audit_rows(evaluation: Evaluation) -> None:
+    evaluation.tick(OPEN)
     number = Incident.objects.get().pk
     assert operators.acknowledge_incident(number, by="ada", now_ms=NOW_MS)
     assert not operators.acknowledge_incident(number, by="bob", now_ms=NOW_MS)
@@ -221,9 +221,9 @@ def test_a_note_and_an_acknowledgement_leave_events_and_audit_rows(judge: Judge)
         .values_list("event", "subject_id")
     )
     assert list(audited) == [("incident.acknowledged", number), ("incident.noted", number)]
-    judge.tick()
+    evaluation.tick()
     operators.add_incident_note(number, "it was the network", by="bob", now_ms=NOW_MS)
-    judge.tick(after_ms=REOPEN_MS)
+    evaluation.tick(after_ms=REOPEN_MS)
     Incident.objects.update(acknowledged_ms=None)
     with pytest.raises(operators.IncidentClosed):
         operators.acknowledge_incident(number, by="ada", now_ms=NOW_MS)
@@ -231,18 +231,18 @@ def test_a_note_and_an_acknowledgement_leave_events_and_audit_rows(judge: Judge)
         operators.add_incident_note(number + 1, "where?", by="bob", now_ms=NOW_MS)
 
 
-def test_closed_incidents_are_kept_longer_than_their_findings(judge: Judge, take: Take) -> None:
-    judge.tick(OPEN, PINNED)
-    judge.tick()
+def test_closed_incidents_are_kept_longer_than_their_findings(evaluation: Evaluation, take: Take) -> None:
+    evaluation.tick(OPEN, PINNED)
+    evaluation.tick()
     closed = Incident.objects.get()
-    judge.tick(finding("abort_ratio", "application:x"), after_ms=REOPEN_MS)
+    evaluation.tick(finding("abort_ratio", "application:x"), after_ms=REOPEN_MS)
     lease, keep = take(retention.NAME), Retention(closed_d=3, incidents_d=10)
     FindingRecord.objects.exclude(closed_at=None).update(closed_at="2020-01-01T00:00Z")
-    while retention.prune(lease, keep, now_ms=judge.now_ms + 9 * DAY_MS):
+    while retention.prune(lease, keep, now_ms=evaluation.now_ms + 9 * DAY_MS):
         pass
     assert FindingRecord.objects.count() == 1
     assert closed.findings.count() == 2
-    while retention.prune(lease, keep, now_ms=judge.now_ms + 11 * DAY_MS):
+    while retention.prune(lease, keep, now_ms=evaluation.now_ms + 11 * DAY_MS):
         pass
     assert [row.rule for row in Incident.objects.all()] == ["abort_ratio"]
     assert IncidentFinding.objects.count() == IncidentEvent.objects.count() == 1

@@ -29,7 +29,7 @@ def has_password(password: str) -> bool:
     return bool(get_user_model().objects.get(username="admin").check_password(password))
 
 
-def test_it_notes_the_configured_clusters_and_forgets_the_others(settings: Settings) -> None:
+def test_it_saves_the_configured_clusters_and_disables_the_others(settings: Settings) -> None:
     for names in (["a", "b"], ["b", "c"]):
         clusters = {name: ClusterConfig(name, {"bootstrap.servers": "h:1"}) for name in names}
         settings.FENCELINE = Config(clusters=clusters)
@@ -76,14 +76,14 @@ def test_the_password_and_the_token_may_be_files(monkeypatch: pytest.MonkeyPatch
         call_command("prepare")
 
 
-def test_the_token_of_the_environment_is_the_last_start_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_of_the_environment_is_replaced_at_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
     for token in ("first", "first", "second"):
         monkeypatch.setenv("FENCELINE_INGEST_TOKEN", token)
         call_command("prepare")
         assert [row.digest for row in Token.objects.filter(role="ingest")] == [token_digest(token)]
 
 
-def test_a_database_of_a_newer_version_is_refused_and_left_alone() -> None:
+def test_a_database_of_a_newer_version_is_refused_and_unchanged() -> None:
     MigrationRecorder.Migration.objects.create(app="dashboard", name="9999_from_the_future")
     with pytest.raises(CommandError, match=r"newer Fenceline \(it has 9999_from_the_future\)\. Upgrade"):
         call_command("prepare")
@@ -93,7 +93,7 @@ REPLACED = [name for _, name in MigrationLoader(None).replacements["dashboard", 
 
 
 def record_as_applied(*names: str) -> None:
-    """Let the database have exactly these migrations of the dashboard, as its own table says."""
+    """Let the database have exactly these migrations of the dashboard, by its own table."""
     MigrationRecorder.Migration.objects.filter(app="dashboard").delete()
     for name in names:
         MigrationRecorder.Migration.objects.create(app="dashboard", name=name)
@@ -127,7 +127,7 @@ def test_a_database_with_all_replaced_migrations_keeps_its_tables() -> None:
     assert not [row for row in captured if row["sql"].startswith(("CREATE", "ALTER", "DROP"))]
 
 
-def test_what_is_turned_off_or_sharded_anew_is_no_collector_any_more(settings: Settings) -> None:
+def test_collectors_turned_off_or_resharded_are_removed(settings: Settings) -> None:
     clusters = {"a": ClusterConfig("a", {"bootstrap.servers": "h:1"})}
     settings.FENCELINE = Config(clusters=clusters, limits=Limits(partitions_every_s=0))
     settings.SHARDS = 2

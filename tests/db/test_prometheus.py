@@ -1,4 +1,4 @@
-"""Proves with Prometheus's own programs what they take: an Alertmanager our alerts, promtool our metrics.
+"""Proves with Prometheus's own programs that an Alertmanager accepts the alerts and promtool the metrics.
 
 `make soak` alone runs this: both programs must be on PATH (Debian: prometheus-alertmanager, prometheus).
 """
@@ -40,7 +40,7 @@ def program(*names: str) -> str:
 
 @pytest.fixture
 def alertmanager(tmp_path: Path) -> Iterator[str]:
-    """The address of an Alertmanager that tells nobody."""
+    """The address of an Alertmanager that notifies no receiver."""
     config, address = tmp_path / "alertmanager.yml", f"{HOST}:{free_port()}"
     config.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
     command = [
@@ -69,7 +69,7 @@ def is_ready(address: str) -> bool:
 
 
 def active(address: str) -> dict[str, Any]:
-    """Return what it holds for active, by subject."""
+    """Return its active alerts, by subject."""
     with urlopen(f"{address}/api/v2/alerts?active=true", timeout=5) as answer:
         return {each["labels"]["subject"]: each for each in json.load(answer)}
 
@@ -84,7 +84,7 @@ def sent() -> None:
     assert not Delivery.objects.exclude(state="delivered").exists()
 
 
-def test_an_alertmanager_holds_what_fires_until_it_is_over(
+def test_an_alertmanager_keeps_firing_alerts_active_until_they_resolve(
     scenario: AlertScenario, alertmanager: str, settings: Any
 ) -> None:
     settings.FENCELINE = Config(alerts=Alerting(allow_private=("127.0.0.0/8",)))
@@ -106,7 +106,7 @@ def test_an_alertmanager_holds_what_fires_until_it_is_over(
     assert list(active(alertmanager)) == [both[1].subject]
 
 
-def test_promtool_has_nothing_against_our_metrics(client: Client) -> None:
+def test_promtool_accepts_the_metrics(client: Client) -> None:
     scenarios.busy_transactions(Cluster.objects.get(name="prod"))
     told = client.get("/metrics").content.decode()
     command = [program("promtool"), "check", "metrics"]

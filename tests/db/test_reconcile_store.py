@@ -1,5 +1,5 @@
-"""Proves that what the coordinators' lists show goes into a row only while it is the row that was judged,
-that a record always wins, and that the number of ids in each state stays right whoever writes first."""
+"""Proves that what the coordinators' lists show goes into a row only while it is the row that was compared,
+that a record always takes precedence, and that the number of ids in each state is correct in any order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(
     return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500)
 
 
-def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
+def batch_of(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
     return tail_batch(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
 
 
@@ -39,7 +39,7 @@ def read(tail: Lease, seen: TailBatch) -> None:
     store.save_batch(tail, seen, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
 
 
-def found(*corrected: Correction, alone: bool = False, **others: object) -> Reconciliation:
+def reconciliation_of(*corrected: Correction, alone: bool = False, **others: object) -> Reconciliation:
     return Reconciliation(NOW_MS, True, alone, corrections=corrected, seen_through_ms=NOW_MS, **others)  # type: ignore[arg-type]
 
 
@@ -47,7 +47,7 @@ def save(lease: Lease, reconciliation: Reconciliation) -> int:
     return reconcile_store.save_reconciliation(lease, reconciliation, now_ms=NOW_MS)
 
 
-def ours(lease: Lease, name: str) -> KnownTransaction:
+def known_row(lease: Lease, name: str) -> KnownTransaction:
     return ReconciledRows(lease).known_rows([name])[name]
 
 
@@ -67,15 +67,17 @@ def tail(take: Take) -> Lease:
 
 
 @pytest.fixture
-def mine(take: Take) -> Lease:
+def reconciler(take: Take) -> Lease:
     return take(reconcile_store.NAME)
 
 
-def test_a_row_becomes_what_its_coordinator_says(tail: Lease, mine: Lease) -> None:
-    read(tail, look(record("a"), record("b")))
+def test_a_row_is_corrected_to_its_coordinators_state(tail: Lease, reconciler: Lease) -> None:
+    read(tail, batch_of(record("a"), record("b")))
     said = record("a", TransactionState.COMPLETE_ABORT, epoch=1)._replace(partitions=())
-    poll = found(Correction(said, ours(mine, "a")), agreed=1, requests=3, broker_ms=12.4)
-    assert save(mine, poll) == 1
+    poll = reconciliation_of(
+        Correction(said, known_row(reconciler, "a")), agreed=1, requests=3, broker_ms=12.4
+    )
+    assert save(reconciler, poll) == 1
     row = Transaction.objects.get(transactional_id="a")
     assert (row.state, row.producer_epoch, row.partition_count) == ("CompleteAbort", 1, 0)
     assert (row.log_partition, row.log_offset) == (3, -1)
@@ -92,26 +94,34 @@ def test_a_row_becomes_what_its_coordinator_says(tail: Lease, mine: Lease) -> No
     }
 
 
-def test_a_record_that_was_saved_since_wins(tail: Lease, mine: Lease) -> None:
-    read(tail, look(record("a"), record("gone")))
-    judged, gone = ours(mine, "a"), ours(mine, "gone")
-    read(tail, look(record("a", TransactionState.PREPARE_COMMIT), record("gone"), previous=10, end=20))
-    poll = found(
+def test_a_record_saved_meanwhile_takes_precedence(tail: Lease, reconciler: Lease) -> None:
+    read(tail, batch_of(record("a"), record("gone")))
+    judged, gone = known_row(reconciler, "a"), known_row(reconciler, "gone")
+    read(tail, batch_of(record("a", TransactionState.PREPARE_COMMIT), record("gone"), previous=10, end=20))
+    poll = reconciliation_of(
         Correction(record("a", TransactionState.COMPLETE_ABORT), judged),
         Correction(Tombstone("gone"), gone),
     )
-    assert save(mine, poll) == 0
-    assert save(mine, found(Correction(record("a", TransactionState.COMPLETE_ABORT), None))) == 0
+    assert save(reconciler, poll) == 0
+    assert (
+        save(reconciler, reconciliation_of(Correction(record("a", TransactionState.COMPLETE_ABORT), None)))
+        == 0
+    )
     assert states() == {"PrepareCommit": 1, "Ongoing": 1}
     assert Collector.objects.get(name="reconcile").detail["corrected"] == 0
 
 
-def test_the_next_record_wins_over_a_correction(tail: Lease, mine: Lease) -> None:
-    read(tail, look(record("a")))
-    save(mine, found(Correction(record("a", TransactionState.COMPLETE_ABORT), ours(mine, "a"))))
-    save(mine, found(Correction(record("new", TransactionState.EMPTY), None)))
+def test_the_next_record_replaces_a_correction(tail: Lease, reconciler: Lease) -> None:
+    read(tail, batch_of(record("a")))
+    save(
+        reconciler,
+        reconciliation_of(
+            Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a"))
+        ),
+    )
+    save(reconciler, reconciliation_of(Correction(record("new", TransactionState.EMPTY), None)))
     assert states() == {"CompleteAbort": 1, "Empty": 1}
-    read(tail, look(record("a", epoch=5), record("new"), previous=10, end=20))
+    read(tail, batch_of(record("a", epoch=5), record("new"), previous=10, end=20))
     assert states() == {"Ongoing": 2}
     assert set(Transaction.objects.values_list("producer_epoch", "log_partition", "log_offset")) == {
         (5, 3, 18),
@@ -119,113 +129,122 @@ def test_the_next_record_wins_over_a_correction(tail: Lease, mine: Lease) -> Non
     }
 
 
-def test_an_id_that_its_coordinator_forgot_goes_and_its_history_grows_old(tail: Lease, mine: Lease) -> None:
-    read(tail, look(record("a", TransactionState.EMPTY)))
+def test_an_id_deleted_by_its_coordinator_is_removed_and_its_history_expires(
+    tail: Lease, reconciler: Lease
+) -> None:
+    read(tail, batch_of(record("a", TransactionState.EMPTY)))
     assert Recent.objects.get().expired_ms is None
-    assert save(mine, found(Correction(Tombstone("a"), ours(mine, "a")))) == 1
+    assert save(reconciler, reconciliation_of(Correction(Tombstone("a"), known_row(reconciler, "a")))) == 1
     assert states() == {}
     assert Recent.objects.get().expired_ms == NOW_MS
 
 
-def test_a_fenced_reconciler_writes_nothing(tail: Lease, mine: Lease, take: Take) -> None:
-    read(tail, look(record("a")))
-    judged = ours(mine, "a")
-    take(reconcile_store.NAME, previous=mine.token)
+def test_a_fenced_reconciler_writes_nothing(tail: Lease, reconciler: Lease, take: Take) -> None:
+    read(tail, batch_of(record("a")))
+    judged = known_row(reconciler, "a")
+    take(reconcile_store.NAME, previous=reconciler.token)
     with pytest.raises(LeaseLost):
-        save(mine, found(Correction(record("a", TransactionState.COMPLETE_ABORT), judged), requests=9))
+        save(
+            reconciler,
+            reconciliation_of(Correction(record("a", TransactionState.COMPLETE_ABORT), judged), requests=9),
+        )
     assert states() == {"Ongoing": 1}
     assert Collector.objects.get(name="reconcile").requests == 0
 
 
-def test_a_poll_without_news_raises_no_revision(tail: Lease, mine: Lease) -> None:
-    read(tail, look(record("a")))
-    save(mine, found(agreed=1))
+def test_a_poll_without_changes_raises_no_revision(tail: Lease, reconciler: Lease) -> None:
+    read(tail, batch_of(record("a")))
+    save(reconciler, reconciliation_of(agreed=1))
     before = Cluster.objects.get().rev
-    save(mine, found(agreed=2, pending=1))
+    save(reconciler, reconciliation_of(agreed=2, pending=1))
     assert Cluster.objects.get().rev == before
-    save(mine, found(agreed=2, unseen=("broker 2 at b:9092: it is loading",)))
+    save(reconciler, reconciliation_of(agreed=2, unseen=("broker 2 at b:9092: it is loading",)))
     assert Cluster.objects.get().rev == before + 1
 
 
-def test_trouble_ends_with_the_next_poll(mine: Lease) -> None:
-    collector_store.save_trouble(mine, "cannot ask the coordinators", now_ms=NOW_MS)
-    save(mine, found())
+def test_trouble_ends_with_the_next_poll(reconciler: Lease) -> None:
+    collector_store.save_trouble(reconciler, "cannot ask the coordinators", now_ms=NOW_MS)
+    save(reconciler, reconciliation_of())
     assert Collector.objects.get().error == ""
     assert GapRecord.objects.get().until_ms == NOW_MS
 
 
-def test_alone_every_listed_id_becomes_a_row(tail: Lease, mine: Lease) -> None:
+def test_without_a_tail_every_listed_id_becomes_a_row(tail: Lease, reconciler: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    assert ReconciledRows(mine).without_tail()
+    assert ReconciledRows(reconciler).without_tail()
     names = [f"a-{number}" for number in range(4_500)]
-    poll = found(*(Correction(record(name), None) for name in names), alone=True)
-    assert save(mine, poll) == 4_500
+    poll = reconciliation_of(*(Correction(record(name), None) for name in names), alone=True)
+    assert save(reconciler, poll) == 4_500
     assert states() == {"Ongoing": 4_500}
     assert set(Transaction.objects.values_list("log_offset", "application")) == {(-1, "a")}
     assert Collector.objects.get(name="reconcile").seen_through_ms == NOW_MS
-    gone = Correction(Tombstone("a-0"), ours(mine, "a-0"))
-    changed = Correction(record("a-1", TransactionState.EMPTY), ours(mine, "a-1"))
-    assert save(mine, found(gone, changed, alone=True)) == 2
+    gone = Correction(Tombstone("a-0"), known_row(reconciler, "a-0"))
+    changed = Correction(record("a-1", TransactionState.EMPTY), known_row(reconciler, "a-1"))
+    assert save(reconciler, reconciliation_of(gone, changed, alone=True)) == 2
     assert states() == {"Ongoing": 4_498, "Empty": 1}
 
 
-def test_records_win_once_the_topic_may_be_read(tail: Lease, mine: Lease) -> None:
+def test_records_take_precedence_once_the_topic_is_readable(tail: Lease, reconciler: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
-    late = found(
-        Correction(record("a", TransactionState.COMPLETE_ABORT), ours(mine, "a")),
+    save(reconciler, reconciliation_of(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
+    late = reconciliation_of(
+        Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a")),
         Correction(record("c"), None),
-        Correction(Tombstone("b"), ours(mine, "b")),
+        Correction(Tombstone("b"), known_row(reconciler, "b")),
         alone=True,
     )
-    read(tail, look(record("a", TransactionState.EMPTY)))
-    assert not ReconciledRows(mine).without_tail()
-    assert save(mine, late) == 0
+    read(tail, batch_of(record("a", TransactionState.EMPTY)))
+    assert not ReconciledRows(reconciler).without_tail()
+    assert save(reconciler, late) == 0
     rows = Transaction.objects.order_by("transactional_id").values_list("transactional_id", "log_offset")
     assert list(rows) == [("a", 9), ("b", -1)]
     # What is only in a list is judged like any row from now on.
-    assert save(mine, found(Correction(Tombstone("b"), ours(mine, "b")))) == 1
+    assert save(reconciler, reconciliation_of(Correction(Tombstone("b"), known_row(reconciler, "b")))) == 1
     assert [row.state for row in Transaction.objects.all()] == ["Empty"]
 
 
-def test_states_stay_right_when_the_topic_may_be_read_after_all(tail: Lease, mine: Lease) -> None:
+def test_states_stay_correct_when_the_topic_becomes_readable(tail: Lease, reconciler: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
-    save(mine, found(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
-    read(tail, look(record("a", TransactionState.EMPTY)))
+    save(reconciler, reconciliation_of(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
+    read(tail, batch_of(record("a", TransactionState.EMPTY)))
     assert states() == {"Empty": 1, "Ongoing": 1}
 
 
-def test_states_stay_right_when_a_correction_comes_between_a_tail_s_read_and_its_save(
-    tail: Lease, mine: Lease, monkeypatch: pytest.MonkeyPatch
+def test_states_stay_correct_when_a_correction_comes_between_a_tail_s_read_and_its_save(
+    tail: Lease, reconciler: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read(tail, look(record("a")))
-    poll = found(Correction(record("a", TransactionState.COMPLETE_ABORT), ours(mine, "a")))
-    monkeypatch.setattr(store, "_log_strange", lambda folded: save(mine, poll))
-    read(tail, look(record("a", TransactionState.EMPTY), previous=10, end=20))
+    read(tail, batch_of(record("a")))
+    poll = reconciliation_of(
+        Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a"))
+    )
+    monkeypatch.setattr(store, "_log_strange", lambda folded: save(reconciler, poll))
+    read(tail, batch_of(record("a", TransactionState.EMPTY), previous=10, end=20))
     assert states() == {"Empty": 1}
 
 
-def test_lists_are_our_only_source_only_without_read_and_without_positions(tail: Lease, mine: Lease) -> None:
-    rows = ReconciledRows(mine)
+def test_lists_are_the_only_source_only_without_read_and_without_positions(
+    tail: Lease, reconciler: Lease
+) -> None:
+    rows = ReconciledRows(reconciler)
     assert not rows.without_tail()
     collector_store.save_trouble(tail, "cannot reach the cluster", now_ms=NOW_MS)
     assert not rows.without_tail()
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     assert rows.without_tail()
-    read(tail, look(record("a")))
+    read(tail, batch_of(record("a")))
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     assert not rows.without_tail()
 
 
-def test_rows_are_read_as_they_are_compared(tail: Lease, mine: Lease, take: Take) -> None:
-    both = ReconciledRows(mine, ("transaction_state", "transaction_state-1"))
+def test_rows_are_read_as_they_are_compared(tail: Lease, reconciler: Lease, take: Take) -> None:
+    both = ReconciledRows(reconciler, ("transaction_state", "transaction_state-1"))
     assert both.read_through_ms() is None
     second = take("transaction_state-1")
     leases.renew(second, seen_through_ms=NOW_MS - 9)
     assert both.read_through_ms() is None
     read(
         tail,
-        look(record("a"), record("b", TransactionState.EMPTY)._replace(partitions=None, started_ms=None)),
+        batch_of(record("a"), record("b", TransactionState.EMPTY)._replace(partitions=None, started_ms=None)),
     )
     assert both.read_through_ms() == NOW_MS - 9
     opened = KnownTransaction(TransactionState.ONGOING, 7, 8, 0, NOW_MS - 500, 2)

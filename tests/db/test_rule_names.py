@@ -1,4 +1,4 @@
-"""Proves that a silence holds a renamed rule's alert under both of its names."""
+"""Proves that a silence suppresses a renamed rule's alert under both of its names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["scenario"]
 
 
 @pytest.mark.parametrize("written", ["late", "coordinator_overdue"])
-def test_silences_hold_under_both_names(scenario: AlertScenario, written: str) -> None:
+def test_a_silence_matches_both_names_of_a_rule(scenario: AlertScenario, written: str) -> None:
     channel()
     silence(60, scenario, value=written)
     scenario.run_seconds(5, finding(rule="coordinator_overdue"))

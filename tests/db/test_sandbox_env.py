@@ -21,13 +21,13 @@ def test_a_running_stack_is_found(tmp_path: Path) -> None:
     }
 
 
-def test_what_the_environment_says_comes_first(tmp_path: Path) -> None:
+def test_the_environment_takes_precedence(tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_text(json.dumps({"redis": "redis://r", "database": "sqlite:///d"}))
     found = sandbox_environment(tmp_path, {"REDIS_URL": "redis://mine", "DATABASE_URL": ""})
     assert found == {"REDIS_URL": "redis://mine", "DATABASE_URL": "sqlite:///d"}
 
 
-def test_a_folder_that_holds_nothing_or_nonsense_is_silent(tmp_path: Path) -> None:
+def test_an_empty_or_unreadable_folder_gives_no_variables(tmp_path: Path) -> None:
     assert sandbox_environment(tmp_path / "nowhere", {}) == {}
     (tmp_path / "stack.json").write_text("{")
     assert sandbox_environment(tmp_path, {}) == {}

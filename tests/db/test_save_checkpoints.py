@@ -1,4 +1,4 @@
-"""Proves that what is seen of checkpoints is kept: whose folder it is, batches, decisions, what is gone."""
+"""Proves what is saved of checkpoints: the query of a folder, batches, decisions, missing folders."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_checkpoint_becomes_a_query_with_its_batches(save: Save) -> None:
     assert batches == [(2, NOW_MS + 20, NOW_MS + 25), (3, NOW_MS + 30, None)]
 
 
-def test_what_is_not_new_writes_no_row(save: Save) -> None:
+def test_an_unchanged_checkpoint_writes_no_row(save: Save) -> None:
     save(checkpoint_look(3, 2))
     row = Query.objects.get()
     again = replace(checkpoint_look(3, 2), planned=(), finished=())
@@ -82,7 +82,7 @@ def test_a_batch_is_finished_later(save: Save) -> None:
     assert Query.objects.get().restart == "clean"
 
 
-def test_what_a_listener_told_of_a_batch_stays(save: Save) -> None:
+def test_figures_from_a_listener_are_kept(save: Save) -> None:
     save(checkpoint_look(3, 2))
     Batch.objects.filter(batch_id=3).update(run_id="r-1", input_rows=10, durations={"addBatch": 5})
     save(replace(checkpoint_look(3, 3), planned=()))
@@ -90,7 +90,7 @@ def test_what_a_listener_told_of_a_batch_stays(save: Save) -> None:
     assert (row.run_id, row.input_rows, row.durations) == ("r-1", 10, {"addBatch": 5})
 
 
-def test_a_checkpoint_that_was_put_back_begins_its_batches_anew(save: Save) -> None:
+def test_a_restored_checkpoint_restarts_its_batches(save: Save) -> None:
     """Batch 3 was finished; a copy from before is restored, and another batch 3 is planned."""
     save(checkpoint_look(3, 3))
     Batch.objects.filter(batch_id=3).update(run_id="r-1", input_rows=10)
@@ -147,7 +147,7 @@ def test_a_folder_without_identity_keeps_its_row_when_that_comes_back(save: Save
     assert find_or_add(Cluster.objects.get().pk, QUERY_ID).pk == row.pk
 
 
-def test_a_folder_that_begins_anew_under_another_id_is_another_query(save: Save) -> None:
+def test_a_folder_that_starts_over_under_another_id_is_another_query(save: Save) -> None:
     save(checkpoint_look(30, 30))
     other = "0f0f0f0f-0000-4000-8000-000000000000"
     save(checkpoint_look(1, 0, query_id=other))
@@ -158,7 +158,7 @@ def test_a_folder_that_begins_anew_under_another_id_is_another_query(save: Save)
     assert Batch.objects.filter(query=rows[QUERY_ID]).exists(), "its history stays"
 
 
-def test_a_folder_that_goes_on_under_another_id_is_the_same_query(save: Save) -> None:
+def test_a_folder_that_continues_under_another_id_is_the_same_query(save: Save) -> None:
     """Spark up to 4.1 makes a new id where metadata is lost, and continues."""
     save(checkpoint_look(30, 30))
     other = "0f0f0f0f-0000-4000-8000-000000000000"
@@ -178,7 +178,7 @@ def test_a_folder_that_is_gone_keeps_everything(save: Save) -> None:
     assert (Query.objects.get().error, "gone" in Query.objects.get().detail) == ("", False)
 
 
-def test_what_cannot_be_read_is_a_gap_of_the_query_and_an_error_on_it(save: Save, take: Any) -> None:
+def test_an_unreadable_folder_is_a_gap_and_an_error_of_its_query(save: Save, take: Any) -> None:
     save(checkpoint_look(3, 2))
     why = (NOW_MS - 500, "permission denied: offsets")
     save(gaps={f"checkpoint:{PATH}": why, "root:file:///other": (NOW_MS, "no such folder")})
@@ -194,7 +194,7 @@ def test_what_cannot_be_read_is_a_gap_of_the_query_and_an_error_on_it(save: Save
     assert not GapRecord.objects.filter(until_ms=None).exists()
 
 
-def test_a_folder_that_no_root_holds_any_more_is_said_to_be_old(
+def test_a_folder_outside_every_root_is_marked_as_outdated(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(checkpoint_look(3, 2), checkpoint_look(3, 2, path="file:///copies/orders"))
@@ -207,14 +207,14 @@ def test_a_folder_that_no_root_holds_any_more_is_said_to_be_old(
     assert save() == 0
 
 
-def test_the_folders_that_were_there_are_known_again(save: Save, take: Callable[..., Lease]) -> None:
+def test_known_folders_are_read_back(save: Save, take: Callable[..., Lease]) -> None:
     save(checkpoint_look(3, 2), checkpoint_look(3, 2, path="file:///copies/orders"))
     save(gone=("file:///copies/orders",))
     lease = take(checkpoint_store.NAME, previous=Collector.objects.get(name=checkpoint_store.NAME).token)
     assert list(checkpoint_store.known_folders(lease)) == [PATH]
 
 
-def test_decisions_of_a_ledger_are_kept_with_how_they_ended(save: Save) -> None:
+def test_decisions_of_a_ledger_are_saved_with_their_outcome(save: Save) -> None:
     save(checkpoint_look(3, 2, ledger=ledger_state([decision(3)])))
     row = Query.objects.get()
     assert (row.sink, row.prepared, row.expires_ms) == ("exactly_once", 1, NOW_MS + 60_000)
@@ -238,7 +238,7 @@ def test_decisions_of_a_ledger_are_kept_with_how_they_ended(save: Save) -> None:
     assert (Query.objects.get().prepared, Query.objects.get().expires_ms) == (0, None)
 
 
-def test_a_listener_does_not_unsay_what_a_ledger_says(save: Save) -> None:
+def test_a_ledger_takes_precedence_over_a_listener(save: Save) -> None:
     save(checkpoint_look(3, 2, ledger=ledger_state([])))
     Query.objects.update(sink="other")
     save(checkpoint_look(3, 2, ledger=ledger_state([])))
@@ -253,7 +253,7 @@ def test_a_listener_does_not_unsay_what_a_ledger_says(save: Save) -> None:
         (3, 2, Decided.PREPARED, None, "the folder was put back to before it"),
     ],
 )
-def test_decisions_that_a_ledger_does_not_hold_any_more(
+def test_decisions_removed_from_a_ledger_end_or_are_deleted(
     save: Save, number: int, finished: int, decided: Decided, outcome: str | None, why: str
 ) -> None:
     save(checkpoint_look(3, 2, ledger=ledger_state([decision(3, decided)])))
@@ -280,7 +280,7 @@ def test_a_ledger_that_cannot_be_read_ends_nothing(
     assert Query.objects.get().sink == "exactly_once"
 
 
-def test_many_looks_are_saved_in_parts(save: Save) -> None:
+def test_many_observations_are_saved_in_parts(save: Save) -> None:
     looks = [checkpoint_look(3, 2, path=f"file:///c/{n}", query_id=None) for n in range(50)]
     before = rev()
     assert save(*looks) == 50
@@ -298,13 +298,13 @@ def test_a_collector_that_lost_its_lease_saves_nothing(take: Callable[..., Lease
     assert not Query.objects.exists()
 
 
-def test_a_file_without_a_time_counts_from_when_it_was_seen(save: Save) -> None:
+def test_a_file_without_a_time_counts_from_its_poll(save: Save) -> None:
     entry = CommitsEntry(2, 1, 5)
     save(CheckpointObservation(checkpoint(3, 2), None, (offsets_entry(3),), (entry,), {}))
     assert Batch.objects.get(batch_id=2).committed_ms == NOW_MS
 
 
-def test_holes_in_both_logs_are_lost_files_until_the_listener_reports_the_other_cause(save: Save) -> None:
+def test_holes_in_both_logs_are_lost_files_until_a_listener_reports_asynchronous_progress(save: Save) -> None:
     holes = replace(checkpoint_look(5, 2).checkpoint, offsets=(0, 1, 2, 5), commits=(0, 1, 2))
     save(replace(checkpoint_look(5, 2), checkpoint=holes))
     row = Query.objects.get()

@@ -54,7 +54,7 @@ def test_a_started_query_runs() -> None:
     assert run.spark_version == "4.2.0"
 
 
-def test_a_batch_is_kept_with_all_that_was_told_of_it() -> None:
+def test_a_batch_is_saved_with_all_reported_figures() -> None:
     save(batch_event(7, NOW_MS - 5, kind="stateful"))
     row = Batch.objects.get()
     assert (row.batch_id, row.run_id, row.rev) == (7, RUN, rev())
@@ -79,7 +79,7 @@ def test_the_interval_of_heartbeats_is_the_one_that_the_driver_reports() -> None
 
 
 @pytest.mark.parametrize("told", [0, -5, True, "5000", 1.5, 10**30, 3_600_001, None, []])
-def test_an_interval_that_makes_no_sense_is_none(told: object) -> None:
+def test_an_invalid_heartbeat_interval_is_none(told: object) -> None:
     save(listener_event("started", NOW_MS - 5), alive=[[QUERY, RUN]], heartbeat_every_ms=told)
     assert query().heartbeat_every_ms is None
 
@@ -105,7 +105,7 @@ def test_the_same_post_again_changes_nothing() -> None:
     )
 
 
-def test_what_the_checkpoint_tells_of_a_batch_stays() -> None:
+def test_facts_from_a_checkpoint_are_kept() -> None:
     save(batch_event(0, NOW_MS))
     Batch.objects.create(
         query=query(), batch_id=1, planned_ms=5, committed_ms=9, offsets=[["0", "{}"]], watermark_ms=3, rev=1
@@ -116,7 +116,7 @@ def test_what_the_checkpoint_tells_of_a_batch_stays() -> None:
     assert (row.run_id, row.input_rows) == (RUN, 6)
 
 
-def test_an_older_runs_events_that_come_late_leave_the_newer_one_alone() -> None:
+def test_late_events_of_an_older_run_do_not_change_the_newer_one() -> None:
     save(
         listener_event("started", NOW_MS, run=LATER_RUN, timestamp=STARTED),
         batch_event(5, NOW_MS + 9, run=LATER_RUN),
@@ -147,7 +147,7 @@ def test_a_restart_keeps_the_query_and_takes_its_batches_over() -> None:
     assert Batch.objects.get().run_id == LATER_RUN
 
 
-def test_two_drivers_with_wrong_clocks_are_told_apart_by_ours() -> None:
+def test_two_drivers_with_wrong_clocks_are_ordered_by_the_local_clock() -> None:
     # The older run's clock is an hour ahead, the newer one's an hour behind.
     hour = 3_600_000
     save(batch_event(1, NOW_MS + hour), sent_ms=NOW_MS + hour)
@@ -167,26 +167,26 @@ def test_two_drivers_with_wrong_clocks_are_told_apart_by_ours() -> None:
         ([listener_event("terminated", NOW_MS), listener_event("idle", NOW_MS + 1)], "stopped"),
     ],
 )
-def test_how_a_query_is_doing_is_what_its_run_told_last(events: list[Any], state: str) -> None:
+def test_the_state_of_a_query_is_the_last_one_of_its_run(events: list[Any], state: str) -> None:
     save(*events)
     assert query().state == state
 
 
-def test_a_driver_that_still_lives_is_heard_in_a_batch_of_an_hour_and_that_is_no_news() -> None:
+def test_a_heartbeat_during_a_long_batch_is_saved_without_a_new_revision() -> None:
     save(listener_event("started", NOW_MS))
     before = rev()
     save(now_ms=NOW_MS + 60_000, alive=[[QUERY, RUN]])
     assert (query().heard_ms, query().state, rev()) == (NOW_MS + 60_000, "running", before)
 
 
-def test_what_a_dead_driver_left_behind_does_not_bring_it_to_life() -> None:
+def test_spooled_events_of_a_stopped_driver_do_not_count_as_heartbeats() -> None:
     save(batch_event(1, NOW_MS - 3_600_000), spooled=3, dropped=2)
     assert query().heard_ms == NOW_MS - 3_600_000
     run = Run.objects.get()
     assert (run.spooled, run.dropped) == (3, 2)
 
 
-def test_a_query_that_its_checkpoint_has_made_known_is_the_same_row() -> None:
+def test_a_query_known_from_its_checkpoint_is_the_same_row() -> None:
     Query.objects.create(
         cluster=Cluster.objects.get(), ident=QUERY, query_id=QUERY, checkpoint="/c", state="unheard", rev=1
     )
@@ -205,12 +205,12 @@ def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> No
     assert query(OTHER_QUERY).cluster.name == "staging"
 
 
-def test_a_cluster_that_nobody_knows_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_cluster_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnassignedPost, match=r"as 'nowhere'.*there are prod"):
         save(batch_event(0, NOW_MS), cluster="nowhere")
 
 
-def test_many_queries_in_one_post_cost_a_bounded_number_of_questions(
+def test_many_queries_in_one_post_cost_a_bounded_number_of_statements(
     django_assert_max_num_queries: Any,
 ) -> None:
     queries = [f"{number:08}-1111-1111-1111-111111111111" for number in range(20)]

@@ -1,4 +1,4 @@
-"""Proves that no finding becomes critical from one look at its sources, and that none waits for ever."""
+"""Proves that no finding becomes critical from one poll of its sources, and that none waits for ever."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def reader(lease: Lease) -> SnapshotReader:
     return SnapshotReader("prod")
 
 
-def damaged(severity: str, words: str = "fails") -> Query:
-    """A query whose restart would fail, by what its checkpoint showed last."""
+def damage_checkpoint(severity: str, words: str = "fails") -> Query:
+    """A query whose restart would fail, by the last poll of its checkpoint."""
     row = Query.objects.filter(ident__isnull=False).first() or query()
     row.restart, row.restart_words = "previous_missing", words
     row.detail = {**row.detail, "restart": {"first_batch": None, "severity": severity, "remedy": "r"}}
@@ -51,8 +51,8 @@ def severities(lease: Lease, reader: SnapshotReader, ticks: int = 1) -> list[str
     return list(rows.values_list("severity", flat=True))
 
 
-def test_ticks_that_judge_one_look_open_nothing_critical(lease: Lease, reader: SnapshotReader) -> None:
-    damaged("critical")
+def test_ticks_over_a_single_poll_open_nothing_critical(lease: Lease, reader: SnapshotReader) -> None:
+    damage_checkpoint("critical")
     assert severities(lease, reader, ticks=5) == []
     factories.complete_next_polls()
     # This may be the look that was being saved.
@@ -62,10 +62,10 @@ def test_ticks_that_judge_one_look_open_nothing_critical(lease: Lease, reader: S
     assert severities(lease, reader) == ["critical"]
 
 
-def test_a_warning_opens_at_once_and_is_raised_by_a_second_look(lease: Lease, reader: SnapshotReader) -> None:
-    damaged("warning", "is odd")
+def test_a_warning_opens_at_once_and_is_raised_by_a_second_poll(lease: Lease, reader: SnapshotReader) -> None:
+    damage_checkpoint("warning", "is odd")
     assert severities(lease, reader) == ["warning"]
-    damaged("critical", "fails")
+    damage_checkpoint("critical", "fails")
     for _ in range(2):
         assert severities(lease, reader, ticks=2) == ["warning"]
         assert FindingRecord.objects.get(rule="restart_fails").evidence == "A restart is odd"
@@ -74,20 +74,22 @@ def test_a_warning_opens_at_once_and_is_raised_by_a_second_look(lease: Lease, re
     assert FindingRecord.objects.get(rule="restart_fails").evidence == "A restart fails"
 
 
-def test_what_is_not_found_by_the_next_look_begins_anew(lease: Lease, reader: SnapshotReader) -> None:
+def test_a_finding_missing_in_the_next_poll_restarts_its_confirmation(
+    lease: Lease, reader: SnapshotReader
+) -> None:
     for _ in range(4):
-        damaged("critical")
+        damage_checkpoint("critical")
         assert severities(lease, reader) == []
         factories.complete_next_polls()
-        damaged("info")
+        damage_checkpoint("info")
         assert severities(lease, reader) == []
         factories.complete_next_polls()
 
 
-def test_who_takes_over_begins_anew_and_leaves_what_is_open(
+def test_a_new_evaluator_restarts_confirmations_and_keeps_open_findings(
     lease: Lease, reader: SnapshotReader, take: Take
 ) -> None:
-    damaged("critical")
+    damage_checkpoint("critical")
     severities(lease, reader)
     factories.complete_next_polls()
     severities(lease, reader)
@@ -102,7 +104,7 @@ def test_who_takes_over_begins_anew_and_leaves_what_is_open(
     assert severities(third, SnapshotReader("prod")) == ["critical"]
 
 
-def test_what_is_reported_and_not_looked_at_waits_for_nothing(lease: Lease, reader: SnapshotReader) -> None:
+def test_a_reported_finding_needs_no_second_poll(lease: Lease, reader: SnapshotReader) -> None:
     query(state="failed", exception="boom")
     evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
     assert FindingRecord.objects.get(rule="query_failed").severity == "critical"
@@ -119,7 +121,7 @@ def test_a_source_that_is_behind_is_not_waited_for(reader: SnapshotReader) -> No
     assert list(source_collectors("hanging", snapshot, **how)) == []
 
 
-def test_all_of_several_sources_must_have_looked_again() -> None:
+def test_every_source_must_have_polled_again() -> None:
     waits = SecondLooks()
     looks = [{"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 3, "b": 2}, {"a": 3, "b": 3}, {"a": 4, "b": 3}]
     assert [bool(waits.unconfirmed_findings("t", {b"k": marks})) for marks in looks] == [True] * 4 + [False]

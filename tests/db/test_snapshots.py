@@ -1,4 +1,4 @@
-"""Proves that the judge is shown what the tables hold: what is open, pinned or blocked, by our own clock."""
+"""Proves that the evaluation reads what the tables have: what is open or blocked, by the local clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(reader: SnapshotReader | None = None, *, now_ms: int = NOW_MS) -> Snaps
     return (reader or SnapshotReader("prod")).read(now_ms=now_ms, limits=Limits())
 
 
-def test_what_is_young_or_complete_is_not_read() -> None:
+def test_young_and_complete_transactions_are_not_read() -> None:
     factories.position()
     factories.transaction("old")
     factories.transaction("young", started_ms=NOW_MS - 9_000)
@@ -52,7 +52,7 @@ def test_what_is_young_or_complete_is_not_read() -> None:
         (6, -120_000 + HOUR_MS, None, None, "not known, and in the future: no age"),
     ],
 )
-def test_ages_are_by_our_clock(
+def test_ages_are_measured_by_the_local_clock(
     number: int, stamped_ms: int, ahead_ms: int | None, age_s: float | None, why: str
 ) -> None:
     factories.position(ahead_ms=ahead_ms, since_ms=NOW_MS - 1_800_000)
@@ -64,7 +64,7 @@ def test_ages_are_by_our_clock(
     assert ages == [age_s], f"case {number}: {why}"
 
 
-def test_each_coordinators_own_clock_counts() -> None:
+def test_each_coordinators_clock_skew_is_applied() -> None:
     """One broker an hour ahead must not make the others' transactions young, nor the other way round."""
     factories.position(3, ahead_ms=-HOUR_MS)
     # So little is the time it takes to read a record, and moves nothing.
@@ -74,7 +74,7 @@ def test_each_coordinators_own_clock_counts() -> None:
     assert [each.started_ms for each in read().transactions] == [NOW_MS - 90_000] * 2
 
 
-def test_since_when_it_is_decided_is_by_our_clock_too() -> None:
+def test_the_instant_of_a_decision_is_in_the_local_clock() -> None:
     factories.position(ahead_ms=HOUR_MS)
     factories.transaction(
         state="PrepareCommit",
@@ -84,7 +84,7 @@ def test_since_when_it_is_decided_is_by_our_clock_too() -> None:
     assert [each.updated_ms for each in read().transactions] == [NOW_MS - 20_000]
 
 
-def test_a_start_that_makes_no_sense_is_the_first_sight_of_its_pin() -> None:
+def test_an_invalid_start_is_replaced_by_the_first_poll_of_its_partition() -> None:
     factories.position(ahead_ms=None)
     factories.partition()
     factories.lso_blocker(name="payments-7", verdict="open", ground="owned")
@@ -94,12 +94,12 @@ def test_a_start_that_makes_no_sense_is_the_first_sight_of_its_pin() -> None:
     assert starts == {"payments-7": NOW_MS - 120_000, "other": None}
 
 
-def test_an_id_that_a_list_told_of_has_its_stamp_alone() -> None:
+def test_an_id_known_from_a_list_keeps_the_coordinators_timestamp() -> None:
     factories.transaction(log_partition=NOT_FROM_LOG, log_offset=NOT_FROM_LOG)
     assert [each.started_ms for each in read().transactions] == [NOW_MS - 120_000]
 
 
-def test_pinned_partitions_come_with_their_transactions_in_order() -> None:
+def test_blocked_partitions_have_their_transactions_in_order() -> None:
     factories.partition("orders", 0, verdict="hanging")
     factories.partition("orders", 1, verdict="clear")
     factories.lso_blocker(verdict="hanging", ground="no_such_producer")
@@ -118,13 +118,13 @@ def test_pinned_partitions_come_with_their_transactions_in_order() -> None:
     ]
 
 
-def test_a_partition_that_was_not_judged_yet_is_not_shown() -> None:
+def test_a_partition_without_a_verdict_is_not_read() -> None:
     factories.partition(verdict="clear")
     PartitionRecord.objects.update(pinned_ms=NOW_MS - 1)
     assert read().partitions == ()
 
 
-def test_groups_that_wait_come_with_their_blockers_and_transactions_with_their_waiters() -> None:
+def test_blocked_groups_have_their_blockers_and_transactions_their_blocked_groups() -> None:
     factories.position()
     blocker = {"producer_id": 7, "producer_epoch": 0, "transactional_id": "payments-7", "start_offset": 812}
     factories.blocked_group("billing", blockers=[blocker])
@@ -140,7 +140,7 @@ def test_groups_that_wait_come_with_their_blockers_and_transactions_with_their_w
     assert [each.waiting for each in found.transactions] == [("billing",)]
 
 
-def test_a_pending_commit_comes_with_how_long_its_part_of_the_log_stands() -> None:
+def test_a_pending_commit_has_the_age_of_its_blocked_log() -> None:
     factories.partition("__consumer_offsets", 7)
     pending = {"transactional_id": "payments-7", "pending": True, "certain": False}
     factories.blocked_group(blockers=[pending], waiting="", unstable=True)
@@ -150,7 +150,7 @@ def test_a_pending_commit_comes_with_how_long_its_part_of_the_log_stands() -> No
     assert found.offsets[0].blockers == (Blocker(None, "payments-7", pending=True, certain=False),)
 
 
-def test_each_collector_serves_its_senses() -> None:
+def test_each_collector_provides_its_senses() -> None:
     factories.collectors()
     senses = {each.name: each.senses for each in read().collectors}
     assert senses == {
@@ -161,7 +161,7 @@ def test_each_collector_serves_its_senses() -> None:
     }
 
 
-def test_where_lists_are_all_there_is_they_are_the_eye() -> None:
+def test_without_a_tail_lists_provide_the_transactions() -> None:
     factories.collectors()
     Collector.objects.filter(name="reconcile").update(detail={"alone": True, "unseen": ["broker 2: loading"]})
     found = {each.name: each for each in read().collectors}
@@ -170,7 +170,7 @@ def test_where_lists_are_all_there_is_they_are_the_eye() -> None:
     assert found["transaction_state"].senses == {Sense.HISTORY}
 
 
-def test_where_things_lie_is_asked_only_while_a_part_is_hidden() -> None:
+def test_places_are_read_only_while_a_part_is_hidden() -> None:
     factories.collectors()
     factories.partition()
     factories.blocked_group()
@@ -184,7 +184,7 @@ def test_where_things_lie_is_asked_only_while_a_part_is_hidden() -> None:
     }
 
 
-def test_with_several_tails_an_id_lies_in_its_own_ones_part() -> None:
+def test_with_several_tails_an_id_belongs_to_the_part_of_its_tail() -> None:
     """`my-group` lies in partition 12 of 50, as Strimzi has published."""
     factories.collectors("transaction_state-0", "transaction_state-1", "transaction_state-2")
     for partition in range(50):
@@ -208,7 +208,7 @@ def plans(captured: CaptureQueriesContext) -> list[tuple[str, str]]:
 # It asks SQLite for its plans.
 @pytest.mark.sql("sqlite")
 def test_a_tick_reads_along_indexes_of_what_is_open() -> None:
-    """100,000 ids and 2,000 partitions lie beside the few that are looked at each second."""
+    """100,000 ids and 2,000 partitions are stored beside the few that are read each second."""
     factories.collectors()
     factories.position()
     factories.partition()

@@ -37,7 +37,7 @@ def record(
     return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500, 2)
 
 
-def look(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
+def batch_of(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
     return tail_batch(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
 
 
@@ -45,8 +45,8 @@ def save(lease: Lease, seen: TailBatch, topic_id: str = "topic-1") -> int:
     return store.save_batch(lease, seen, topic_id=topic_id, rate=1.0, now_ms=NOW_MS)
 
 
-def test_a_look_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
-    rev = save(take(), look(record("a"), record("b", TransactionState.EMPTY)))
+def test_a_batch_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
+    rev = save(take(), batch_of(record("a"), record("b", TransactionState.EMPTY)))
     assert rev == Cluster.objects.get().rev == visibility.current_revision("prod")
     assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == {
         ("a", "Ongoing", rev),
@@ -57,10 +57,10 @@ def test_a_look_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
 
 def test_every_column_follows_the_newest_record(take: Take) -> None:
     lease = take()
-    save(lease, look(record("a")))
+    save(lease, batch_of(record("a")))
     save(
         lease,
-        look(
+        batch_of(
             record("a", TransactionState.COMPLETE_COMMIT, epoch=4)._replace(partitions=(), started_ms=None),
             previous=10,
             end=12,
@@ -77,8 +77,8 @@ def test_every_column_follows_the_newest_record(take: Take) -> None:
     assert transaction_queries.partitions_of(row) == ()
 
 
-def test_partitions_are_given_back_as_they_were(take: Take) -> None:
-    save(take(), look(record("a")))
+def test_partitions_are_read_back_as_they_were(take: Take) -> None:
+    save(take(), batch_of(record("a")))
     row = Transaction.objects.get()
     assert transaction_queries.partitions_of(row) == record("a").partitions
     assert row.partition_count == 3
@@ -86,30 +86,30 @@ def test_partitions_are_given_back_as_they_were(take: Take) -> None:
 
 def test_a_tombstone_removes_the_row(take: Take) -> None:
     lease = take()
-    save(lease, look(record("a"), record("b")))
-    save(lease, look(Tombstone("a"), previous=10, end=11))
+    save(lease, batch_of(record("a"), record("b")))
+    save(lease, batch_of(Tombstone("a"), previous=10, end=11))
     assert [row.transactional_id for row in Transaction.objects.all()] == ["b"]
 
 
 def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
     paused = take()
-    save(paused, look(record("a")))
+    save(paused, batch_of(record("a")))
     current = take(previous=paused.token)
     before = Cluster.objects.get().rev
     with pytest.raises(LeaseLost):
-        save(paused, look(record("a", TransactionState.COMPLETE_ABORT), previous=10, end=20))
+        save(paused, batch_of(record("a", TransactionState.COMPLETE_ABORT), previous=10, end=20))
     assert Cluster.objects.get().rev == before
     assert Transaction.objects.get().state == "Ongoing"
     assert collector_store.saved_positions("prod")[1] == {3: 10}
-    save(current, look(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11))
+    save(current, batch_of(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11))
 
 
 @pytest.mark.parametrize("previous", [None, 9, 11])
-def test_a_look_that_began_elsewhere_saves_nothing_at_all(take: Take, previous: int | None) -> None:
+def test_a_batch_from_another_position_saves_nothing(take: Take, previous: int | None) -> None:
     lease = take()
-    save(lease, look(record("a")))
+    save(lease, batch_of(record("a")))
     with pytest.raises(LeaseLost):
-        save(lease, look(record("a", TransactionState.COMPLETE_ABORT), previous=previous, end=20))
+        save(lease, batch_of(record("a", TransactionState.COMPLETE_ABORT), previous=previous, end=20))
     assert Transaction.objects.get().state == "Ongoing"
     assert Collector.objects.get().records == 1
 
@@ -119,7 +119,7 @@ def test_a_look_that_began_elsewhere_saves_nothing_at_all(take: Take, previous: 
 )
 def test_any_bytes_are_an_id_that_is_found_again(take: Take, raw: bytes) -> None:
     name = text.escape_bytes(raw)
-    save(take(), look(record(name)))
+    save(take(), batch_of(record(name)))
     row = transaction_queries.find_transaction("prod", name)
     assert row is not None
     assert text.unescape_text(row.transactional_id) == raw
@@ -127,11 +127,11 @@ def test_any_bytes_are_an_id_that_is_found_again(take: Take, raw: bytes) -> None
 
 
 def test_two_spellings_of_an_id_are_one_row(take: Take) -> None:
-    save(take(), look(record("a.b")))
+    save(take(), batch_of(record("a.b")))
     assert transaction_queries.find_transaction("prod", "a\\x2eb") is not None
 
 
-def test_trouble_is_a_gap_until_the_next_look(take: Take) -> None:
+def test_trouble_is_a_gap_until_the_next_poll(take: Take) -> None:
     lease = take()
     assert collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
     assert not collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS + 1)
@@ -139,7 +139,7 @@ def test_trouble_is_a_gap_until_the_next_look(take: Take) -> None:
         "cannot reach it"
     ]
     assert Collector.objects.get().error == "cannot reach it"
-    save(lease, look(record("a")))
+    save(lease, batch_of(record("a")))
     assert visibility.noun_visibility("prod", now_ms=NOW_MS).gaps == []
     gap = GapRecord.objects.get()
     assert (gap.since_ms, gap.until_ms, gap.count) == (NOW_MS, NOW_MS, 2)
@@ -166,18 +166,18 @@ def test_compacted_offsets_are_counted_in_one_gap(take: Take) -> None:
     assert (gap.count, gap.until_ms) == (80, NOW_MS)
 
 
-def test_a_replaced_topic_leaves_no_row_and_a_gap_that_says_so(take: Take) -> None:
+def test_a_replaced_topic_leaves_no_row_and_a_gap_with_the_reason(take: Take) -> None:
     lease = take()
-    save(lease, look(record("a")))
+    save(lease, batch_of(record("a")))
     store.forget_topic(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
     assert Transaction.objects.count() == Position.objects.count() == 0
     assert GapRecord.objects.get().reason == "it was made again"
-    save(lease, look(record("a")), topic_id="topic-2")
+    save(lease, batch_of(record("a")), topic_id="topic-2")
     assert collector_store.saved_positions("prod") == ("topic-2", {3: 10})
 
 
 def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: Take) -> None:
-    save(take(), look(record("a")))
+    save(take(), batch_of(record("a")))
     collector_store.sync_clusters(["other"])
     assert [row.name for row in visibility.configured_clusters()] == ["other"]
     assert (
@@ -192,20 +192,20 @@ def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: 
     )
 
 
-def test_a_record_that_comes_before_our_eyes_tells_how_far_the_clocks_are_apart(take: Take) -> None:
+def test_a_record_observed_live_measures_the_clock_skew(take: Take) -> None:
     lease = take()
-    old = look(record("a"))
+    old = batch_of(record("a"))
     save(lease, old)
     assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, None)
     an_hour_ago = record("a", TransactionState.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - 3_600_000)
-    later = look(an_hour_ago, previous=10, end=11)
+    later = batch_of(an_hour_ago, previous=10, end=11)
     store.save_batch(lease, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
     assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, 3_600_400)
 
 
-def test_a_record_read_while_catching_up_tells_nothing_about_clocks(take: Take) -> None:
+def test_a_record_read_while_catching_up_does_not_measure_the_clock_skew(take: Take) -> None:
     lease = take()
-    save(lease, look(record("a")))
-    late = look(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11)
+    save(lease, batch_of(record("a")))
+    late = batch_of(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11)
     store.save_batch(lease, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
     assert Position.objects.get().clock_ms is None

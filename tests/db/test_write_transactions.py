@@ -1,6 +1,6 @@
-"""Proves by the code itself that every writer uses `dashboard.runtime.write_transactions`, and is repeated.
+"""Proves from the source code that every writer uses `dashboard.runtime.write_transactions`, and is repeated.
 
-No other module opens a transaction around rows of a cluster, takes a revision, locks rows or rings from a
+No other module opens a transaction around rows of a cluster, takes a revision, locks rows or notifies from a
 commit hook; each function that writes through the helper can be run again.
 """
 
@@ -87,7 +87,7 @@ def test_no_writer_opens_a_transaction_of_its_own() -> None:
     assert found == ATOMIC.keys(), "write through dashboard.runtime.write_transactions, or say why not"
 
 
-def test_whoever_writes_through_the_helper_is_repeated() -> None:
+def test_every_writer_through_the_helper_is_repeated() -> None:
     once: set[Place] = set()
     for file, each in functions():
         decorators = {node.id for node in each.decorator_list if isinstance(node, ast.Name)}
@@ -97,11 +97,11 @@ def test_whoever_writes_through_the_helper_is_repeated() -> None:
 
 
 @pytest.mark.parametrize("word", sorted(OURS))
-def test_locks_and_commit_hooks_are_the_helper_s(word: str) -> None:
+def test_locks_and_commit_hooks_are_only_in_the_helper(word: str) -> None:
     assert {(file, each.name) for file, each in functions() if word in called(each)} == OURS[word]
 
 
-def test_revisions_are_taken_from_the_helper_alone() -> None:
+def test_revisions_are_taken_only_from_the_helper() -> None:
     for path in [*(ROOT / "dashboard").rglob("*.py"), *(ROOT / "collectors").rglob("*.py")]:
         name = str(path.relative_to(ROOT))
         if name == HELPER or "/migrations/" in name:

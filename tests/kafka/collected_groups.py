@@ -1,4 +1,4 @@
-"""Groups as our own collectors store them, and the output of Kafka's own tool."""
+"""Groups as the collectors store them, and the output of Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GroupLines = dict[tuple[str, str, int], GroupLine]
 
 
 class CollectedGroups:
-    """Our collectors on one cluster, polled by hand. Needs an empty database."""
+    """The collectors of one cluster, polled by hand. Needs an empty database."""
 
     def __init__(self, properties: dict[str, str], *, log: bool = True) -> None:
         name = properties["bootstrap.servers"].replace(":", "-") + f"-{time.monotonic_ns()}"
@@ -61,9 +61,9 @@ class CollectedGroups:
         """Read the tail up to now."""
         asked_ms = loop.now_ms()
         with override_settings(FENCELINE=self._config):
-            wait_for(lambda: self._seen_through() > asked_ms, "all commits are read", 60)
+            wait_for(lambda: self._read_through_ms() > asked_ms, "all commits are read", 60)
 
-    def _seen_through(self) -> int:
+    def _read_through_ms(self) -> int:
         offsets.read_until(self.tail, time.monotonic() + 0.6)
         return (
             Collector.objects.get(name=self.tail.name, cluster_id=self.tail.cluster_id).seen_through_ms or 0
@@ -86,7 +86,7 @@ class CollectedGroups:
         )
 
     def lines(self) -> GroupLines:
-        """Return our rows as Kafka's tool prints them."""
+        """Return the stored rows as Kafka's tool prints them."""
         rows = GroupOffset.objects.filter(group__cluster__name=self.cluster.name).select_related("group")
         return {
             (row.group.group_id, row.topic, row.partition): GroupLine(

@@ -1,4 +1,4 @@
-"""The partitions of a real cluster as our own collector stores them, and the output of Kafka's tools."""
+"""The partitions of a real cluster as the collector stores them, and the output of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CollectedPartitions:
         self.start()
 
     def start(self) -> None:
-        """Connect, and begin with what the database knows."""
+        """Connect, and begin with the rows of the database."""
         reads = KafkaPythonReads(self.properties, 20)
         admin = KafkaPythonAdmin(self.properties, 20)
         self.watcher = Watcher(reads, admin, self.ours, every_s=0.0, grace_s=15.0)

@@ -1,4 +1,4 @@
-"""`__transaction_state` as our own collector stores it: the tail, the store and the database behind them."""
+"""`__transaction_state` as the collector stores it: the tail, the store and the database behind them."""
 
 from __future__ import annotations
 

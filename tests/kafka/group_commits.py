@@ -46,7 +46,7 @@ def administer(bootstrap: str, what: str, *arguments: object) -> None:
 
 
 def group_member(bootstrap: str, group: str, topic: str) -> Consumer:
-    """A live member of a classic group that has read something and committed it."""
+    """A running member of a classic group that has read something and committed it."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
     consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0, "client.id": "it-is-me"})
     consumer.subscribe([topic])
@@ -59,7 +59,7 @@ def group_member(bootstrap: str, group: str, topic: str) -> Consumer:
 def committed_records(bootstrap: str, topic: str) -> list[RawRecord]:
     """Return every committed record of a topic, partition by partition.
 
-    Until librdkafka announces an end: behind the last record there may be markers, which nobody is given.
+    Until librdkafka announces an end: after the last record there may be markers, which no consumer receives.
     """
     settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.partition.eof": True}
     consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0})

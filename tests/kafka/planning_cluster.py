@@ -1,4 +1,4 @@
-"""A real broker for which plans are made: its configuration, our collectors' rows, and the plan."""
+"""A real broker for which plans are made: its configuration, the collectors' rows, and the plan."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PlanningCluster:
         return wait_for(made, "a plan", 90)
 
     def poll_checkpoints(self, root: Path) -> list[Query]:
-        """Poll the checkpoints in a folder with our collector; return the queries."""
+        """Poll the checkpoints in a folder with the collector; return the queries."""
         self.root = root
         lease = leases.acquire(self.cluster, checkpoint_store.NAME, holder="test", now_ms=loop.now_ms())
         assert lease is not None

@@ -119,7 +119,7 @@ def offsets(client: RandomClient) -> None:
 
 
 def takeover(client: RandomClient) -> None:
-    """Another producer initialises while a transaction is open; now and then the first one tries to go on."""
+    """Another producer initialises while a transaction is open; sometimes the first one tries to continue."""
     client.open()
     zombie, client.producer = client.producer, client.start()
     if client.dice.random() < 0.5:
@@ -144,12 +144,12 @@ def timeout(client: RandomClient) -> None:
 
 
 def timed_out(client: RandomClient) -> None:
-    """The same, and nobody comes after."""
+    """The same, without a later producer."""
     client.time_out()
 
 
 def left_open(client: RandomClient) -> None:
-    """A producer dies with a transaction open that has long to go."""
+    """A producer stops with a transaction open whose timeout is far away."""
     client.open()
 
 

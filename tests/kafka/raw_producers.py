@@ -1,4 +1,4 @@
-"""A producer that speaks the old transaction protocol request by request, to do what no library does."""
+"""A producer that uses the old transaction protocol request by request, to do what no library does."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class RawProducer:
         self._timeout_ms = timeout_ms
 
     def init(self) -> None:
-        """InitProducerId as nobody, until it is answered: takes the id over."""
+        """InitProducerId without an identity, until it is answered: takes the id over."""
         self.identity = self._coordinator.init_producer_id(NOBODY, self._timeout_ms)
 
     def init_as_franz_go(self) -> None:
-        """InitProducerId as nobody, retried as soon as franz-go does."""
+        """InitProducerId without an identity, retried as soon as franz-go does."""
         until = time.monotonic() + DEADLINE_S
         while True:
             try:
@@ -63,7 +63,7 @@ class RawProducer:
             time.sleep(_FRANZ_GO_RETRY_S)
 
     def init_once(self) -> None:
-        """InitProducerId as nobody, and gone before the answer can be asked for again. Raises Refused."""
+        """InitProducerId without an identity, sent once and never repeated. Raises Refused."""
         self.identity = self._coordinator.init_once(NOBODY, self._timeout_ms)
 
     def recover(self) -> None:
@@ -83,7 +83,7 @@ class RawProducer:
                 AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[partition])
             ],
         )
-        self._ask(request, AddPartitionsToTxnResponse, _ADD)
+        self._send_until_answered(request, AddPartitionsToTxnResponse, _ADD)
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Refuse: no life here needs a raw producer that adds offsets."""
@@ -105,7 +105,7 @@ class RawProducer:
         self.identity = self._end(committed=False, version=_END_2)
 
     def abandon(self) -> None:
-        """Close the connection: the coordinator is told nothing."""
+        """Close the connection without a request to the coordinator."""
         self._coordinator.__exit__(None, None, None)
 
     def _end(self, *, committed: bool, version: int = _END) -> Identity:
@@ -115,10 +115,10 @@ class RawProducer:
             producer_epoch=self.identity.epoch,
             committed=committed,
         )
-        found = self._ask(request, EndTxnResponse, version)
+        found = self._send_until_answered(request, EndTxnResponse, version)
         return Identity(found.producer_id, found.producer_epoch)
 
-    def _ask(self, request: Any, answer: Any, version: int) -> Any:
+    def _send_until_answered(self, request: Any, answer: Any, version: int) -> Any:
         """Ask again while the markers of the transaction before are written. Raises Refused."""
         until = time.monotonic() + DEADLINE_S
         while True:

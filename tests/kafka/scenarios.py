@@ -76,7 +76,7 @@ class PartitionScenario:
         return made
 
     def open(self, name: str = "") -> TransactionalProducer:
-        """Open a transaction here; it may have ended others here or elsewhere before, and may hold more."""
+        """Open a transaction here; it may have ended others here or elsewhere before, and may block more."""
         producer = self.producer(name)
         for _ in range(self.dice.randrange(3)):
             self.transact(producer, self.dice.choice([self.where, (self.elsewhere, 0)]))
@@ -109,7 +109,7 @@ class PartitionScenario:
         )
 
     def stray(self, given: Identity, name: str = "", **more: int) -> None:
-        """Let records of a transaction come that no coordinator knows."""
+        """Write records of a transaction that is unknown to every coordinator."""
         records = self.dice.randint(1, 3)
         write_stray_records(self.broker, name or self.name, given, self.where, records=records, **more)
 
@@ -126,13 +126,13 @@ def untouched(it: PartitionScenario) -> None:
 
 
 def opened(it: PartitionScenario) -> None:
-    """A transaction is open, and its producer lives."""
+    """A transaction is open, and its producer is running."""
     it.open()
     it.truth = [(it.name, *OWNED)]
 
 
 def abandoned(it: PartitionScenario) -> None:
-    """A transaction is open, and its producer does not live."""
+    """A transaction is open, and its producer is not running."""
     it.open().abandon()
     it.truth = [(it.name, *OWNED)]
 
@@ -209,7 +209,7 @@ def hanging_after_a_timeout(it: PartitionScenario) -> None:
 
 
 def hanging_after_a_takeover(it: PartitionScenario) -> None:
-    """A zombie's record comes after another producer has taken its id over, which goes on elsewhere."""
+    """A zombie's record comes after another producer has taken its id over and continues elsewhere."""
     zombie = it.producer()
     given = it.identity()
     owner = it.producer()
@@ -228,7 +228,7 @@ def hanging_with_another_elsewhere(it: PartitionScenario) -> None:
     it.alive.append(producer)
 
 
-def hanging_of_nobody(it: PartitionScenario) -> None:
+def hanging_of_an_unknown_producer(it: PartitionScenario) -> None:
     """No id has the producer id, as when it expired."""
     it.stray(Identity(900_000_000_000 + it.dice.getrandbits(30), it.dice.randrange(9)))
     it.truth = [("", *NO_PRODUCER)]
@@ -257,7 +257,7 @@ def adopted(it: PartitionScenario) -> None:
 
 
 def hanging_behind_an_open_one(it: PartitionScenario) -> None:
-    """An open one holds the LSO, and one behind it hangs."""
+    """An open one blocks the LSO, and one behind it hangs."""
     it.open()
     other = f"{it.name}-other"
     it.stray(identity_of(it.broker, other), other)
@@ -265,7 +265,7 @@ def hanging_behind_an_open_one(it: PartitionScenario) -> None:
 
 
 def open_behind_a_hanging_one(it: PartitionScenario) -> None:
-    """One that hangs holds the LSO, and an open one is behind it."""
+    """One that hangs blocks the LSO, and an open one is behind it."""
     other = f"{it.name}-other"
     it.stray(identity_of(it.broker, other), other)
     it.open()
@@ -277,6 +277,6 @@ VERIFIED: Sequence[Callable[[PartitionScenario], None]] = (
 )  # fmt: skip
 UNVERIFIED: Sequence[Callable[[PartitionScenario], None]] = (
     *VERIFIED, hanging_from_nothing, hanging_after_an_end, hanging_after_a_timeout, hanging_after_a_takeover,
-    hanging_with_another_elsewhere, hanging_of_nobody, hanging_backdated, hanging_dated_ahead, adopted,
-    hanging_behind_an_open_one, open_behind_a_hanging_one,
+    hanging_with_another_elsewhere, hanging_of_an_unknown_producer, hanging_backdated, hanging_dated_ahead,
+    adopted, hanging_behind_an_open_one, open_behind_a_hanging_one,
 )  # fmt: skip

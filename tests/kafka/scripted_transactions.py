@@ -2,7 +2,7 @@
 
 Each client logs what truly happens to its transactional id as expected records: one for every record that its
 coordinator must write, but for Complete* and for further partitions of an open transaction. So truth and
-log are compared record by record, and a record that the truth does not know fails the comparison itself.
+log are compared record by record, and a record that is not in the truth fails the comparison itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fenceline.facts import TransactionState, TransitionKind
 from sandbox.scenes.wire import CoordinatorRefused
 from tests.java.clients import JavaError, JavaProducer
 from tests.kafka.killed_producer import kill_in_mid_transaction
-from tests.kafka.producers import TransactionalProducer, wait_until_it_refuses
+from tests.kafka.producers import TransactionalProducer, wait_until_refused
 from tests.kafka.random_transactions import LONG_MS, SHORT_MS, ClientCluster, RandomClient
 from tests.kafka.raw_producers import RawProducer, RawProducer2
 from tests.waiting import wait_for
@@ -45,11 +45,11 @@ class ExpectedRecord(NamedTuple):
 class LoggedClient(RandomClient):
     """A client that logs the records that its coordinator must write.
 
-    `java_speaks_2`: Java and this broker speak protocol 2; `recovers`: the broker lets a
+    `java_uses_protocol_2`: Java and this broker use protocol 2; `recovers`: the broker lets a
     producer raise its own epoch while its transaction is open.
     """
 
-    java_speaks_2: bool = True
+    java_uses_protocol_2: bool = True
     recovers: bool = True
     marks: list[ExpectedRecord] = field(default_factory=list)
     outcome: str = "birth"
@@ -66,15 +66,15 @@ class LoggedClient(RandomClient):
 
     @property
     def protocol(self) -> str:
-        """Which transaction protocol the producer of the moment speaks."""
+        """The transaction protocol of the current producer."""
         speaks = isinstance(self.producer, JavaProducer | RawProducer2)
-        return "2" if self.java_speaks_2 and speaks else "0/1"
+        return "2" if self.java_uses_protocol_2 and speaks else "0/1"
 
     def mark(self, state: TransactionState, kind: TransitionKind | None, protocol: str = "") -> None:
         """Log a record."""
         self.marks.append(ExpectedRecord(state, kind, self.outcome, protocol or self.protocol))
 
-    def go_on_with(self, producer: TransactionalProducer) -> None:
+    def continue_with(self, producer: TransactionalProducer) -> None:
         """Initialise a producer while nothing is open; the one before is gone."""
         producer.init()
         self.mark(TransactionState.EMPTY, TransitionKind.REINIT)
@@ -83,7 +83,7 @@ class LoggedClient(RandomClient):
     def again(self, timeout_ms: int = LONG_MS) -> None:
         """The producer is gone, and another one comes while nothing is open."""
         self.producer.abandon()
-        self.go_on_with(self.make(timeout_ms))
+        self.continue_with(self.make(timeout_ms))
 
     def opened(self) -> None:
         """Open a transaction."""
@@ -125,13 +125,13 @@ def empty_abort(client: LoggedClient) -> None:
 
     Spoken raw: Java's sender may get the record out in the very moment of the abort.
     """
-    if not client.java_speaks_2:
+    if not client.java_uses_protocol_2:
         client.producer.begin()
         client.producer.abort()
         return
     client.producer.abandon()
     raw = RawProducer(client.cluster.bootstrap, client.transactional_id, LONG_MS)
-    client.go_on_with(raw)
+    client.continue_with(raw)
     raw.abort_nothing()
     client.mark(TransactionState.PREPARE_ABORT, TransitionKind.EMPTY_ABORT, "2")
     client.again()
@@ -144,7 +144,7 @@ def reinit(client: LoggedClient) -> None:
 
 
 def takeover(client: LoggedClient) -> None:
-    """Another producer initialises while a transaction is open; now and then the first one tries to go on."""
+    """Another producer initialises while a transaction is open; sometimes the first one tries to continue."""
     client.opened()
     zombie, producer = client.producer, client.make()
     producer.init()
@@ -158,7 +158,7 @@ def takeover(client: LoggedClient) -> None:
 
 
 def takeover_and_gone(client: LoggedClient) -> None:
-    """Somebody asks once while a transaction is open and never again; a producer comes after all is over."""
+    """Another client initialises once while a transaction is open; a producer comes after it has ended."""
     client.opened()
     stranger = RawProducer(client.cluster.bootstrap, client.transactional_id)
     with suppress(CoordinatorRefused):
@@ -214,7 +214,7 @@ def recovery(client: LoggedClient) -> None:
     """A record is refused, and the client aborts; Java without protocol 2 then raises its epoch (KIP-360)."""
     client.opened()
     client.producer.send(NARROW, 0, TOO_LARGE)
-    wait_until_it_refuses(client.producer, client.cluster.topics[0])
+    wait_until_refused(client.producer, client.cluster.topics[0])
     client.producer.abort()
     client.mark(TransactionState.PREPARE_ABORT, TransitionKind.CLIENT_ABORT)
     if isinstance(client.producer, JavaProducer) and client.protocol != "2":
@@ -223,7 +223,7 @@ def recovery(client: LoggedClient) -> None:
 
 
 def self_recovery(client: LoggedClient) -> None:
-    """A producer raises its own epoch while its transaction is open (KIP-360), and goes on.
+    """A producer raises its own epoch while its transaction is open (KIP-360), and continues.
 
     No library does so any more, and Kafka 3.9 and 4.0.0 refuse: there it is a recovery.
     """
@@ -232,7 +232,7 @@ def self_recovery(client: LoggedClient) -> None:
         return
     client.producer.abandon()
     raw = RawProducer(client.cluster.bootstrap, client.transactional_id, LONG_MS)
-    client.go_on_with(raw)
+    client.continue_with(raw)
     client.opened()
     raw.recover()
     client.aborted_for(TransitionKind.SELF_RECOVERY)
@@ -240,16 +240,16 @@ def self_recovery(client: LoggedClient) -> None:
     client.again()
 
 
-def speak_2(client: LoggedClient, timeout_ms: int = LONG_MS) -> bool:
-    """Go on with a producer of transaction version 2, Java's or as quick as franz-go, where brokers do."""
+def use_protocol_2(client: LoggedClient, timeout_ms: int = LONG_MS) -> bool:
+    """Continue with a producer of transaction version 2, Java's or as quick as franz-go, where brokers do."""
     client.producer.abandon()
-    if not client.java_speaks_2:
-        client.go_on_with(client.make(timeout_ms))
+    if not client.java_uses_protocol_2:
+        client.continue_with(client.make(timeout_ms))
         return False
     where = client.cluster.bootstrap, client.transactional_id
     settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": "0"}
     java = client.dice.random() < 0.5
-    client.go_on_with(
+    client.continue_with(
         JavaProducer(client.cluster.gateway, *where, settings) if java else RawProducer2(*where, timeout_ms)
     )
     return True
@@ -263,13 +263,13 @@ def open_one(client: LoggedClient) -> None:
 
 
 def late_abort(client: LoggedClient) -> None:
-    """A producer of version 2 aborts after the coordinator has, is answered with success, and goes on.
+    """A producer of version 2 aborts after the coordinator has, is answered with success, and continues.
 
-    Its next transaction times out, too: so it does on a busy machine, whatever we do.
+    Its next transaction times out, too: on a busy machine that cannot be avoided.
     """
-    speaks_2 = speak_2(client, SHORT_MS)
+    protocol_2 = use_protocol_2(client, SHORT_MS)
     time_out(client)
-    if speaks_2:
+    if protocol_2:
         client.producer.abort()
         time_out(client)
     client.again()
@@ -286,8 +286,10 @@ def time_out(client: LoggedClient) -> None:
 
 
 def foreign_init(client: LoggedClient) -> None:
-    """Somebody initialises once in mid-transaction; a producer of version 2 then aborts, and goes on."""
-    speaks_2 = speak_2(client)
+    """Another client initialises once in mid-transaction; a producer of version 2 then aborts, and
+    continues.
+    """
+    protocol_2 = use_protocol_2(client)
     open_one(client)
     client.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
     stranger = RawProducer(client.cluster.bootstrap, client.transactional_id)
@@ -297,7 +299,7 @@ def foreign_init(client: LoggedClient) -> None:
     stranger.abandon()
     client.wait_until("CompleteAbort")
     client.mark(TransactionState.PREPARE_ABORT, TransitionKind.TAKEOVER)
-    if speaks_2:
+    if protocol_2:
         client.producer.abort()
         open_one(client)
         client.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
@@ -308,10 +310,10 @@ def foreign_init(client: LoggedClient) -> None:
 
 def quick_takeover(client: LoggedClient) -> None:
     """A takeover by a client that retries as soon as franz-go does."""
-    speaks_2 = speak_2(client)
+    protocol_2 = use_protocol_2(client)
     open_one(client)
     client.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
-    rival = (RawProducer2 if speaks_2 else RawProducer)(client.cluster.bootstrap, client.transactional_id)
+    rival = (RawProducer2 if protocol_2 else RawProducer)(client.cluster.bootstrap, client.transactional_id)
     rival.init_as_franz_go()
     client.aborted_for(TransitionKind.TAKEOVER)
     client.producer.abandon()
@@ -343,7 +345,7 @@ def run_clients(
     amount: int,
     seed: int,
     *,
-    java_speaks_2: bool,
+    java_uses_protocol_2: bool,
     recovers: bool,
     threads: int = 16,
 ) -> dict[str, list[ExpectedRecord]]:
@@ -351,7 +353,11 @@ def run_clients(
     outcomes = shuffled_outcomes(amount, random.Random(seed))
     clients = [
         LoggedClient(
-            cluster, name, random.Random(f"{seed} {name}"), java_speaks_2=java_speaks_2, recovers=recovers
+            cluster,
+            name,
+            random.Random(f"{seed} {name}"),
+            java_uses_protocol_2=java_uses_protocol_2,
+            recovers=recovers,
         )
         for name in ids
     ]

@@ -1,4 +1,4 @@
-"""Records of transactions that no coordinator knows, as a request brings them that comes too late.
+"""Records of transactions unknown to every coordinator, as a late request writes them.
 
 Brokers take them while `transaction.partition.verification.enable` is off (docs/design/kafka.md §0); before
 3.6 all did.
@@ -48,7 +48,7 @@ def write_stray_records(
     stamped_ms: int | None = None,
     records: int = 1,
 ) -> int:
-    """Write records of a transaction that no coordinator knows; return the first one's offset.
+    """Write records of a transaction unknown to every coordinator; return the first one's offset.
 
     `stamped_ms` is the producer's clock. Call it under `verification_disabled`.
     """

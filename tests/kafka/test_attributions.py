@@ -1,6 +1,6 @@
-"""Proves on real brokers that a fence by us reads as ours and certain, by the producer id and epoch of its
-answer, whether the tail reads its records before the action's result is stored, after it or between; and that
-a takeover by somebody else, or a fence by Kafka's own tool, does not."""
+"""Proves on real brokers that a fence by an action is attributed with certainty, by the producer id and
+epoch of its answer, whether the tail reads its records before the action's result is stored, after it or
+between; and that a takeover by another client, or a fence by Kafka's own tool, is not."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Intake:
             self._tail.seek("", {})
             self._sought = True
         began_ms = time.time() * 1_000
-        wait_for(lambda: self._looked() > began_ms, "the end of the topic", 30)
+        wait_for(lambda: self._poll_once() > began_ms, "the end of the topic", 30)
 
-    def _looked(self) -> int:
+    def _poll_once(self) -> int:
         look = self._tail.poll(0.1)
         if look.count or look.moves or look.seen_through_ms:
             store.save_batch(self._lease, look, topic_id=self._tail.topic_id, rate=0.0, now_ms=loop.now_ms())
@@ -87,7 +87,9 @@ ORDERS = {"before": ("verify", "InitProducerId", "answered"), "between": ("InitP
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("java_client", [False, True])
-def test_a_fence_is_ours_in_either_order(each: Stage, intake: Intake, order: str, java_client: bool) -> None:
+def test_a_fence_by_an_action_is_attributed_in_either_order(
+    each: Stage, intake: Intake, order: str, java_client: bool
+) -> None:
     name = f"{each.topic}-id"
     producer = each.opened(name, java=java_client)
     steps = ORDERS[order]
@@ -129,7 +131,7 @@ def by_kafkas_own_tool(stage: Stage, name: str) -> None:
 
 
 @pytest.mark.parametrize("fences", [by_another_producer, by_kafkas_own_tool])
-def test_a_fence_by_somebody_else_is_not_ours(
+def test_a_fence_by_another_client_is_not_attributed(
     each: Stage, intake: Intake, fences: Callable[[Stage, str], None]
 ) -> None:
     name = f"{each.topic}-id"

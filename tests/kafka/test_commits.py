@@ -1,6 +1,6 @@
 """Proves the tail of `__consumer_offsets` on real brokers: it keeps the newest committed value per key.
 
-And where other tools' tails never become ready (kminion #107) or tell what was never committed (Burrow).
+And where other tools' tails never become ready (kminion #107) or report what was never committed (Burrow).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 @pytest.fixture
 def collected(kafka: Broker) -> Iterator[CollectedGroups]:
-    """Our collectors on the broker, and an empty database."""
+    """The collectors on the broker, and an empty database."""
     made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
     yield made
     made.close()
@@ -92,7 +92,7 @@ def test_the_rows_are_the_newest_committed_values(kafka: Broker, collected: Coll
     assert not GapRecord.objects.filter(scope="compaction").exists(), "markers are no compaction"
 
 
-def test_who_joined_is_known_until_they_leave(kafka: Broker, collected: CollectedGroups) -> None:
+def test_members_are_saved_until_they_leave(kafka: Broker, collected: CollectedGroups) -> None:
     create_topics(kafka.bootstrap, "co-members")
     write_records(kafka.bootstrap, "co-members")
     consumer = group_member(kafka.bootstrap, "co-members", "co-members")
@@ -107,7 +107,7 @@ def test_who_joined_is_known_until_they_leave(kafka: Broker, collected: Collecte
     wait_for(has_left, "its leave is in the log", 60)
 
 
-def test_it_resumes_where_it_was_saved(kafka: Broker, collected: CollectedGroups) -> None:
+def test_the_tail_resumes_at_the_saved_position(kafka: Broker, collected: CollectedGroups) -> None:
     create_topics(kafka.bootstrap, "co-resume")
     commit_offsets(kafka.bootstrap, "co-resume", "co-resume", p0=1)
     collected.read()
@@ -128,7 +128,7 @@ def test_it_resumes_where_it_was_saved(kafka: Broker, collected: CollectedGroups
 
 
 def caught_up(tail: Tail) -> list[TailBatch]:
-    """Look until everything is seen; the deadline is the proof that it becomes ready."""
+    """Poll until everything is read; the deadline is the proof that it becomes ready."""
     looks: list[TailBatch] = []
 
     def is_ready() -> bool:
@@ -140,8 +140,10 @@ def caught_up(tail: Tail) -> list[TailBatch]:
     return looks
 
 
-def test_it_is_ready_behind_a_trailing_marker_with_empty_and_compacted_partitions(tmp_path: Path) -> None:
-    """kminion waits for the last record before the high watermark, which here nobody is ever given."""
+def test_the_tail_becomes_ready_after_a_trailing_marker_with_empty_and_compacted_partitions(
+    tmp_path: Path,
+) -> None:
+    """kminion waits for the last record before the high watermark, which here no consumer ever receives."""
     properties = {
         "offsets.topic.num.partitions": "3",
         "log.cleaner.backoff.ms": "100",
@@ -172,12 +174,12 @@ def test_it_is_ready_behind_a_trailing_marker_with_empty_and_compacted_partition
         tail.seek("", {})
         looks = caught_up(tail)
 
-        def is_released() -> bool:
-            """Look once more: the producer has its answer before the marker is written."""
+        def is_unblocked() -> bool:
+            """Poll once more: the producer has its answer before the marker is written."""
             looks.extend(caught_up(tail))
             return tail.unstable_offsets() == {}
 
-        wait_for(is_released, "the marker is read")
+        wait_for(is_unblocked, "the marker is read")
         moves = {move.partition: move for look in looks for move in look.moves}
         (used,) = [move for move in moves.values() if move.end]
         assert used.next == used.end, "behind the marker"
@@ -188,7 +190,7 @@ def test_it_is_ready_behind_a_trailing_marker_with_empty_and_compacted_partition
         collected.close()
 
 
-def test_shards_read_all_of_it_together(kafka_42: Broker) -> None:
+def test_shards_together_read_every_partition(kafka_42: Broker) -> None:
     where = kafka_42.bootstrap
     create_topics(where, "co-shards")
     for number in range(12):
@@ -209,14 +211,14 @@ def read_shard(cluster: str, shard: int) -> None:
     assert lease is not None
     mine = Collector.objects.filter(name=lease.name)
 
-    def is_seen() -> bool:
+    def is_read() -> bool:
         offsets.read_until(lease, time.monotonic() + 0.6)
         return (mine.get().seen_through_ms or 0) > asked_ms
 
-    wait_for(is_seen, "everything is seen", 60)
+    wait_for(is_read, "everything is seen", 60)
 
 
-def test_a_topic_that_was_made_again_is_read_anew(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(tmp_path: Path) -> None:
     with Broker(tmp_path / "first") as first:
         create_topics(first.bootstrap, "t")
         commit_offsets(first.bootstrap, "old", "t", p0=1)

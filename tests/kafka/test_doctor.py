@@ -52,7 +52,7 @@ SOFT = ("DESCRIBE on cluster", "DESCRIBE_CONFIGS on cluster")
 
 
 def as_user(broker: Broker, user: str, *, sees_all: bool = False) -> dict[str, DoctorCheck]:
-    """Return the checks of the cluster as this user sees it, by what was looked at."""
+    """Return the checks of the cluster for this user, by what was checked."""
     return {check.what: check for check in run_doctor(signed_in(broker, user), sees_all=sees_all)}
 
 
@@ -119,7 +119,7 @@ def test_each_missing_right_is_named_with_the_line_that_grants_it_and_nothing_el
     assert topics(acl_broker) == there
 
 
-def test_rights_to_act_are_told_by_the_broker_and_never_tried(acl_broker: Broker) -> None:
+def test_rights_for_actions_are_reported_by_the_broker_and_never_tried(acl_broker: Broker) -> None:
     markers, ending = "act: ALTER on cluster (or CLUSTER_ACTION)", "act: WRITE on transactional-id *"
     blank = as_user(acl_broker, "blank")
     for what in markers, ending:
@@ -136,7 +136,7 @@ def test_rights_to_act_are_told_by_the_broker_and_never_tried(acl_broker: Broker
     assert as_user(acl_broker, "whole")[ending].status is CheckStatus.SKIP
 
 
-def test_narrow_grants_are_a_warning_that_says_what_they_show(acl_broker: Broker) -> None:
+def test_narrow_grants_are_a_warning_with_what_they_allow(acl_broker: Broker) -> None:
     create_topics(acl_broker.bootstrap, "narrow-a", "narrow-b", "wide")
     initialise_ids(acl_broker.bootstrap, ["narrow-id", "wide-id"])
     for name, operation in (("narrow-", AclOperation.DESCRIBE), ("narrow-a", AclOperation.READ)):
@@ -160,7 +160,7 @@ def test_narrow_grants_are_a_warning_that_says_what_they_show(acl_broker: Broker
     assert "make sure" in vouched.detail
 
 
-def test_what_an_acl_denies_is_named_although_all_is_granted(acl_broker: Broker) -> None:
+def test_a_denied_right_is_named_although_everything_is_granted(acl_broker: Broker) -> None:
     create_topics(acl_broker.bootstrap, "orders", "salaries")
     grant_all(acl_broker, "denied")
     granted = as_user(acl_broker, "denied")
@@ -180,7 +180,7 @@ def test_what_an_acl_denies_is_named_although_all_is_granted(acl_broker: Broker)
         run_as_printed(acl_broker, line)
 
 
-def test_that_no_id_is_hidden_is_vouched_for_where_acls_may_not_be_read(acl_broker: Broker) -> None:
+def test_visibility_of_all_ids_may_be_vouched_for_without_reading_acls(acl_broker: Broker) -> None:
     set_acl(acl_broker, "blank", ResourceType.TRANSACTIONAL_ID, "*", AclOperation.DESCRIBE)
     what = "DESCRIBE on transactional-id *"
     doubtful = until(acl_broker, "blank", what, CheckStatus.WARN)[what]
@@ -213,7 +213,7 @@ def test_a_healthy_cluster_has_nothing_to_remedy(kafka: Broker) -> None:
     ]
 
 
-def test_looking_an_empty_cluster_over_creates_nothing(tmp_path: Path) -> None:
+def test_checking_an_empty_cluster_creates_nothing(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka", properties={"auto.create.topics.enable": "true"}) as broker:
         found = {each.what: each for each in run_doctor({"bootstrap.servers": broker.bootstrap})}
         assert topics(broker) == set()

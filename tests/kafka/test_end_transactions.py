@@ -32,7 +32,7 @@ def admin(kafka: Broker) -> Iterator[TransactionAdmin]:
     client.close()
 
 
-def left_open(kafka: Broker, admin: TransactionAdmin, number: int, *, commit: bool) -> list[Ending]:
+def open_transactions(kafka: Broker, admin: TransactionAdmin, number: int, *, commit: bool) -> list[Ending]:
     """Open transactions, let their producers go, and return how they are to be ended."""
     topic = f"endings-{uuid.uuid4().hex[:8]}"
     create_topics(kafka.bootstrap, topic)
@@ -61,8 +61,10 @@ def states(admin: TransactionAdmin, endings: list[Ending]) -> set[TransactionSta
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_many_are_ended_at_once_and_again(kafka: Broker, admin: TransactionAdmin, commit: bool) -> None:
-    endings = left_open(kafka, admin, 9, commit=commit)
+def test_many_transactions_are_ended_at_once_and_repeatedly(
+    kafka: Broker, admin: TransactionAdmin, commit: bool
+) -> None:
+    endings = open_transactions(kafka, admin, 9, commit=commit)
     told: dict[str, Ended] = {}
     for _ in range(2):
         # The second time markers may be on their way: it is asked again until they are written.
@@ -74,14 +76,14 @@ def test_many_are_ended_at_once_and_again(kafka: Broker, admin: TransactionAdmin
 
 
 def test_an_end_keeps_the_epoch_so_that_it_can_be_repeated(kafka: Broker, admin: TransactionAdmin) -> None:
-    endings = left_open(kafka, admin, 1, commit=True)
+    endings = open_transactions(kafka, admin, 1, commit=True)
     admin.end_transactions(endings, timeout_s=WITHIN_S)
     said = described(admin, [endings[0].transactional_id])[0]
     assert (said.producer_id, said.producer_epoch) == endings[0][1:3]
 
 
-def test_refusals_are_kafka_s_own(kafka: Broker, admin: TransactionAdmin) -> None:
-    committed, fenced, other = left_open(kafka, admin, 3, commit=True)
+def test_refusals_have_kafka_s_error_codes(kafka: Broker, admin: TransactionAdmin) -> None:
+    committed, fenced, other = open_transactions(kafka, admin, 3, commit=True)
     assert admin.end_transactions([committed], timeout_s=WITHIN_S)[committed.transactional_id].code == 0
     initialise_ids(kafka.bootstrap, [fenced.transactional_id])
     unknown = Ending(f"{committed.transactional_id}-never-made", 1, 0, commit=True)
@@ -101,9 +103,9 @@ def test_refusals_are_kafka_s_own(kafka: Broker, admin: TransactionAdmin) -> Non
     assert admin.end_transactions([other], timeout_s=WITHIN_S)[other.transactional_id].code == 0
 
 
-def test_many_are_fenced_at_once(kafka: Broker, admin: TransactionAdmin) -> None:
+def test_many_producers_are_fenced_at_once(kafka: Broker, admin: TransactionAdmin) -> None:
     """What is open is aborted, whoever had it open is fenced, and the id keeps its timeout."""
-    endings = left_open(kafka, admin, 9, commit=True)
+    endings = open_transactions(kafka, admin, 9, commit=True)
     before = described(admin, [each.transactional_id for each in endings])
     fencings = [Fencing(each.transactional_id, each.timeout_ms) for each in before]
     answers = admin.fence_producers(fencings, timeout_s=WITHIN_S)
@@ -119,7 +121,9 @@ def test_many_are_fenced_at_once(kafka: Broker, admin: TransactionAdmin) -> None
     assert {each.word for each in refused.values()} == {"PRODUCER_FENCED"}
 
 
-def test_a_producer_that_is_open_and_alive_is_fenced(kafka: Broker, admin: TransactionAdmin) -> None:
+def test_a_running_producer_with_an_open_transaction_is_fenced(
+    kafka: Broker, admin: TransactionAdmin
+) -> None:
     topic = f"fenced-{uuid.uuid4().hex[:8]}"
     create_topics(kafka.bootstrap, topic)
     producer = LibrdkafkaProducer(kafka.bootstrap, topic)
@@ -134,8 +138,8 @@ def test_a_producer_that_is_open_and_alive_is_fenced(kafka: Broker, admin: Trans
     producer.abandon()
 
 
-def test_the_first_answer_is_all_where_nobody_waits(kafka: Broker, admin: TransactionAdmin) -> None:
-    ending = left_open(kafka, admin, 1, commit=True)[0]
+def test_without_a_timeout_the_first_answer_is_returned(kafka: Broker, admin: TransactionAdmin) -> None:
+    ending = open_transactions(kafka, admin, 1, commit=True)[0]
     fencing = Fencing(ending.transactional_id, 60_000)
     assert admin.fence_producers([fencing], timeout_s=0)[ending.transactional_id] == Ended(
         51, "CONCURRENT_TRANSACTIONS"
@@ -146,11 +150,11 @@ def test_the_first_answer_is_all_where_nobody_waits(kafka: Broker, admin: Transa
     )
 
 
-def test_a_broker_that_is_away_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_unavailable_broker_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
     with Broker(tmp_path_factory.mktemp("kafka-away")) as broker:
         admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap}, timeout_s=5)
         try:
-            endings = left_open(broker, admin, 3, commit=True)
+            endings = open_transactions(broker, admin, 3, commit=True)
             broker.kill()
             away = admin.end_transactions(endings, timeout_s=0.5)
             assert {each.code for each in away.values()} == {None}

@@ -1,6 +1,6 @@
-"""Proves that a fence aborts just the transaction that was previewed and puts its producer out, that whatever
+"""Proves that a fence aborts just the transaction that was previewed and fences its producer, that whatever
 happens between preview and execution makes the plan stale or fails clearly with nothing written, and that an
-action whose worker died is not executed again but told as Kafka's own admin client tells it."""
+action whose worker stopped is not executed again but reported as Kafka's own admin client describes it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def each(kafka: Broker, java: JavaGateway) -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("java_client", [False, True])
-def test_a_fence_aborts_what_was_seen_and_puts_its_producer_out(each: Stage, java_client: bool) -> None:
+def test_a_fence_aborts_the_previewed_transaction_and_fences_its_producer(
+    each: Stage, java_client: bool
+) -> None:
     stage = each
     name = f"{stage.topic}-id"
     producer = stage.opened(name, java=java_client)
@@ -157,7 +159,7 @@ BETWEEN = [commits, aborts, begins_again, is_taken_over, times_out]
 
 
 @pytest.mark.parametrize("happens", BETWEEN)
-def test_what_changed_since_the_preview_is_left_alone(
+def test_a_transaction_that_changed_since_the_preview_is_not_ended(
     each: Stage, happens: Callable[[Stage, str, TransactionalProducer], str]
 ) -> None:
     stage = each
@@ -183,7 +185,7 @@ def is_settled(stage: Stage, name: str) -> Description | None:
     return None if said.state.startswith("Prepare") else said
 
 
-def test_what_changes_right_before_the_request_is_seen(stage: Stage) -> None:
+def test_a_change_right_before_the_request_is_detected(stage: Stage) -> None:
     name = f"{stage.topic}-id"
     producer = stage.opened(name)
 
@@ -198,8 +200,8 @@ def test_what_changes_right_before_the_request_is_seen(stage: Stage) -> None:
     producer.commit()
 
 
-def test_a_coordinator_compares_what_the_request_names(each: Stage) -> None:
-    """Between the last look and the request: who has come in since, and has nothing open, stays."""
+def test_a_coordinator_refuses_a_request_with_an_outdated_producer(each: Stage) -> None:
+    """A producer that came between the last check and the request, and has nothing open, stays."""
     stage = each
     name = f"{stage.topic}-id"
     stage.opened(name).abandon()
@@ -215,7 +217,7 @@ def test_a_coordinator_compares_what_the_request_names(each: Stage) -> None:
     now.commit()
 
 
-def test_each_subject_is_looked_at_alone(stage: Stage) -> None:
+def test_each_subject_is_checked_separately(stage: Stage) -> None:
     names = [f"{stage.topic}-{number}" for number in range(3)]
     producers = [stage.opened(name) for name in names]
     plan = make_plan(Act.FENCE, *names, f"{stage.topic}-never-made")
@@ -229,8 +231,8 @@ def test_each_subject_is_looked_at_alone(stage: Stage) -> None:
         producer.abandon()
 
 
-def test_what_was_held_and_who_waited_is_followed(stage: Stage) -> None:
-    """The LSO as it moves; what goes on without us is told once it has been collected."""
+def test_the_blocked_lso_and_blocked_groups_are_followed_up(stage: Stage) -> None:
+    """The LSO as it moves; other changes are reported once they have been collected."""
     name = f"{stage.topic}-id"
     producer = stage.opened(name)
     plain = LibrdkafkaProducer(stage.broker.bootstrap, f"{stage.topic}-other")
@@ -241,14 +243,14 @@ def test_what_was_held_and_who_waited_is_followed(stage: Stage) -> None:
     lease = leases.acquire("acting", recover_workers.NAME, holder="test", now_ms=loop.now_ms())
     assert lease is not None
 
-    def told() -> list[str]:
+    def follow_up_texts() -> list[str]:
         recover_workers.follow_actions(lease, now_ms=loop.now_ms())
         row.refresh_from_db()
         return [each["words"] for each in row.follow_up]
 
-    wait_for(told, "the LSO moves")
+    wait_for(follow_up_texts, "the LSO moves")
     # Two records, an abort marker and a commit marker. It is told once.
-    assert told() == [f"LSO of {stage.topic}-0 moved 0 → 4"]
+    assert follow_up_texts() == [f"LSO of {stage.topic}-0 moved 0 → 4"]
     recover_workers.close_connections("acting")
     producer.abandon()
 
@@ -275,7 +277,7 @@ def test_a_plan_that_was_begun_is_never_begun_again(stage: Stage) -> None:
         ("kept", 1, Action.State.DONE, ["done", "done"], "its producer fenced: epoch 0 → 2"),
     ],
 )
-def test_a_dead_worker_s_action_is_told_as_it_is_seen(
+def test_an_action_of_a_stopped_worker_is_reported_as_it_is_found(
     stage: Stage, step: str, which: int, state: str, outcome: list[str], said: str
 ) -> None:
     names = [f"{stage.topic}-{number}" for number in range(2)]
@@ -292,7 +294,7 @@ def test_a_dead_worker_s_action_is_told_as_it_is_seen(
     assert not recover_workers.settle_action(row, now_ms=loop.now_ms())
 
 
-def test_one_that_no_worker_took_has_failed(stage: Stage) -> None:
+def test_an_action_that_no_worker_took_has_failed(stage: Stage) -> None:
     name = f"{stage.topic}-id"
     stage.opened(name).abandon()
     row = confirm_plan(make_plan(Act.FENCE, name))
@@ -313,7 +315,7 @@ def fragile(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def test_a_broker_that_dies_is_a_clear_failure(fragile: Broker, java: JavaGateway) -> None:
+def test_a_broker_that_stops_is_a_clear_failure(fragile: Broker, java: JavaGateway) -> None:
     """Nothing was written when it is back; its partitions have a new leader epoch by then."""
     with staged(fragile, java) as stage:
         names = [f"{stage.topic}-{number}" for number in range(3)]
@@ -339,7 +341,7 @@ def test_a_broker_that_dies_is_a_clear_failure(fragile: Broker, java: JavaGatewa
             producer.abandon()
 
 
-def test_what_cannot_be_seen_for_long_is_unknown(stage: Stage) -> None:
+def test_an_action_without_visibility_for_long_is_unknown(stage: Stage) -> None:
     name = f"{stage.topic}-id"
     stage.opened(name).abandon()
     row = execute_until_killed(make_plan(Act.FENCE, name), kill_at("InitProducerId"))
@@ -355,7 +357,7 @@ def test_what_cannot_be_seen_for_long_is_unknown(stage: Stage) -> None:
 
 
 def opened_at(stage: Stage, partition: int) -> list[int]:
-    """Return where transactions begin that are open in a partition, as Java's admin client says."""
+    """Return where transactions begin that are open in a partition, as Java's admin client reports."""
     where = stage.topic, partition
     said = stage.admin.describe_producers([where])[where]
     return [start for _, _, start in said if start is not None]

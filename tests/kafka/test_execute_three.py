@@ -1,6 +1,6 @@
 """Proves on three brokers that a marker planned at one leader is not written at the next, that one which too
-few replicas may take is not written at all, and that a fence whose coordinator dies after the first request
-is carried on at the next one, or told as it is."""
+few replicas may take is not written at all, and that a fence whose coordinator stops after the first request
+is continued at the next one, or reported as it is."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def coordinator_of(cluster: KafkaCluster, name: str) -> int:
     return coordinator
 
 
-def test_a_marker_is_not_written_at_another_leader(
+def test_a_marker_is_not_written_at_a_new_leader(
     kafka_three: KafkaCluster, topic: str, java: JavaGateway
 ) -> None:
     leader = wait_for(lambda: leader_of(kafka_three, topic), "it has a leader", 60)
@@ -81,7 +81,7 @@ def test_a_marker_is_not_written_at_another_leader(
     assert outcomes(execute_plan(make_plan(Act.ABORT_MARKER, f"{topic}-0"))) == ["done"]
 
 
-def test_a_marker_that_too_few_replicas_can_take_is_refused_by_the_leader_s_own_word(
+def test_a_marker_with_too_few_replicas_is_refused_with_the_leader_s_error(
     kafka_three: KafkaCluster, java: JavaGateway
 ) -> None:
     topic = f"three-{uuid.uuid4().hex[:8]}"
@@ -113,7 +113,7 @@ def in_sync(client: AdminClient, topic: str) -> list[int]:
     return sorted(client.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
 
 
-def test_a_fence_goes_on_at_the_next_coordinator(
+def test_a_fence_continues_at_the_next_coordinator(
     kafka_three: KafkaCluster, topic: str, java: JavaGateway
 ) -> None:
     producer = LibrdkafkaProducer(kafka_three.bootstrap, topic, {"transaction.timeout.ms": "600000"})

@@ -1,6 +1,6 @@
-"""Proves groups and lags on real brokers: what Kafka's own ConsumerGroupCommand says, we say.
+"""Proves groups and lags on real brokers: they equal those of Kafka's own ConsumerGroupCommand.
 
-And what it does not say: whose a pending commit is, who waits for whom, and that there is nothing left to
+And what that does not show: the transaction of a pending commit, blockers, and that there is nothing left to
 read. Each test has an empty database and groups of its own; groups of other tests on the broker are compared
 as well.
 """
@@ -34,7 +34,7 @@ STRANGE = ("back\\slash", "ünï ✓ 𝄞", "bell\x07 and tab\t!", "..", "a/b?c#
 
 @pytest.fixture
 def collected(kafka: Broker) -> Iterator[CollectedGroups]:
-    """Our collectors on the broker, and an empty database."""
+    """The collectors on the broker, and an empty database."""
     made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
     yield made
     made.close()
@@ -54,7 +54,7 @@ def transactional(request: pytest.FixtureRequest, kafka: Broker) -> tuple[str, T
     return name, JavaProducer(gateway, kafka.bootstrap, name)
 
 
-def test_groups_and_lags_are_what_kafka_s_own_tool_says(
+def test_groups_and_lags_equal_those_of_kafka_s_own_tool(
     kafka: Broker, java: JavaGateway, collected: CollectedGroups
 ) -> None:
     where = kafka.bootstrap
@@ -113,7 +113,7 @@ def escape_(name: str) -> str:
     return escape_bytes(name.encode())
 
 
-def test_a_commit_s_own_instant_and_history_come_from_the_log(
+def test_the_instant_and_history_of_a_commit_come_from_the_log(
     kafka: Broker, collected: CollectedGroups
 ) -> None:
     create_topics(kafka.bootstrap, "gr-times")
@@ -179,7 +179,7 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     assert collected.lines()[group, topic, 0] == groups_by_kafka_tool(kafka)[group, topic, 0]
 
 
-def test_a_group_whose_first_commit_is_pending_is_known_and_so_are_two_transactions_apart(
+def test_a_group_with_only_a_pending_commit_is_listed_and_two_pending_transactions_are_distinguished(
     kafka_42: Broker,
 ) -> None:
     where = kafka_42.bootstrap
@@ -205,7 +205,7 @@ def test_a_group_whose_first_commit_is_pending_is_known_and_so_are_two_transacti
     collected.close()
 
 
-def test_who_waits_at_a_pinned_lso_who_reads_past_it_and_who_is_on_its_way(
+def test_groups_at_a_stuck_lso_are_blocked_reading_past_it_or_still_behind_it(
     kafka: Broker, collected: CollectedGroups
 ) -> None:
     where = kafka.bootstrap
@@ -254,7 +254,7 @@ def test_who_waits_at_a_pinned_lso_who_reads_past_it_and_who_is_on_its_way(
     assert (row.waiting, row.waiting_ms, row.blockers, row.lso) == ("", None, [], 17)
 
 
-def test_where_the_leader_does_not_tell_the_open_transaction_is_named_as_what_may_hold(
+def test_without_the_leaders_answer_the_open_transaction_is_named_as_probable_blocker(
     kafka_42: Broker,
 ) -> None:
     create_topics(kafka_42.bootstrap, "gr-maybe", partitions=1)
@@ -280,7 +280,7 @@ def test_where_the_leader_does_not_tell_the_open_transaction_is_named_as_what_ma
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_group_before_a_marker_or_aborted_records_has_read_all(kafka_42: Broker, committed: bool) -> None:
+def test_a_group_before_a_marker_or_aborted_records_has_no_lag(kafka_42: Broker, committed: bool) -> None:
     """librdkafka commits behind the last record that it delivered, Kafka's tool shows a lag for ever."""
     where, topic = kafka_42.bootstrap, f"gr-marker-{committed}".lower()
     create_topics(where, topic, partitions=1)
@@ -314,9 +314,7 @@ def test_a_group_before_a_marker_or_aborted_records_has_read_all(kafka_42: Broke
     collected.close()
 
 
-def test_a_topic_that_is_deleted_and_made_again_takes_its_offsets_with_it(
-    kafka: Broker, collected: CollectedGroups
-) -> None:
+def test_a_recreated_topic_loses_its_offsets(kafka: Broker, collected: CollectedGroups) -> None:
     where = kafka.bootstrap
     create_topics(where, "gr-again")
     write_records(where, "gr-again")
@@ -359,7 +357,7 @@ def test_a_share_group_is_listed_with_its_kind_and_no_error(kafka_42: Broker, ja
     collected.close()
 
 
-def test_looking_makes_no_topic(tmp_path: Path) -> None:
+def test_polling_creates_no_topic(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka") as fresh:
         collected = CollectedGroups({"bootstrap.servers": fresh.bootstrap}, log=False)
         assert collected.poll(2) == {}
@@ -367,7 +365,7 @@ def test_looking_makes_no_topic(tmp_path: Path) -> None:
         collected.close()
 
 
-def test_the_tool_is_there(kafka_42: Broker) -> None:
+def test_kafka_s_tool_is_available(kafka_42: Broker) -> None:
     """Where it printed nothing at all, every comparison above would be of nothing."""
     create_topics(kafka_42.bootstrap, "gr-tool")
     commit_offsets(kafka_42.bootstrap, "gr-tool", "gr-tool", p0=0)

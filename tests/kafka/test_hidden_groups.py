@@ -1,6 +1,6 @@
-"""Proves that groups are told by their coordinators or by the log alone, where a cluster lets us see no more.
+"""Proves that groups are read from their coordinators or from the log alone, where ACLs allow no more.
 
-And that what neither tells keeps its rows, with an error and a gap.
+And that a group without either keeps its rows, with an error and a gap.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def as_user(broker: Broker, user: str) -> dict[str, str]:
     }
 
 
-def test_without_describe_on_groups_the_log_alone_does(guarded: Broker) -> None:
+def test_without_describe_on_groups_the_log_is_enough(guarded: Broker) -> None:
     collected = CollectedGroups(as_user(guarded, "reader"))
     collected.poll(2)
     row = collected.offset("hidden", "t", 0)
@@ -66,8 +66,8 @@ def test_without_describe_on_groups_the_log_alone_does(guarded: Broker) -> None:
     collected.close()
 
 
-def test_without_read_on_the_topic_the_coordinators_alone_do(guarded: Broker) -> None:
-    """Commit times are when we first saw an offset."""
+def test_without_read_on_the_topic_the_coordinators_are_enough(guarded: Broker) -> None:
+    """Commit times are those of the first poll with an offset."""
     collected = CollectedGroups(as_user(guarded, "asker"), log=False)
     collected.poll(2)
     row = collected.offset("hidden", "t", 0)
@@ -81,7 +81,7 @@ def test_without_read_on_the_topic_the_coordinators_alone_do(guarded: Broker) ->
     collected.close()
 
 
-def test_a_group_that_can_be_seen_no_more_keeps_its_rows_with_an_error_and_a_gap(guarded: Broker) -> None:
+def test_a_group_that_becomes_unavailable_keeps_its_rows_with_an_error_and_a_gap(guarded: Broker) -> None:
     allowed = CollectedGroups(as_user(guarded, "reader"))
     allowed.poll(2)
     Collector.objects.filter(name="consumer_offsets").update(seen_through_ms=1)

@@ -1,9 +1,9 @@
-"""Proves the transitions on random transactions by librdkafka, Java and raw clients whose fate is known.
+"""Proves the transitions on random transactions by librdkafka, Java and raw clients whose outcomes are known.
 
 Every certain verdict is right, of the probable ones at most one in a hundred is not, and nothing is called
-ambiguous where the log can tell. Not among the hundred: one foreign InitProducerId followed by the owner's
-abort, which leaves the records of the owner's own abort, and must read as that and no more than probable.
-`make soak` plays 10,000 with a seed that it prints, a tenth of them under a machine load of 30.
+ambiguous where the log distinguishes it. Not among the hundred: one foreign InitProducerId followed by the
+owner's abort, which leaves the records of the owner's own abort, and must read as that and no more than
+probable. `make soak` plays 10,000 with a seed that it prints, a tenth of them under a machine load of 30.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IDLE = 4_500
 def play(
     kafka: Broker, java: JavaGateway, name: str, ids: int, transactions: int, say: Callable[[str], None]
 ) -> list[Verdict]:
-    """Play on one broker, say the seed and the table, and return every verdict."""
+    """Play on one broker, print the seed and the table, and return every verdict."""
     say(f"\nKafka {kafka.version}: {transactions} transactions, FENCELINE_SEED={SEED}")
     topics = (f"{name}-a", f"{name}-b")
     create_topics(kafka.bootstrap, *topics)
@@ -44,8 +44,10 @@ def play(
     with JavaAdmin(java, kafka.bootstrap) as admin:
         cluster = ClientCluster(kafka.bootstrap, java, admin, topics)
         names = [f"{name}-{number}" for number in range(ids)]
-        speaks_2, recovers = kafka.version != "3.9.1", kafka.version not in REFUSE_SELF_RECOVERY
-        logs = run_clients(cluster, names, transactions, SEED, java_speaks_2=speaks_2, recovers=recovers)
+        protocol_2, recovers = kafka.version != "3.9.1", kafka.version not in REFUSE_SELF_RECOVERY
+        logs = run_clients(
+            cluster, names, transactions, SEED, java_uses_protocol_2=protocol_2, recovers=recovers
+        )
     verdicts = compare(logs, raw_records(kafka.bootstrap))
     say(table(verdicts))
     say(recognised(verdicts))
@@ -63,7 +65,7 @@ def ensure_narrow(bootstrap: str) -> None:
 
 
 def check(verdicts: list[Verdict]) -> None:
-    """Hold the verdicts to the issue's figures."""
+    """Check that the verdicts keep the limits above."""
     wrong = [verdict for verdict in verdicts if verdict.confidence == "wrong"]
     shown = "\n".join(map(str, wrong))
     assert not [each for each in wrong if not each.derived or each.derived.confidence == "certain"], shown
@@ -79,26 +81,26 @@ def check(verdicts: list[Verdict]) -> None:
 
 
 def is_twin(verdict: Verdict) -> bool:
-    """Whether its records are exactly those of the producer's own abort, after which it goes on."""
+    """Whether its records are exactly those of the producer's own abort, after which it continues."""
     mark = verdict.mark
     return mark.outcome == "foreign_init" and mark.protocol == "2" and mark.kind is TransitionKind.TAKEOVER
 
 
-def test_a_hundred_known_fates_on_each_broker(kafka: Broker, java: JavaGateway) -> None:
+def test_a_hundred_known_outcomes_are_derived_on_each_broker(kafka: Broker, java: JavaGateway) -> None:
     check(play(kafka, java, "fates", 12, 100, print))
 
 
 @pytest.mark.soak
-def test_five_thousand_known_fates_on_each_broker(
+def test_five_thousand_known_outcomes_are_derived_on_each_broker(
     kafka: Broker, java: JavaGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def say(text: str) -> None:
+    def print_uncaptured(text: str) -> None:
         with capsys.disabled():
             print(text)
 
-    check(play(kafka, java, "soak-fates", 60, IDLE, say))
+    check(play(kafka, java, "soak-fates", 60, IDLE, print_uncaptured))
     with cpu_load(30):
-        say(f"load average {os.getloadavg()[0]:.0f} as the loaded part begins")
-        verdicts = play(kafka, java, "soak-loaded", 60, 5_000 - IDLE, say)
-        say(f"load average {os.getloadavg()[0]:.0f} as it ends")
+        print_uncaptured(f"load average {os.getloadavg()[0]:.0f} as the loaded part begins")
+        verdicts = play(kafka, java, "soak-loaded", 60, 5_000 - IDLE, print_uncaptured)
+        print_uncaptured(f"load average {os.getloadavg()[0]:.0f} as it ends")
     check(verdicts)

@@ -56,7 +56,7 @@ def make(request: pytest.FixtureRequest, kafka: Broker) -> Make:
 
 
 def search(kafka: Broker, topic: str, name: str, partition: int = 0, start: int = 0) -> Search:
-    """Wait for the id's abort to be complete, and return where to look for what it had written."""
+    """Wait for the id's abort to be complete, and return where its records are to be searched."""
 
     def ended() -> TransactionRecord | None:
         records = [
@@ -99,7 +99,7 @@ def send(producer: TransactionalProducer, topic: str, value: str, records: int, 
     producer.flush()
 
 
-def test_a_takeovers_victim_lost_what_it_had_written(
+def test_a_taken_over_producer_lost_its_written_records(
     kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads
 ) -> None:
     name, other = f"{topic}-victim", make(f"{topic}-other")
@@ -119,7 +119,7 @@ def test_a_takeovers_victim_lost_what_it_had_written(
     assert lost[:6] == (topic, 0, expected[0], expected[-1], 9, True)
 
 
-def test_the_transaction_before_it_is_not_lost(
+def test_the_previous_transaction_is_not_lost(
     kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads
 ) -> None:
     name = f"{topic}-late"
@@ -135,7 +135,7 @@ def test_the_transaction_before_it_is_not_lost(
     assert lost[:6] == (topic, 0, expected[0], expected[-1], 3, True)
 
 
-def test_of_two_aborts_the_last_one_is_told(
+def test_of_two_aborts_the_last_one_is_found(
     kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads
 ) -> None:
     name = f"{topic}-twice"
@@ -157,7 +157,7 @@ def test_of_two_aborts_the_last_one_is_told(
     wait_for(found, "the second range")
 
 
-def test_what_lies_beyond_the_budget_is_given_in_bounds(
+def test_records_beyond_the_read_budget_are_given_in_bounds(
     kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, noise = f"{topic}-far", make(f"{topic}-noise")

@@ -1,6 +1,6 @@
 """Proves that an abort marker ends what hangs, on each version of the broker, that none is written for what
-has ended, is another one's or is owned by now, and that the cluster's refusal names the grant that mends it.
-Kafka's own tools tell what is open, abort what they are asked to, and grant what was printed."""
+has ended, is another one's or is owned by now, and that the cluster's refusal names the missing grant.
+Kafka's own tools show what is open, abort on request, and grant what was printed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
 class Hanging:
-    """A partition in which records of a transaction lie that no coordinator knows."""
+    """A partition with records of a transaction that is unknown to every coordinator."""
 
     def __init__(self, broker: Broker, admin: JavaAdmin) -> None:
         self.broker, self.admin = broker, admin
@@ -76,7 +76,7 @@ class Hanging:
 
 
 def offsets(broker: Broker, topic: str, isolation: str) -> int:
-    """Return the end of partition 0 as a consumer of this isolation level sees it."""
+    """Return the end of partition 0 for a consumer of this isolation level."""
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "test", "isolation.level": isolation}
     )
@@ -97,7 +97,7 @@ def hanging(kafka: Broker, java: JavaGateway) -> Iterator[Hanging]:
         yield made
 
 
-def test_a_marker_ends_what_hangs(hanging: Hanging) -> None:
+def test_a_marker_ends_a_hanging_transaction(hanging: Hanging) -> None:
     plan = make_plan(Act.ABORT_MARKER, hanging.name, force=False)
     assert (hanging.lso(), hanging.end()) == (0, 3)
     row = execute_plan(plan)
@@ -110,7 +110,7 @@ def test_a_marker_ends_what_hangs(hanging: Hanging) -> None:
     assert "it has ended" in result_texts(again)
 
 
-def test_a_marker_that_somebody_else_wrote_is_not_repeated(hanging: Hanging) -> None:
+def test_a_marker_written_by_another_client_is_not_repeated(hanging: Hanging) -> None:
     plan = make_plan(Act.ABORT_MARKER, hanging.name)
     abort(hanging.broker, *hanging.where, start_offset=0)
     row = execute_plan(plan)
@@ -122,7 +122,7 @@ def test_a_marker_that_somebody_else_wrote_is_not_repeated(hanging: Hanging) -> 
     assert "another producer took it over: epoch 0 → 1" in result_texts(row)
 
 
-def test_what_ends_right_before_the_request_is_seen(hanging: Hanging) -> None:
+def test_an_end_right_before_the_request_is_detected(hanging: Hanging) -> None:
     marker = Marker(facts.TopicPartition(*hanging.where), *hanging.identity, 0)
 
     def end(step: str, subject: str) -> None:
@@ -134,7 +134,7 @@ def test_what_ends_right_before_the_request_is_seen(hanging: Hanging) -> None:
     assert (outcomes(row), hanging.end()) == (["stale"], 4)
 
 
-def test_what_a_coordinator_owns_by_now_is_left_to_it(hanging: Hanging) -> None:
+def test_a_transaction_that_a_coordinator_owns_by_now_is_not_ended(hanging: Hanging) -> None:
     """Its own producer has begun a transaction there since: a marker would tear it."""
     plan = make_plan(Act.ABORT_MARKER, hanging.name)
     owner = RawProducer(hanging.broker.bootstrap, hanging.topic, identity=hanging.identity)
@@ -146,7 +146,7 @@ def test_what_a_coordinator_owns_by_now_is_left_to_it(hanging: Hanging) -> None:
     owner.abandon()
 
 
-def test_a_dead_worker_s_marker_is_told_as_it_is_seen(hanging: Hanging) -> None:
+def test_a_marker_of_a_stopped_worker_is_reported_as_it_is_found(hanging: Hanging) -> None:
     row = execute_until_killed(make_plan(Act.ABORT_MARKER, hanging.name), kill_at("WriteTxnMarkers"))
     assert recover_workers.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
@@ -154,7 +154,7 @@ def test_a_dead_worker_s_marker_is_told_as_it_is_seen(hanging: Hanging) -> None:
     assert "no marker was written" in result_texts(row)
 
 
-def test_what_a_leader_refuses_is_kafka_s_own_word(hanging: Hanging) -> None:
+def test_refusals_of_a_leader_have_kafka_s_error_codes(hanging: Hanging) -> None:
     marker = Marker(facts.TopicPartition(*hanging.where), *hanging.identity, 0)
     absent = marker._replace(partition=facts.TopicPartition(hanging.topic, 9))
     outdated = marker._replace(producer_epoch=-2)
@@ -166,7 +166,7 @@ def test_what_a_leader_refuses_is_kafka_s_own_word(hanging: Hanging) -> None:
     assert (hanging.is_open(), hanging.end()) == (True, 3)
 
 
-def test_a_refusal_names_the_grant_that_mends_it(acl_broker: Broker, java: JavaGateway) -> None:
+def test_a_refusal_names_the_missing_grant(acl_broker: Broker, java: JavaGateway) -> None:
     for kind, operation in (
         (ResourceType.TOPIC, AclOperation.READ),
         (ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE),

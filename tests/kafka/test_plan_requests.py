@@ -44,7 +44,7 @@ def root(client: Client, prod: Cluster) -> Client:
 
 @pytest.fixture
 def stuck(kafka_42: Broker) -> Iterator[str]:
-    """A transactional id whose producer wrote and went away without a word."""
+    """A transactional id whose producer wrote and stopped without ending its transaction."""
     name, topic = f"acting-{random.getrandbits(40):x}", f"acting-{random.getrandbits(40):x}"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
     producer = LibrdkafkaProducer(kafka_42.bootstrap, name, {"transaction.timeout.ms": str(LONG_MS)})
@@ -91,7 +91,7 @@ def test_page_and_api_plan_the_same(root: Client, stuck: str) -> None:
     assert seen[0] == seen[1]
 
 
-def test_an_admin_forces_what_is_refused_and_the_page_says_so(root: Client, stuck: str) -> None:
+def test_an_admin_forces_a_refused_plan_and_the_page_shows_it(root: Client, stuck: str) -> None:
     asked = {"cluster": "prod", "act": "fence", "subject": stuck, "force": "1"}
     where = root.post("/actions/plan", asked)["Location"]
     shown = root.get(where).content.decode()
@@ -108,7 +108,7 @@ def test_selected_ids_make_one_plan_to_fence(root: Client, prod: Cluster) -> Non
     assert sorted(action.subjects.split("\n")) == [f"transaction:never-seen-{n}" for n in range(3)]
 
 
-def test_of_selected_ids_those_that_are_open_are_ended(root: Client, prod: Cluster) -> None:
+def test_selected_ids_make_a_plan_to_end_their_open_transactions(root: Client, prod: Cluster) -> None:
     rows = [
         factories.transaction(prod, "never-open"),
         factories.transaction(prod, "never-over", TransactionState.COMPLETE_COMMIT, producer_id=9),
@@ -117,9 +117,7 @@ def test_of_selected_ids_those_that_are_open_are_ended(root: Client, prod: Clust
     assert (action.act, action.subjects) == ("fence", "transaction:never-open")
 
 
-def test_selected_pins_get_a_marker_where_they_hang_and_a_fence_where_they_are_owned(
-    root: Client, prod: Cluster
-) -> None:
+def test_selected_blockers_get_a_marker_if_hanging_and_a_fence_if_owned(root: Client, prod: Cluster) -> None:
     hanging = factories.lso_blocker(prod, "never-made", 0, "hanging", ground="not_its_partition")
     late = [factories.lso_blocker(prod, "never-made", n, "late", ground="past_timeout") for n in (1, 2)]
     factories.transaction(
@@ -131,7 +129,7 @@ def test_selected_pins_get_a_marker_where_they_hang_and_a_fence_where_they_are_o
     assert (action.act, action.subjects) == ("fence", "transaction:payments-7")
 
 
-def test_of_selected_partitions_what_is_open_in_them_is_ended(root: Client, prod: Cluster) -> None:
+def test_selected_partitions_make_a_plan_for_their_open_transactions(root: Client, prod: Cluster) -> None:
     factories.lso_blocker(prod, "never-made", 0, "hanging", ground="no_such_producer", transactional_id="")
     factories.partition(prod, "never-made", 1)
     action = choose(root, PartitionRecord, "abort_in", *PartitionRecord.objects.all())

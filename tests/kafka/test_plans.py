@@ -1,6 +1,6 @@
 """Proves on a real broker what each open transaction is offered, what is refused and why: the whole table of
-docs/acting.md. What is hanging is hanging by a direct look, whatever our rows say. (Prepare* lasts where a
-leader is away: `tests/unit/test_plans_*.py` has it.)"""
+docs/acting.md. What is hanging is hanging by a direct check, whatever the stored rows are. (Prepare* lasts
+where a leader is away: `tests/unit/test_plans_*.py` has it.)"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def planner_42(kafka_42: Broker) -> Iterator[PlanningCluster]:
 
 @pytest.fixture
 def name() -> str:
-    """An id, and a topic, whose name says nothing."""
+    """A name for an id and a topic."""
     return f"plans-{random.getrandbits(40):x}-x"
 
 
@@ -90,7 +90,7 @@ def test_abandoned_is_offered_a_fence_and_no_marker(planner: PlanningCluster, na
 
 
 def test_hanging_is_offered_a_marker_and_no_fence(planner: PlanningCluster, name: str) -> None:
-    """Also where no collector has looked there yet."""
+    """Also where no collector has polled yet."""
     create_topics(planner.broker.bootstrap, name)
     given = identity_of(planner.broker, name)
     with verification_disabled(planner.broker):
@@ -113,8 +113,10 @@ def test_hanging_is_offered_a_marker_and_no_fence(planner: PlanningCluster, name
     assert f"{name}-1 holds a transaction of it that hangs" in refusal_texts(refused)
 
 
-def test_several_in_one_partition(planner_42: PlanningCluster, name: str) -> None:
-    """Two hang, one before and one behind an open one; of one of them nobody has the producer id."""
+def test_each_of_several_transactions_in_a_partition_is_planned(
+    planner_42: PlanningCluster, name: str
+) -> None:
+    """Two hang, one before and one behind an open one; the producer id of one of them belongs to no id."""
     broker = planner_42.broker
     create_topics(broker.bootstrap, name)
     given = identity_of(broker, f"{name}-1-stray")
@@ -137,7 +139,7 @@ def test_several_in_one_partition(planner_42: PlanningCluster, name: str) -> Non
     assert len(planner_42.plan(MARKER, f"{name}-0", f"{name}-0@2").subjects) == 2
 
 
-def test_who_waits_and_what_is_released_in_numbers(planner_42: PlanningCluster, name: str) -> None:
+def test_a_plan_counts_blocked_groups_and_records(planner_42: PlanningCluster, name: str) -> None:
     broker = planner_42.broker
     create_topics(broker.bootstrap, name)
     open_in(broker.bootstrap, name, name, 0, records=2)
@@ -145,7 +147,7 @@ def test_who_waits_and_what_is_released_in_numbers(planner_42: PlanningCluster, 
         other = open_in(broker.bootstrap, f"{name}-{outcome}", name, 0, records=5)
         getattr(other, outcome)()
     behind = open_in(broker.bootstrap, f"{name}-behind", name, 0, records=1)
-    stand_at(planner_42.cluster, f"{name}-group", name, 0)
+    add_group_at(planner_42.cluster, f"{name}-group", name, 0)
     found = planner_42.plan(FENCE, name, later_ms=LATER_MS)
     (subject,) = found.subjects
     assert effect_amounts(found) == [
@@ -166,8 +168,8 @@ def test_who_waits_and_what_is_released_in_numbers(planner_42: PlanningCluster, 
     behind.commit()
 
 
-def stand_at(cluster: str, group: str, topic: str, offset: int) -> None:
-    """Let our rows know a group that stands at an offset."""
+def add_group_at(cluster: str, group: str, topic: str, offset: int) -> None:
+    """Add the rows of a group that is at an offset."""
     row = Group.objects.create(
         cluster=Cluster.objects.get(name=cluster), key=group.encode(), group_id=group, family=group,
         status=GroupStatus.STALL, seen_ms=0, rev=0,
@@ -178,7 +180,7 @@ def stand_at(cluster: str, group: str, topic: str, offset: int) -> None:
     )  # fmt: skip
 
 
-def test_a_healthy_one_takes_force(planner_42: PlanningCluster, name: str) -> None:
+def test_a_healthy_transaction_is_only_ended_by_force(planner_42: PlanningCluster, name: str) -> None:
     create_topics(planner_42.broker.bootstrap, name)
     producer = open_in(planner_42.broker.bootstrap, name, name, 0)
     found = planner_42.plan(FENCE, name)
@@ -232,7 +234,7 @@ ODD = (
 )
 
 
-def test_odd_ids_are_planned_like_any(planner_42: PlanningCluster, name: str) -> None:
+def test_odd_ids_are_planned_like_any_other(planner_42: PlanningCluster, name: str) -> None:
     broker, ids = planner_42.broker, list(ODD)
     assert [text.escape_bytes(text.unescape_text(each)) for each in ids] == ids
     initialise_ids(broker.bootstrap, [text.unescape_text(each).decode() for each in ids])
@@ -280,7 +282,7 @@ def test_fifty_subjects_in_one_plan(planner_42: PlanningCluster, name: str) -> N
         (Act.ROLL_BACK_BATCH, ["orders@-1"], "is no batch"),
     ],
 )
-def test_what_cannot_be_planned_says_what_to_do(
+def test_an_impossible_plan_is_refused_with_a_remedy(
     planner_42: PlanningCluster, act: Act, subjects: Sequence[str], said: str
 ) -> None:
     with pytest.raises(planning.CannotPlan) as refused:
@@ -289,7 +291,7 @@ def test_what_cannot_be_planned_says_what_to_do(
     assert len(str(refused.value)) < 400
 
 
-def test_a_cluster_that_is_unknown_or_away(planner_42: PlanningCluster) -> None:
+def test_an_unknown_or_unreachable_cluster_is_refused(planner_42: PlanningCluster) -> None:
     with planner_42.configured(), pytest.raises(planning.CannotPlan) as refused:
         planning.make_plan("nowhere", FENCE, ["a"], force=False, now_ms=0)
     assert str(refused.value) == f"No cluster 'nowhere' is configured; known are: {planner_42.cluster}."
@@ -307,8 +309,8 @@ def test_a_cluster_that_is_unknown_or_away(planner_42: PlanningCluster) -> None:
         assert '"ssl.engine.location"' in str(refused.value)
 
 
-def test_hidden_ids_make_it_unknown_and_no_marker_is_offered(guarded: Broker, name: str) -> None:
-    """One is open under an id that we may not see, one hangs: they look alike from here."""
+def test_with_hidden_ids_the_verdict_is_unknown_and_no_marker_is_offered(guarded: Broker, name: str) -> None:
+    """One is open under a hidden id, one hangs: their facts are the same."""
     create_topics(guarded.bootstrap, name)
     set_acl(guarded, "viewer", ResourceType.TOPIC, name, AclOperation.READ)
     set_acl(guarded, "viewer", ResourceType.TOPIC, "__transaction_state", AclOperation.DESCRIBE)
@@ -343,7 +345,7 @@ def test_hidden_ids_make_it_unknown_and_no_marker_is_offered(guarded: Broker, na
         planner.collected.close()
 
 
-def test_what_nobody_has_may_be_hidden(planner_42: PlanningCluster, name: str) -> None:
+def test_a_producer_without_an_id_may_be_hidden(planner_42: PlanningCluster, name: str) -> None:
     create_topics(planner_42.broker.bootstrap, name)
     with verification_disabled(planner_42.broker):
         write_stray_records(planner_42.broker, "nobody", Identity(900_000_000_001, 0), (name, 0))

@@ -1,5 +1,5 @@
-"""Proves on a real broker and a real ledger which batches of our sink may be finished and which rolled back,
-wherever its driver died; and that its ids are never fenced."""
+"""Proves on a real broker and a real ledger which batches of the sink may be finished and which rolled back,
+wherever its driver stopped; and that its ids are never fenced."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ FINISH, ROLL_BACK, FENCE = Act.FINISH_BATCH, Act.ROLL_BACK_BATCH, Act.FENCE
 LATER_MS = 90_000
 
 
-class Dies(Exception):
+class DriverStopped(Exception):
     """Where a driver's process would be killed."""
 
 
 class Stage:
-    """A query with our sink on a broker, and a planner that has polled its checkpoint."""
+    """A query with the exactly-once sink on a broker, and a planner that has polled its checkpoint."""
 
     def __init__(self, broker: Broker, root: Path) -> None:
         topic = f"batches-{uuid.uuid4().hex[:8]}"
@@ -47,12 +47,12 @@ class Stage:
         self.planner = PlanningCluster(broker)
         self.written: list[SinkTransaction] = []
 
-    def die(self, at: Step, batch_id: int = 0) -> None:
-        """Run batches up to one of them, whose driver dies at a step."""
+    def stop_driver_at(self, at: Step, batch_id: int = 0) -> None:
+        """Run batches up to one of them, whose driver stops at a step."""
 
         def observer(step: Step, batch: int) -> None:
             if (step, batch) == (at, batch_id):
-                raise Dies
+                raise DriverStopped
 
         driver = self.query.driver(0, observer=observer)
         for batch in range(batch_id + 1):
@@ -60,11 +60,11 @@ class Stage:
             self.written = self.query.run_tasks(attempt)
             try:
                 driver.commit(attempt, self.written)
-            except Dies:
+            except DriverStopped:
                 return
 
     def poll(self) -> Query:
-        """Let our collector look at the checkpoint."""
+        """Poll the checkpoint with the collector."""
         (row,) = self.planner.poll_checkpoints(self.root)
         return row
 
@@ -98,20 +98,20 @@ def stage(kafka_42: Broker, tmp_path: Path) -> Iterator[Stage]:
         (Step.DONE, [RefusalReason.ALREADY_ENDED], [RefusalReason.PREPARED]),
     ],
 )
-def test_wherever_a_driver_dies(
+def test_finish_or_roll_back_is_offered_wherever_a_driver_stops(
     stage: Stage, at: Step, finish: list[RefusalReason], roll_back: list[RefusalReason]
 ) -> None:
     if at is Step.BEFORE_WRITE:
         stage.query.driver(0).begin(0)
     else:
-        stage.die(at)
+        stage.stop_driver_at(at)
     for force in False, True:
         assert refusal_reasons(stage.plan(FINISH, force=force)) == [finish]
         assert refusal_reasons(stage.plan(ROLL_BACK, force=force)) == [roll_back]
 
 
 def test_a_prepared_batch_is_finished(stage: Stage) -> None:
-    stage.die(Step.PREPARED, batch_id=1)
+    stage.stop_driver_at(Step.PREPARED, batch_id=1)
     found = stage.plan(FINISH, 1)
     (subject,) = found.subjects
     row = stage.poll()
@@ -142,8 +142,8 @@ def test_a_prepared_batch_is_finished(stage: Stage) -> None:
     assert refusal_reasons(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.PREPARED]]
 
 
-def test_what_is_committed_or_lost_already_is_told(stage: Stage) -> None:
-    stage.die(Step.PREPARED)
+def test_committed_and_lost_transactions_are_reported(stage: Stage) -> None:
+    stage.stop_driver_at(Step.PREPARED)
     first, second = stage.written
     stage.end(first, commit=True)
     stage.end(second, commit=False)
@@ -157,7 +157,7 @@ def test_what_is_committed_or_lost_already_is_told(stage: Stage) -> None:
 
 
 def test_a_batch_that_is_not_prepared_is_rolled_back(stage: Stage) -> None:
-    stage.die(Step.WRITTEN, batch_id=1)
+    stage.stop_driver_at(Step.WRITTEN, batch_id=1)
     found = stage.plan(ROLL_BACK, 1)
     (subject,) = found.subjects
     assert (subject.seen["round"], subject.seen["generation"]) == (0, 1)
@@ -170,8 +170,8 @@ def test_a_batch_that_is_not_prepared_is_rolled_back(stage: Stage) -> None:
     assert refusal_reasons(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.NOTHING_OPEN]]
 
 
-def test_a_living_driver_takes_force_to_roll_back_and_none_to_finish(stage: Stage) -> None:
-    stage.die(Step.WRITTEN)
+def test_a_running_driver_needs_force_to_roll_back_and_none_to_finish(stage: Stage) -> None:
+    stage.stop_driver_at(Step.WRITTEN)
     row = stage.poll()
     Query.objects.filter(pk=row.pk).update(state="running", heard_ms=now_ms())
     found = stage.plan(ROLL_BACK)
@@ -181,8 +181,8 @@ def test_a_living_driver_takes_force_to_roll_back_and_none_to_finish(stage: Stag
     assert forced.subjects[0].seen["transactions"]
 
 
-def test_finishing_beside_a_living_driver_is_a_warning(stage: Stage) -> None:
-    stage.die(Step.PREPARED)
+def test_finishing_beside_a_running_driver_is_a_warning(stage: Stage) -> None:
+    stage.stop_driver_at(Step.PREPARED)
     row = stage.poll()
     Query.objects.filter(pk=row.pk).update(state="running", heard_ms=now_ms())
     found = stage.plan(FINISH)
@@ -203,8 +203,10 @@ def test_a_round_that_was_aborted_is_followed_by_the_next(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("at", "act"), [(Step.WRITTEN, "roll_back_batch"), (Step.PREPARED, "finish_batch")])
-def test_an_id_of_our_sink_goes_to_finish_or_roll_back(stage: Stage, at: Step, act: str) -> None:
-    stage.die(at, batch_id=1)
+def test_an_id_of_the_sink_is_refused_in_favour_of_finish_or_roll_back(
+    stage: Stage, at: Step, act: str
+) -> None:
+    stage.stop_driver_at(at, batch_id=1)
     name = stage.written[0].transactional_id
     unknown = stage.planner.plan(FENCE, name, later_ms=LATER_MS, force=True)
     assert refusal_reasons(unknown) == [[RefusalReason.OWN_SINK]]
@@ -238,8 +240,8 @@ def without_root(stage: Stage) -> None:
         (without_root, "no root in [[checkpoints]] holds"),
     ],
 )
-def test_a_ledger_that_cannot_be_read(stage: Stage, break_it: Callable[[Stage], None], said: str) -> None:
-    stage.die(Step.PREPARED)
+def test_an_unreadable_ledger_is_refused(stage: Stage, break_it: Callable[[Stage], None], said: str) -> None:
+    stage.stop_driver_at(Step.PREPARED)
     row = stage.poll()
     break_it(stage)
     for act in FINISH, ROLL_BACK:
@@ -248,15 +250,15 @@ def test_a_ledger_that_cannot_be_read(stage: Stage, break_it: Callable[[Stage], 
         assert said in refusal_texts(found)
 
 
-def test_a_query_that_nobody_knows(stage: Stage) -> None:
+def test_an_unknown_query_is_refused(stage: Stage) -> None:
     found = stage.planner.plan(FINISH, "8a5c1f7e@1@7")
     assert refusal_reasons(found) == [[RefusalReason.LEDGER_UNREADABLE]]
     assert "no query 8a5c1f7e@1 is known" in refusal_texts(found)
 
 
-def test_a_plan_only_looks(stage: Stage) -> None:
+def test_a_plan_changes_nothing(stage: Stage) -> None:
     """It has ended no transaction and written no file."""
-    stage.die(Step.PREPARED)
+    stage.stop_driver_at(Step.PREPARED)
     stage.plan(FINISH)
     stage.plan(ROLL_BACK, force=True)
     admin = admin_for(translate_options(stage.query.options).connection)

@@ -1,5 +1,5 @@
 """Proves on three brokers that a transaction whose end is decided is offered neither fence nor marker, while
-its marker may not be written; and that a partition without its leader is refused as not seen."""
+its marker may not be written; and that a partition without its leader is refused as unavailable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def in_sync(planner: PlanningCluster, topic: str) -> int:
     return len(found.in_sync) if found else 0
 
 
-def test_prepare_gets_neither(kafka_three: KafkaCluster, planner: PlanningCluster) -> None:
+def test_a_prepared_transaction_gets_neither_fence_nor_marker(
+    kafka_three: KafkaCluster, planner: PlanningCluster
+) -> None:
     """Two brokers have the topic and both must take the marker, so killing the one that does not lead is
     enough."""
     topic = f"plans-{random.getrandbits(40):x}-x"

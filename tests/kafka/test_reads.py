@@ -1,5 +1,5 @@
-"""Proves that our reads of a cluster say what librdkafka's and Kafka's own tools say, in a bounded number of
-requests; that what cannot be told is said in its place, with the grant where a right is missing."""
+"""Proves that the reads of a cluster equal those of librdkafka and Kafka's own tools, in a bounded number of
+requests; that missing facts are reported in their place, with the grant where a right is missing."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def topic(kafka: Broker, reads: KafkaPythonReads) -> str:
     """A topic of three partitions, which have leaders."""
     name = f"reads-{random.getrandbits(40):x}"
     create_topics(kafka.bootstrap, name)
-    wait_for(lambda: all_seen(reads, partitions_of(name, 0, 1, 2)), f"{name} has leaders")
+    wait_for(lambda: are_all_available(reads, partitions_of(name, 0, 1, 2)), f"{name} has leaders")
     return name
 
 
-def all_seen(reads: KafkaPythonReads, partitions: list[TopicPartition]) -> bool:
+def are_all_available(reads: KafkaPythonReads, partitions: list[TopicPartition]) -> bool:
     return not any(isinstance(each, Unseen) for each in reads.list_offsets(partitions).values())
 
 
@@ -73,15 +73,17 @@ def wait_for_end(reads: KafkaPythonReads, topic: str, partition: int, end: int) 
     wait_for(there, f"{where} ends at {end}")
 
 
-def asked(bootstrap: str, partitions: list[TopicPartition], spec: Any, level: IsolationLevel) -> list[int]:
-    """What librdkafka's Admin says."""
+def offsets_by_librdkafka(
+    bootstrap: str, partitions: list[TopicPartition], spec: Any, level: IsolationLevel
+) -> list[int]:
+    """The offsets that librdkafka's Admin returns."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     wanted = {Position(*each): spec for each in partitions}
     found = {(p.topic, p.partition): f for p, f in client.list_offsets(wanted, isolation_level=level).items()}
     return [found[each].result(30).offset for each in partitions]
 
 
-def test_a_topology_is_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_the_topology_equals_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": kafka.bootstrap})
     found = reads.describe_topology()
     metadata = client.list_topics(timeout=30)
@@ -103,7 +105,7 @@ def test_a_topology_is_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topi
     assert "there is no such topic" in gone.reason
 
 
-def test_offsets_are_librdkafka_s_and_one_set_of_requests_per_broker(
+def test_offsets_equal_librdkafka_s_with_one_set_of_requests_per_broker(
     kafka: Broker, reads: KafkaPythonReads, topic: str
 ) -> None:
     open_in(kafka.bootstrap, topic, topic, 0, 2).commit()
@@ -123,9 +125,9 @@ def test_offsets_are_librdkafka_s_and_one_set_of_requests_per_broker(
     latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()
     committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
     expected = zip(
-        asked(kafka.bootstrap, partitions, earliest, uncommitted),
-        asked(kafka.bootstrap, partitions, latest, committed),
-        asked(kafka.bootstrap, partitions, latest, uncommitted),
+        offsets_by_librdkafka(kafka.bootstrap, partitions, earliest, uncommitted),
+        offsets_by_librdkafka(kafka.bootstrap, partitions, latest, committed),
+        offsets_by_librdkafka(kafka.bootstrap, partitions, latest, uncommitted),
         strict=True,
     )
     assert list(found.values()) == [Offsets(*each, leader=1, leader_epoch=0) for each in expected]
@@ -166,7 +168,9 @@ def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
 
 
 @pytest.mark.versioned
-def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_producers_equal_those_of_kafka_s_own_tool(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0, 1)
     first.commit()
     for number in 0, 1:
@@ -197,7 +201,7 @@ def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads
 
 
 @pytest.mark.versioned
-def test_whose_a_producer_id_is(
+def test_the_owner_of_a_producer_id_is_found(
     kafka: Broker, java: JavaGateway, reads: KafkaPythonReads, topic: str
 ) -> None:
     names = [f"{topic}-{number}" for number in range(3)]
@@ -213,7 +217,9 @@ def test_whose_a_producer_id_is(
 
 
 @pytest.mark.versioned
-def test_groups_and_what_they_committed(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_groups_and_their_committed_offsets_are_read(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
     create_topics(kafka.bootstrap, other := f"{topic}-other")
     names = [f"{topic}-group-{number}" for number in range(3)] + [f"{topic}-ü ✓\\"]
     for number, name in enumerate(names):
@@ -262,7 +268,7 @@ def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, to
 
 
 @pytest.mark.versioned
-def test_batches_tell_whose_records_are_and_what_markers_say(
+def test_batches_have_their_producers_and_markers_their_results(
     kafka: Broker, reads: KafkaPythonReads, topic: str
 ) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0)
@@ -319,7 +325,7 @@ def test_batches_tell_whose_records_are_and_what_markers_say(
     assert "OFFSET_OUT_OF_RANGE" in beyond.reason
 
 
-def test_an_answer_that_is_cut_off_anywhere_tells_its_whole_batches(
+def test_an_answer_cut_off_anywhere_gives_its_whole_batches(
     kafka: Broker, reads: KafkaPythonReads, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_in(kafka.bootstrap, topic, topic, 0).commit()
@@ -343,14 +349,12 @@ def test_an_answer_that_is_cut_off_anywhere_tells_its_whole_batches(
     assert max(none) + 1 == min(one) > 61
 
 
-def test_a_setting(reads: KafkaPythonReads) -> None:
+def test_a_broker_setting_is_read(reads: KafkaPythonReads) -> None:
     assert reads.broker_setting(CLEANUP) == "500"
     assert reads.broker_setting("no.such.setting") is None
 
 
-def test_a_leader_that_is_known_wrongly_is_asked_for_again(
-    kafka: Broker, reads: KafkaPythonReads, topic: str
-) -> None:
+def test_an_outdated_leader_is_looked_up_again(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     reads.describe_topology()
     mine = reads._leaders._known[topic]
     for number, wrong in ((0, 9), (1, None)):
@@ -372,7 +376,7 @@ def test_many_partitions_are_few_requests_and_no_more_than_four_at_a_time(
 ) -> None:
     create_topics(kafka.bootstrap, name := f"{topic}-many", partitions=30)
     partitions = partitions_of(name, *range(30))
-    wait_for(lambda: all_seen(reads, partitions), "all partitions have a leader")
+    wait_for(lambda: are_all_available(reads, partitions), "all partitions have a leader")
     on_their_way, most = [0], [0]
     send = reads._connection._manager.send
 

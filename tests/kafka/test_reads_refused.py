@@ -1,5 +1,5 @@
-"""Proves what our reads say where a broker refuses: quotas are waited out, a missing right is named with its
-grant, and looking creates nothing."""
+"""Proves the reads of a cluster where a broker refuses: quotas are waited out, a missing right is named with
+its grant, and reading creates nothing."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ __all__ = ["guarded"]
 pytestmark = pytest.mark.kafka
 
 
-def test_a_broker_that_holds_us_back_is_waited_for(kafka_42: Broker, topic_42: str) -> None:
-    """A quota on our share of its threads: the library refuses to send, and we wait instead."""
+def test_a_broker_that_throttles_is_waited_for(kafka_42: Broker, topic_42: str) -> None:
+    """A quota on the client's share of its threads: the library refuses to send, and the client waits
+    instead.
+    """
     name = f"slow-{random.getrandbits(40):x}"
     configure(
         kafka_42, "--alter", "--entity-type", "clients", "--entity-name", name, "--add-config",
@@ -122,7 +124,7 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
         reads.close()
 
 
-def test_nothing_is_created_by_looking_for_a_group(tmp_path: Any) -> None:
+def test_reading_an_unknown_group_creates_nothing(tmp_path: Any) -> None:
     with Broker(tmp_path / "kafka") as broker:
         reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
         try:

@@ -1,4 +1,4 @@
-"""Proves on a real broker that an episode's instants are its records' own, and what a deleted topic does.
+"""Proves on a real broker that a recovery's instants are those of its records, and what a deleted topic does.
 
 The tail, the partitions' collector and the one of recoveries run by hand; the oracle is a plain consumer of
 `__transaction_state`.
@@ -37,7 +37,7 @@ DEADLINE_S = 60
 
 
 class ClusterInspector:
-    """The collectors that an episode is made of, on one cluster."""
+    """The collectors that a recovery is made of, on one cluster."""
 
     def __init__(self, collected: CollectedPartitions) -> None:
         self.collected = collected
@@ -49,20 +49,20 @@ class ClusterInspector:
         return lease
 
     def poll(self) -> None:
-        """Let each of them see everything that is there now."""
+        """Let each of them poll everything up to now."""
         began_ms = loop.now_ms()
 
-        def is_seen() -> bool:
+        def is_read() -> bool:
             tails.read_until(self._tail, time.monotonic() + 0.3)
             row = Collector.objects.get(cluster__name=self.collected.name, name=tails.tail_name(0))
             return (row.seen_through_ms or 0) > began_ms
 
-        wait_for(is_seen, "everything is read", DEADLINE_S)
+        wait_for(is_read, "everything is read", DEADLINE_S)
         self.collected.poll()
         task.follow_until(self._recoveries, time.monotonic() + 1.5)
 
-    def episode(self, name: str, outcome: str) -> Recovery:
-        """Look until the episode of an id has an outcome."""
+    def wait_for_recovery(self, name: str, outcome: str) -> Recovery:
+        """Poll until the recovery of an id has an outcome."""
 
         def found() -> Recovery | None:
             self.poll()
@@ -97,7 +97,7 @@ def topic(kafka_42: Broker) -> str:
 
 
 def opened(kafka: Broker, collectors: ClusterInspector, name: str, *topics: str) -> LibrdkafkaProducer:
-    """Let an id have three records in each topic, and the collectors see that they block readers."""
+    """Write three records of an id to each topic, and poll until they block readers."""
     collectors.poll()
     producer = LibrdkafkaProducer(kafka.bootstrap, name, LONG)
     producer.init()
@@ -107,11 +107,11 @@ def opened(kafka: Broker, collectors: ClusterInspector, name: str, *topics: str)
             producer.send(topic, 0, "lost")
     producer.flush()
 
-    def is_pinned() -> bool:
+    def is_blocked() -> bool:
         collectors.poll()
         return set(topics) <= set(PinRecord.objects.values_list("topic", flat=True))
 
-    wait_for(is_pinned, "it is seen to block readers", DEADLINE_S)
+    wait_for(is_blocked, "it is seen to block readers", DEADLINE_S)
     return producer
 
 
@@ -136,7 +136,7 @@ def marker_ms(kafka: Broker, topic: str) -> int:
     return marker
 
 
-def test_its_instants_are_those_of_its_records(
+def test_the_instants_of_a_recovery_are_those_of_its_records(
     kafka_42: Broker, collectors: ClusterInspector, topic: str
 ) -> None:
     opened(kafka_42, collectors, topic, topic)
@@ -145,7 +145,7 @@ def test_its_instants_are_those_of_its_records(
     again.begin()
     again.send(topic, 0, "kept")
     again.commit()
-    row = collectors.episode(topic, "resumed")
+    row = collectors.wait_for_recovery(topic, "resumed")
     told = [(each.state, each.updated_ms) for each in records_of(kafka_42, topic)]
     at = dict(told)
     (lost,) = (LostRecords(*each) for each in row.lost)
@@ -176,11 +176,11 @@ def test_another_transaction_blocks_the_same_records_for_longer(
     assert Recovery.objects.get(transactional_id=topic).released_ms is None
     other.commit()
 
-    def is_released() -> Recovery | None:
+    def is_unblocked() -> Recovery | None:
         collectors.poll()
         return Recovery.objects.exclude(released_ms=None).filter(transactional_id=topic).first()
 
-    row = wait_for(is_released, "consumers are unblocked", DEADLINE_S)
+    row = wait_for(is_unblocked, "consumers are unblocked", DEADLINE_S)
     ended = {each.state: each.updated_ms for each in records_of(kafka_42, f"{topic}-first")}
     assert row is not None
     assert row.released_ms is not None
@@ -189,7 +189,7 @@ def test_another_transaction_blocks_the_same_records_for_longer(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
+def test_a_deleted_topic_ends_the_recovery_without_certain_counts(
     kafka_42: Broker, collectors: ClusterInspector, topic: str, again: bool
 ) -> None:
     opened(kafka_42, collectors, topic, topic)
@@ -197,7 +197,7 @@ def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
     if again:
         create_topics(kafka_42.bootstrap, topic, partitions=1)
     LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG).init()
-    row = collectors.episode(topic, "topic_deleted")
+    row = collectors.wait_for_recovery(topic, "topic_deleted")
     (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.sure, lost.records, lost.first, lost.deleted) == (False, None, 0, True)
     assert lost.note == (RECREATED if again else DELETED)
@@ -205,7 +205,7 @@ def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
     assert row.closed_ms is not None
 
 
-def test_of_two_topics_the_one_that_is_left_is_counted_and_waited_for(
+def test_of_two_topics_the_remaining_one_is_counted_and_waited_for(
     kafka_42: Broker, collectors: ClusterInspector, topic: str
 ) -> None:
     opened(kafka_42, collectors, topic, topic, f"{topic}-other")
@@ -215,7 +215,7 @@ def test_of_two_topics_the_one_that_is_left_is_counted_and_waited_for(
     again.begin()
     again.send(f"{topic}-other", 0, "kept")
     again.commit()
-    row = collectors.episode(topic, "resumed")
+    row = collectors.wait_for_recovery(topic, "resumed")
     found = {each.topic: each for each in (LostRecords(*values) for values in row.lost)}
     assert (found[topic].deleted, found[topic].note) == (True, DELETED)
     assert (found[f"{topic}-other"].records, found[f"{topic}-other"].sure) == (3, True)

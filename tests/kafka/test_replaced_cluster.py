@@ -1,4 +1,6 @@
-"""Proves that a cluster which was wiped and made again is read anew, and that the page can say so."""
+"""Proves that a cluster which was wiped and made again is read from its beginning, and that the page can
+show it.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,15 @@ def read(lease: leases.Lease) -> set[str]:
     """Read everything up to now, and return the ids that are known then."""
     began_ms = loop.now_ms()
 
-    def is_seen() -> bool:
+    def is_read() -> bool:
         tails.read_until(lease, time.monotonic() + 0.3)
         return (Collector.objects.get().seen_through_ms or 0) > began_ms
 
-    wait_for(is_seen, "everything is seen", 60)
+    wait_for(is_read, "everything is seen", 60)
     return set(Transaction.objects.values_list("transactional_id", flat=True))
 
 
-def test_a_cluster_made_again_under_its_address_is_read_anew(tmp_path: Path) -> None:
+def test_a_cluster_recreated_at_its_address_is_read_from_its_beginning(tmp_path: Path) -> None:
     with Broker(tmp_path / "first") as first:
         cluster = ClusterConfig(NAME, {"bootstrap.servers": first.bootstrap})
         collector_store.sync_clusters([NAME])

@@ -1,7 +1,7 @@
 """Proves on a real broker that an id of a two-phase commit is fenced by an admin's force alone, and then is.
 
-Such ids have a timeout that never ends, which a broker takes from nobody else: it is made while the broker
-takes any timeout, and fenced once it takes only the usual ones.
+Such ids have a timeout that never ends, which a broker refuses to any other client: it is made while the
+broker accepts any timeout, and fenced once it accepts only the usual ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def test_it_takes_force_and_a_timeout_that_the_broker_takes(broker: Broker, java: JavaGateway) -> None:
+def test_a_two_phase_id_is_fenced_by_force_with_an_accepted_timeout(
+    broker: Broker, java: JavaGateway
+) -> None:
     with (
         configured_cluster({"bootstrap.servers": broker.bootstrap}),
         JavaAdmin(java, broker.bootstrap) as admin,

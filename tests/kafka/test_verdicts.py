@@ -1,8 +1,9 @@
 """Proves the verdict on one of each kind of open transaction on a real broker, beside Kafka's own tools, and
-that ours is right where they are wrong by design.
+that it is correct where they are wrong by design.
 
 `find-hanging` only looks at transactions whose newest record is older than its `--max-transaction-timeout`;
-so it is run with 0 here (every open one is a candidate), or the records are backdated, as each test says.
+so it is run with 0 here (every open one is a candidate), or the records are backdated, as each test
+describes.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def hangs_by_the_tool(broker: Broker, topic: str, *, timeout_minutes: int = 0) -
 
 
 @pytest.mark.parametrize("library", ["librdkafka", "java"])
-def test_open(
+def test_an_open_transaction_is_open(
     kafka: Broker, java: JavaGateway, collected: CollectedPartitions, name: str, library: str
 ) -> None:
     producer: TransactionalProducer
@@ -106,10 +107,10 @@ def test_open(
     assert collected.row(name, 0).pinned_ms is None
 
 
-def test_one_that_ends_between_the_two_questions_is_over(
+def test_a_transaction_that_ends_between_the_two_requests_is_ended(
     kafka: Broker, collected: CollectedPartitions, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its LSO was asked for before: that it has not moved yet is no news, and no riddle."""
+    """Its LSO was read before: that it has not moved yet is expected."""
     producer = LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS)
     open_in(producer, name, 0)
     collected.poll_repeatedly(2)
@@ -135,10 +136,10 @@ def test_one_that_ends_between_the_two_questions_is_over(
     assert (collected.row(name).lso, collected.verdict(name)) == (2, PartitionVerdict.CLEAR)
 
 
-def test_late_past_its_timeout_and_never_for_two_phase_commit(
+def test_a_transaction_is_late_after_its_timeout_and_never_in_two_phase_commit(
     kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
-    """Its coordinator ends it in time here, so our clock is moved on instead: 15 s are the grace."""
+    """Its coordinator ends it in time here, so the local clock is moved on instead: 15 s are the grace."""
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
     collected.poll_repeatedly(2)
     assert collected.verdicts(name) == [(name, *OWNED)]
@@ -157,7 +158,7 @@ def watched_identity(collected: CollectedPartitions, name: str) -> Identity:
     return Identity(pin.producer_id, pin.producer_epoch)
 
 
-def test_hanging_once_its_coordinator_was_seen_twice(
+def test_a_transaction_is_hanging_after_two_answers_of_its_coordinator(
     kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     given = identity_of(kafka, name)
@@ -179,7 +180,7 @@ def test_hanging_once_its_coordinator_was_seen_twice(
     assert hangs_by_the_tool(kafka, name) == [1]
 
 
-def test_hanging_although_its_id_has_another_transaction_open_elsewhere(
+def test_a_transaction_is_hanging_although_its_id_has_another_one_open_elsewhere(
     kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     producer = LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS)
@@ -200,7 +201,7 @@ def test_hanging_although_its_id_has_another_transaction_open_elsewhere(
     assert hangs_by_the_tool(kafka, name) == []
 
 
-def test_hanging_with_a_producer_id_that_no_id_has(
+def test_a_transaction_is_hanging_with_a_producer_id_of_no_id(
     kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     nobody = Identity(900_000_000_000 + random.getrandbits(30), 3)
@@ -211,8 +212,10 @@ def test_hanging_with_a_producer_id_that_no_id_has(
     assert hangs_by_the_tool(kafka, name) == [0]
 
 
-def test_unknown_where_ids_may_be_hidden(kafka: Broker, name: str) -> None:
-    """Nobody vouches, and no tail reads: what no id has may be a hidden one's; all else is as before."""
+def test_a_verdict_is_unknown_where_ids_may_be_hidden(kafka: Broker, name: str) -> None:
+    """No tail reads, and the configuration does not vouch: a producer id of no id may belong to a hidden
+    one.
+    """
     collected = CollectedPartitions(kafka.bootstrap, vouched=False)
     given = identity_of(kafka, name)
     with verification_disabled(kafka):
@@ -224,7 +227,9 @@ def test_unknown_where_ids_may_be_hidden(kafka: Broker, name: str) -> None:
     assert collected.verdicts(name, 1) == [(name, *NOT_ITS)]
 
 
-def test_the_worst_of_two_in_one_partition(kafka: Broker, collected: CollectedPartitions, name: str) -> None:
+def test_a_partition_has_the_worst_of_two_verdicts(
+    kafka: Broker, collected: CollectedPartitions, name: str
+) -> None:
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
     other = f"{name}-other"
     given = identity_of(kafka, other)
@@ -236,7 +241,7 @@ def test_the_worst_of_two_in_one_partition(kafka: Broker, collected: CollectedPa
     assert hangs_by_the_tool(kafka, name) == [0]
 
 
-def test_an_end_and_the_next_one_behind_it_keep_their_own_clocks(
+def test_a_transaction_and_its_successor_are_timed_separately(
     kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     first = LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS)
@@ -252,7 +257,7 @@ def test_an_end_and_the_next_one_behind_it_keep_their_own_clocks(
     assert collected.verdict(name) is PartitionVerdict.OPEN
 
 
-def test_clocks_survive_a_restart_of_the_collector(
+def test_ages_survive_a_restart_of_the_collector(
     kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
@@ -271,14 +276,14 @@ def test_clocks_survive_a_restart_of_the_collector(
     assert collected.verdicts(name, 1) == [(other, *NOT_ITS)]
 
 
-def test_weak_point_a_backdated_records_have_no_say_in_ages(
+def test_weak_point_a_backdated_records_do_not_change_ages(
     kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     """docs/design/kafka.md §1.1 (a): the tool takes the producer's timestamps for ages; here they are an hour
     off.
 
     Run with its own default of 15 minutes. It calls the backdated one an hour old, which is seconds old, and
-    does not see the one that is dated ahead at all.
+    does not find the one that is dated ahead at all.
     """
     ids = [f"{name}-{number}" for number in range(2)]
     given = [identity_of(kafka, each) for each in ids]
@@ -295,7 +300,7 @@ def test_weak_point_a_backdated_records_have_no_say_in_ages(
         assert now_ms <= pin.first_seen_ms <= loop.now_ms()
 
 
-def test_weak_point_b_a_producer_that_goes_on_writing_is_seen(
+def test_weak_point_b_a_producer_that_continues_writing_is_found(
     kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     """docs/design/kafka.md §1.1 (b): a fresh record hides a hanging transaction from the tool, with its
@@ -314,7 +319,7 @@ def test_weak_point_b_a_producer_that_goes_on_writing_is_seen(
     assert (pin.first_seen_ms, pin.last_sequence) == (before.first_seen_ms, 1)
 
 
-def test_an_aborted_hanging_transaction_is_over_in_the_next_look(
+def test_an_aborted_hanging_transaction_is_ended_in_the_next_poll(
     kafka: Broker, java: JavaGateway, collected: CollectedPartitions, name: str
 ) -> None:
     """Ended by a takeover's fence it is not; by a marker it is. `kafka-transactions.sh abort` writes that."""

@@ -1,5 +1,5 @@
-"""Proves that what moves under our eyes is seen rightly, or is a gap: topics that are deleted and made again
-or grow, leaders that go away and come back, rights that are missing, a collector that is told to go on."""
+"""Proves that changes between polls are found correctly, or are a gap: topics that are deleted and recreated
+or grow, leaders that go away and come back, rights that are missing, a collector that resumes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def delete(bootstrap: str, topic: str) -> None:
     wait_for(lambda: topic not in client.list_topics(timeout=10).topics, f"{topic} is gone")
 
 
-def test_a_topic_that_is_deleted_goes_after_two_looks_at_all(
+def test_a_deleted_topic_is_removed_after_two_full_polls(
     kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     open_in(kafka_42.bootstrap, name, name, 0)
@@ -77,7 +77,7 @@ def test_a_topic_that_is_deleted_goes_after_two_looks_at_all(
     assert collected.gaps() == {}
 
 
-def test_a_topic_that_is_made_again_has_nothing_of_the_one_before(
+def test_a_recreated_topic_has_no_facts_of_the_former_one(
     kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     """Fewer partitions, smaller offsets, the same name: a new transaction, with a clock of its own."""
@@ -101,7 +101,7 @@ def test_a_topic_that_is_made_again_has_nothing_of_the_one_before(
     assert len(row.ends.split("],[")) == 1
 
 
-def test_partitions_that_are_added_are_seen_by_the_next_look_at_all(
+def test_added_partitions_are_found_by_the_next_full_poll(
     kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     collected.poll()
@@ -117,7 +117,7 @@ def test_partitions_that_are_added_are_seen_by_the_next_look_at_all(
     assert collected.verdicts(name, 4) == [(name, *OWNED)]
 
 
-def test_between_two_looks_at_all_only_what_is_held_or_named_is_asked_about(
+def test_between_full_polls_only_blocked_or_named_partitions_are_polled(
     kafka_42: Broker, collected: CollectedPartitions, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collected.poll()
@@ -142,8 +142,8 @@ def test_between_two_looks_at_all_only_what_is_held_or_named_is_asked_about(
     assert TopicPartition(name, 1) not in asked[-1]
 
 
-def test_a_pace_of_its_own(collected: CollectedPartitions) -> None:
-    """A look at all takes no more than a twentieth of the time, and comes every two seconds at most."""
+def test_full_polls_have_their_own_interval(collected: CollectedPartitions) -> None:
+    """A full poll takes no more than a twentieth of the time, and comes every two seconds at most."""
     collected.watcher._every_s = 1.0
     collected.watcher._pace(full=True, took_s=0.01)
     now = time.monotonic()
@@ -158,8 +158,8 @@ def test_a_pace_of_its_own(collected: CollectedPartitions) -> None:
     assert 9.0 < collected.watcher.wait_s() <= 10.0
 
 
-def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
-    """The only broker goes: nobody can be asked. It comes back with the transaction still open."""
+def test_an_unavailable_leader_is_a_gap_until_it_returns(tmp_path: Path) -> None:
+    """The only broker stops: nothing can be polled. It comes back with the transaction still open."""
     with Broker(tmp_path / "kafka", properties=PROPERTIES) as broker:
         create_topics(broker.bootstrap, "away")
         open_in(broker.bootstrap, "away", "away", 0)
@@ -178,7 +178,7 @@ def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
         broker.start()
         broker.wait_ready()
 
-        def seen_again() -> bool:
+        def is_available_again() -> bool:
             try:
                 collected.poll()
             except AdminUnavailable:
@@ -194,13 +194,13 @@ def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
                     assert collected.gaps()
             return not collected.gaps()
 
-        wait_for(seen_again, "all is seen again", 60)
+        wait_for(is_available_again, "all is seen again", 60)
         assert collected.verdicts("away") == [("away", *OWNED)]
         assert collected.blockers("away")[0].first_seen_ms == before
         collected.close()
 
 
-def test_what_may_not_be_read_is_unknown_and_a_gap_with_the_grant(guarded: Broker) -> None:
+def test_an_unreadable_topic_is_unknown_and_a_gap_with_the_grant(guarded: Broker) -> None:
     topic = f"moves-{random.getrandbits(40):x}"
     create_topics(guarded.bootstrap, topic)
     open_in(guarded.bootstrap, topic, topic, 0)
@@ -230,7 +230,7 @@ def test_what_may_not_be_read_is_unknown_and_a_gap_with_the_grant(guarded: Broke
         collected.close()
 
 
-def test_the_task_looks_saves_and_goes_on_after_an_outage(
+def test_the_task_polls_saves_and_resumes_after_an_outage(
     kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     open_in(kafka_42.bootstrap, name, name, 0)
@@ -269,7 +269,7 @@ def followed(lease: leases.Lease) -> bool:
     return True
 
 
-def test_replicas_are_asked_one_by_one_for_everybody_who_writes(
+def test_replicas_are_polled_one_by_one_for_every_producer(
     kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     open_in(kafka_42.bootstrap, name, name, 0)

@@ -54,7 +54,7 @@ def deal(
     return dealt
 
 
-def test_two_hundred_situations_and_none_wrong(
+def test_no_verdict_is_wrong_in_two_hundred_situations(
     broker: Broker, java: JavaGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_topics(broker.bootstrap, TOPIC, partitions=SITUATIONS)
@@ -80,7 +80,7 @@ def test_two_hundred_situations_and_none_wrong(
         check(collected, played, later_ms=0)
         restart(broker, collected, broker.kill)
         figures = check(collected, played, later_ms=0)
-        compare(broker, admin, collected, played)
+        compare_with_kafka_tools(broker, admin, collected, played)
         late = check(collected, played, later_ms=LONG_MS + 60_000)
     collected.close()
     with capsys.disabled():
@@ -97,22 +97,23 @@ def restart(broker: Broker, collected: CollectedPartitions, end: Callable[[], No
     broker.start()
     broker.wait_ready()
 
-    def seen() -> bool:
+    def is_available() -> bool:
         try:
             collected.poll()
         except AdminUnavailable:
             return False
         return not collected.gaps()
 
-    wait_for(seen, "all is seen again", 120)
+    wait_for(is_available, "all is seen again", 120)
 
 
 def check(
     collected: CollectedPartitions, played: Sequence[PartitionScenario], *, later_ms: int
 ) -> Counter[str]:
-    """Look, and hold what is said against the truth; return how often each verdict was right.
+    """Poll, and compare the verdicts with the truth; return how often each verdict was right.
 
-    Markers may still be on their way: what is over is waited for. `later_ms` moves our clock past timeouts.
+    Markers may still be on their way: what is over is waited for. `later_ms` moves the local clock past
+    timeouts.
     """
     collected.poll_repeatedly(later_ms=later_ms)
     wait_for(
@@ -143,7 +144,7 @@ ORDER = (PartitionVerdict.CLEAR, PartitionVerdict.OPEN, PartitionVerdict.LATE, P
 def late(
     name: str, verdict: PartitionVerdict, ground: VerdictReason
 ) -> tuple[str, PartitionVerdict, VerdictReason]:
-    """What is true of an open transaction once its timeout and the grace are over by our clock."""
+    """What is true of an open transaction once its timeout and the grace are over by the local clock."""
     return (
         (name, PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)
         if verdict is PartitionVerdict.OPEN
@@ -151,10 +152,10 @@ def late(
     )
 
 
-def compare(
+def compare_with_kafka_tools(
     broker: Broker, admin: JavaAdmin, collected: CollectedPartitions, played: Sequence[PartitionScenario]
 ) -> None:
-    """Hold what we say against Kafka's own tools."""
+    """Compare the verdicts with Kafka's own tools."""
     theirs = admin.describe_producers([each.where for each in played])
     for each in played:
         opened = {(producer_id, start) for producer_id, _, start in theirs[each.where] if start is not None}

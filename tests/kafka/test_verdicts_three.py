@@ -1,6 +1,6 @@
-"""Proves on three brokers that no leader's fall or restart makes a wrong verdict, that what cannot be seen
-meanwhile is a gap, that a transaction stuck in Prepare* is late and gets no act, and that each replica can be
-asked."""
+"""Proves on three brokers that no stop or restart of a leader makes a wrong verdict, that what is unavailable
+meanwhile is a gap, that a transaction stuck in Prepare* is late and gets no action, and that each replica
+can be polled."""
 
 from __future__ import annotations
 
@@ -90,33 +90,33 @@ class Truth:
         open_in(cluster.bootstrap, topic, topic, 0, 1)
         hang(cluster, collected, f"{topic}-stray", topic, 2)
         collected.poll_repeatedly()
-        assert self.told() == self.expected
+        assert self.verdicts() == self.expected
         self.clocks = self.first_seen()
 
     expected = ([OWNED], [OWNED], [HANGING])
 
-    def told(self) -> tuple[list[tuple[PartitionVerdict, VerdictReason]], ...]:
-        """What we say of each partition."""
+    def verdicts(self) -> tuple[list[tuple[PartitionVerdict, VerdictReason]], ...]:
+        """The verdicts on each partition."""
         return tuple([pin[1:] for pin in self.collected.verdicts(self.topic, number)] for number in range(3))  # type: ignore[misc]
 
     def first_seen(self) -> list[int]:
         """Since when each transaction is known."""
         return [self.collected.blockers(self.topic, number)[0].first_seen_ms for number in range(3)]
 
-    def look(self) -> bool:
-        """Look once; fail where anything wrong is said. Return whether all is seen and rightly told."""
+    def poll(self) -> bool:
+        """Poll once; fail on any wrong verdict. Return whether everything is available and correct."""
         try:
             self.collected.poll(full=self.dice.random() < 0.5)
         except AdminUnavailable:
             return False
-        for number, (said, expected) in enumerate(zip(self.told(), self.expected, strict=True)):
+        for number, (said, expected) in enumerate(zip(self.verdicts(), self.expected, strict=True)):
             assert said in (expected, [UNSEEN]), f"{self.topic}-{number}: {said}"
             if said != expected:
                 row = self.collected.row(self.topic, number)
                 gaps = self.collected.gaps()
                 assert f"partition:{self.topic}-{number}" in gaps or any("broker:" in each for each in gaps)
                 assert row.verdict == "unknown"
-        return self.told() == self.expected and not self.collected.gaps()
+        return self.verdicts() == self.expected and not self.collected.gaps()
 
 
 @pytest.mark.soak
@@ -126,15 +126,15 @@ def test_a_rolling_restart_makes_no_wrong_verdict(
     truth = Truth(kafka_three, collected, topic)
     for broker in kafka_three.brokers:
         broker.stop()
-        wait_for(truth.look, f"all is seen without broker {broker.node_id}", 90)
+        wait_for(truth.poll, f"all is seen without broker {broker.node_id}", 90)
         broker.start()
         kafka_three.wait_ready()
         wait_for(lambda: in_sync(collected, topic) == [3, 3, 3], "all replicas are in sync", 120)
-        wait_for(truth.look, f"all is seen with broker {broker.node_id} again", 60)
+        wait_for(truth.poll, f"all is seen with broker {broker.node_id} again", 60)
     assert truth.first_seen() == truth.clocks
 
 
-def test_a_broker_that_is_killed_is_a_gap_and_no_accusation(
+def test_a_killed_broker_is_a_gap_and_no_finding(
     kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
     """Also of what only it has: one partition without another replica."""
@@ -147,11 +147,11 @@ def test_a_broker_that_is_killed_is_a_gap_and_no_accusation(
     assert collected.verdicts(alone) == [(alone, *OWNED)]
     kafka_three.node(2).kill()
     try:
-        wait_for(lambda: truth.look() or "broker:2" in collected.gaps(), "it is missed", 60)
+        wait_for(lambda: truth.poll() or "broker:2" in collected.gaps(), "it is missed", 60)
         wait_for(
-            lambda: not truth.look() and truth.told() == truth.expected, "the others have taken over", 90
+            lambda: not truth.poll() and truth.verdicts() == truth.expected, "the others have taken over", 90
         )
-        wait_for(lambda: not truth.look() and collected.row(alone).leader is None, "it leads nothing", 60)
+        wait_for(lambda: not truth.poll() and collected.row(alone).leader is None, "it leads nothing", 60)
         assert list(collected.gaps()) == ["broker:2"]
         assert collected.verdicts(alone) == [(alone, *UNSEEN)]
         row = collected.row(alone)
@@ -160,7 +160,7 @@ def test_a_broker_that_is_killed_is_a_gap_and_no_accusation(
     finally:
         kafka_three.start()
         kafka_three.wait_ready()
-    wait_for(truth.look, "all is seen again", 90)
+    wait_for(truth.poll, "all is seen again", 90)
     wait_for(
         lambda: collected.poll() and collected.verdicts(alone) == [(alone, *OWNED)], "it is seen again", 60
     )
@@ -168,10 +168,10 @@ def test_a_broker_that_is_killed_is_a_gap_and_no_accusation(
     wait_for(lambda: in_sync(collected, topic) == [3, 3, 3], "all replicas are in sync", 120)
 
 
-def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(
+def test_a_transaction_stuck_in_prepare_is_late_while_no_marker_may_be_written(
     kafka_three: KafkaCluster, collected: CollectedPartitions
 ) -> None:
-    """The leader lives; but its partition has too few replicas in sync to take a marker.
+    """The leader is running; but its partition has too few replicas in sync to take a marker.
 
     Two of the three brokers have the topic, so killing the one that does not lead leaves one of two. The
     clock is moved on: 15 s are the grace.
@@ -220,7 +220,7 @@ def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(
 
 
 @pytest.mark.soak
-def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
+def test_offsets_are_correct_soon_after_a_leader_stops(
     kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
     """Never an LSO above the high watermark, and neither ever goes back, whoever leads."""
@@ -228,7 +228,7 @@ def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
     where = TopicPartition(topic, 0)
     seen: list[Offsets] = []
 
-    def look() -> Offsets | None:
+    def poll_offsets() -> Offsets | None:
         producer.produce(topic, b"x", partition=0)
         producer.poll(0)
         try:
@@ -240,11 +240,11 @@ def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
             return found
         return None
 
-    wait_for(look, "it is seen")
+    wait_for(poll_offsets, "it is seen")
     leader = seen[-1].leader
     kafka_three.node(leader).kill()
     try:
-        wait_for(lambda: (found := look()) and found.leader != leader, "another one leads", 60)
+        wait_for(lambda: (found := poll_offsets()) and found.leader != leader, "another one leads", 60)
     finally:
         kafka_three.start()
         kafka_three.wait_ready()
@@ -257,7 +257,7 @@ def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
     assert epochs[-1] > epochs[0]
 
 
-def test_every_replica_tells_of_the_producers_it_knows(
+def test_every_replica_reports_its_producers(
     kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
     open_in(kafka_three.bootstrap, topic, topic, 1)

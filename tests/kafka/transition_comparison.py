@@ -1,4 +1,4 @@
-"""The known fates of random transactions, compared with the transitions derived from the log."""
+"""The known outcomes of random transactions, compared with the transitions derived from the log."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DerivedTransition(NamedTuple):
 def compare(logs: Mapping[str, list[ExpectedRecord]], records: Iterable[RawRecord]) -> list[Verdict]:
     """Compare the logs with the transitions that the records of `__transaction_state` give.
 
-    Raises AssertionError where the records are not those that the log knows of.
+    Raises AssertionError where the records are not those of the log.
     """
     by_id: dict[str, list[DerivedTransition]] = defaultdict(list)
     for transitions in _derived(sorted(records), set(logs)):
@@ -100,7 +100,7 @@ def _verdicts(
         after = marks[number + 1] if number + 1 < len(marks) else None
         confidence, can = (
             _confidence(mark, each.derived, before),
-            _can_tell(mark, each.derived, before, after),
+            _is_distinguishable(mark, each.derived, before, after),
         )
         # Where nothing was derived, all was said of the abort before.
         derived = each.derived or (before and before.derived)
@@ -117,7 +117,7 @@ def _is_marked(last: DerivedTransition | None, each: DerivedTransition) -> bool:
 
 
 def _confidence(mark: ExpectedRecord, derived: Transition | None, before: Verdict | None) -> str:
-    """Judge what was derived of a mark, given the verdict on the mark before it."""
+    """Compare what was derived with a mark, given the verdict on the mark before it."""
     if derived is not None:
         right = str(derived.confidence) if derived.kind is mark.kind else "wrong"
         return "ambiguous" if derived.confidence is Confidence.AMBIGUOUS else right
@@ -130,14 +130,14 @@ def _confidence(mark: ExpectedRecord, derived: Transition | None, before: Verdic
     return "ambiguous" if mark.kind is TransitionKind.REINIT and merged else "wrong"
 
 
-def _can_tell(
+def _is_distinguishable(
     mark: ExpectedRecord, derived: Transition | None, before: Verdict | None, after: ExpectedRecord | None
 ) -> bool:
-    """Whether the log can tell a mark from every other.
+    """Whether the log distinguishes a mark from every other.
 
-    It cannot where somebody initialises an id and what goes before may or may not have made it wait: after
-    a protocol 2 client's end (unless that client goes on), and after a takeover by somebody who never came
-    back.
+    It does not where another client initialises an id and it is unknown whether that had to wait: after
+    a protocol 2 client's end (unless that client continues), and after a takeover by a client that never
+    came back.
     """
     if mark.kind is None or (mark.kind is TransitionKind.REINIT and before and before.mark.kind in ABORTS):
         return before is not None and before.can_tell and before.mark.outcome not in UNANSWERED

@@ -34,7 +34,7 @@ class Expected:
     produce: tuple[int, int]
 
     @property
-    def speaks_2(self) -> bool:
+    def protocol_2(self) -> bool:
         """Whether Java's client of the tests and this broker speak protocol 2 with each other."""
         return self.transaction_version == 2
 

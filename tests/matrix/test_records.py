@@ -83,17 +83,17 @@ def test_a_clients_own_end_is_judged_right(
     truth = scenario(stage).split()
     records = settled(stage)
     told = judged(records)
-    speaks_2 = client == "java" and expected.speaks_2
-    if scenario is scenarios.commit and speaks_2:
+    protocol_2 = client == "java" and expected.protocol_2
+    if scenario is scenarios.commit and protocol_2:
         # The last abort of a protocol 2 client looks like the broker's own until that client goes on.
         assert told.pop().confidence is Confidence.AMBIGUOUS
         truth.pop()
     # One foreign InitProducerId just before a protocol 2 client's abort leaves the same.
-    abort = Confidence.PROBABLE if speaks_2 else Confidence.CERTAIN
+    abort = Confidence.PROBABLE if protocol_2 else Confidence.CERTAIN
     assert [(each.kind.value, each.confidence) for each in told] == [
         (kind, abort if kind == "client_abort" else Confidence.CERTAIN) for kind in truth
     ]
-    bump = {1 if speaks_2 else 0}
+    bump = {1 if protocol_2 else 0}
     assert (
         raised(records, TransactionState.PREPARE_COMMIT) | raised(records, TransactionState.PREPARE_ABORT)
         == bump
@@ -101,7 +101,7 @@ def test_a_clients_own_end_is_judged_right(
     assert raised(records, TransactionState.COMPLETE_COMMIT) | raised(records, TransactionState.ONGOING) == {
         0
     }
-    assert {each.client_version for each in records[1:]} == {2 if speaks_2 else 0}
+    assert {each.client_version for each in records[1:]} == {2 if protocol_2 else 0}
     assert {each.value_version for each in records} == {expected.record_version}
 
 
@@ -118,7 +118,7 @@ def test_the_coordinators_own_abort_is_told_from_a_clients(
     assert raised(records, TransactionState.COMPLETE_ABORT) == {0}
     forced = next(each for each in records if each.state is TransactionState.PREPARE_ABORT)
     assert forced.client_version == expected.transaction_version
-    if client == "java" and expected.speaks_2 and expected.forced_bump == 1 and "takeover" in truth:
+    if client == "java" and expected.protocol_2 and expected.forced_bump == 1 and "takeover" in truth:
         # The same bytes as a client's abort, and another producer after it (docs/design/kafka.md §0).
         (abort,) = (
             each for each in told if each.open_ms is not None and each.kind is not TransitionKind.COMMIT
@@ -139,9 +139,9 @@ def test_a_producer_id_that_is_used_up_is_followed_by_another(
     records = [each for each in found if each.producer_id != first or each.producer_epoch >= BURNT_TO]
     told = judged(records)
     assert [each.kind.value for each in told] == truth
-    assert ("rotation" in truth) == expected.speaks_2
+    assert ("rotation" in truth) == expected.protocol_2
     prepared = [each for each in records if each.state is TransactionState.PREPARE_COMMIT]
-    if expected.speaks_2:
+    if expected.protocol_2:
         following = records[-1].producer_id if expected.names_producer_ids else None
         assert (prepared[0].producer_epoch, prepared[0].next_producer_id) == (32_767, following)
         assert prepared[0].producer_id != records[-1].producer_id

@@ -61,7 +61,7 @@ def described_transaction(name: str = "payments-7", **fields: Any) -> Described:
 
 
 def plan_producer(name: str = "payments-7", said: Any = None, **fields: Any) -> Producer:
-    """Return an id whose transaction is open for ten minutes, and silent for nine of them."""
+    """Return an id whose transaction is open for ten minutes, and has written nothing for nine of them."""
     values = {
         "logs": (blocked_log(),),
         "started_ms": NOW_MS - 10 * MINUTE_MS,

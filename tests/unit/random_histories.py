@@ -1,6 +1,6 @@
 """Random histories of one id, as the coordinator writes them: records, and the events that made them.
 
-Written from docs/design/kafka.md §1.5, Kafka's own rules for states and epochs, and knows nothing of how
+Written from docs/design/kafka.md §1.5, Kafka's own rules for states and epochs, independently of how
 `fenceline.kafka.transitions` reads them.
 """
 
@@ -29,7 +29,7 @@ class Event:
 
 @dataclass
 class RandomHistory:
-    """One id. `step` lives on a bit and returns the records of it; `events` grows."""
+    """One id. `step` adds a random event and returns its records; `events` grows."""
 
     name: str
     dice: random.Random
@@ -51,7 +51,7 @@ class RandomHistory:
         self.owned = True
 
     def step(self) -> list[TransactionRecord | Tombstone]:
-        """Live through one more event and return its records."""
+        """Add one random event and return its records."""
         before = len(self.written)
         if self.last is None:
             self.baseline() if self.old else self.init()
@@ -72,7 +72,7 @@ class RandomHistory:
         ]  # fmt: skip
         return often + seldom + ([self.empty_abort] if self.client == 2 else [])
 
-    def tell(self, kind: TransitionKind) -> None:
+    def add_event(self, kind: TransitionKind) -> None:
         self.events.append(Event(kind, len(self.written)))
 
     def wait(self, low: int, high: int) -> None:
@@ -86,9 +86,9 @@ class RandomHistory:
         return self.last
 
     def baseline(self) -> None:
-        """The first record in sight of an id that is old."""
+        """The first record that is still available of an old id."""
         self.old = False
-        self.tell(TransitionKind.BASELINE)
+        self.add_event(TransitionKind.BASELINE)
         epoch = self.dice.randint(32_740, 32_762)
         self.last = TransactionRecord(
             self.name,
@@ -108,7 +108,7 @@ class RandomHistory:
         self.wait(1_000, 5_000)
         self.owned = True
         self.ids += 1
-        self.tell(TransitionKind.INIT)
+        self.add_event(TransitionKind.INIT)
         timeout = self.dice.choice((45_000, 60_000))
         self.last = TransactionRecord(
             self.name, TransactionState.EMPTY, self.ids, 0, timeout, None, self.now_ms, None, self.client
@@ -118,13 +118,13 @@ class RandomHistory:
     def begin(self) -> None:
         assert self.last is not None
         self.wait(1, 2_000)
-        self.tell(TransitionKind.BEGIN)
+        self.add_event(TransitionKind.BEGIN)
         self.write(
             TransactionState.ONGOING, partitions=SOME, started_ms=self.now_ms, client_version=self.client
         )
         for _ in range(self.dice.choice((0, 0, 1, 2))):
             self.wait(1, 500)
-            self.tell(TransitionKind.EXTEND)
+            self.add_event(TransitionKind.EXTEND)
             self.write(TransactionState.ONGOING)
 
     def end(self, prepared: TransactionState, version: int) -> None:
@@ -148,7 +148,7 @@ class RandomHistory:
         state = TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT
         if self.last.producer_epoch == 32767 and self.last.client_version == 2 and not self.fencing:
             self.ids += 1
-            self.tell(TransitionKind.ROTATION)
+            self.add_event(TransitionKind.ROTATION)
             self.write(state, partitions=(), producer_id=self.ids, producer_epoch=0)
         else:
             self.write(state, partitions=())
@@ -161,7 +161,7 @@ class RandomHistory:
         if self.last.producer_epoch < 32766:
             return {"producer_epoch": self.last.producer_epoch + 1}
         self.ids += 1
-        self.tell(TransitionKind.ROTATION)
+        self.add_event(TransitionKind.ROTATION)
         return {"producer_id": self.ids, "producer_epoch": 0}
 
     def empty(self, **changes: object) -> None:
@@ -170,27 +170,27 @@ class RandomHistory:
     def commit(self) -> None:
         self.begin()
         self.wait(1, 900)
-        self.tell(TransitionKind.COMMIT)
+        self.add_event(TransitionKind.COMMIT)
         self.end(TransactionState.PREPARE_COMMIT, self.client)
 
     def old_end(self) -> None:
-        """A transaction that another process ends by an old EndTxn (recovery, also of our sink)."""
+        """A transaction that another process ends by an old EndTxn (recovery, also of the sink)."""
         self.begin()
         self.wait(1, 900)
         commits = self.dice.random() < 0.5
-        self.tell(TransitionKind.COMMIT if commits else TransitionKind.CLIENT_ABORT)
+        self.add_event(TransitionKind.COMMIT if commits else TransitionKind.CLIENT_ABORT)
         self.end(TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT, 0)
 
     def client_abort(self) -> None:
         self.begin()
         self.wait(1, 900)
-        self.tell(TransitionKind.CLIENT_ABORT)
+        self.add_event(TransitionKind.CLIENT_ABORT)
         self.end(TransactionState.PREPARE_ABORT, self.client)
 
     def empty_abort(self) -> None:
         assert self.last is not None
         self.wait(1, 900)
-        self.tell(TransitionKind.EMPTY_ABORT)
+        self.add_event(TransitionKind.EMPTY_ABORT)
         self.write(
             TransactionState.PREPARE_ABORT, partitions=(), producer_epoch=self.last.producer_epoch + 1,
             started_ms=self.now_ms, client_version=2,
@@ -202,16 +202,16 @@ class RandomHistory:
         self.wait(*self.dice.choice(((1, 60), (90, 700), (2_000, 9_000), (12_000, 90_000))))
         raised = self.raised()
         if "producer_id" not in raised:
-            self.tell(TransitionKind.REINIT)
+            self.add_event(TransitionKind.REINIT)
         self.owned = True
         self.empty(timeout_ms=self.dice.choice((45_000, 60_000)), **raised)
 
     def reinit_like_an_admin(self) -> None:
-        """A producer whose own timeout is the one an Admin writes: it goes on to begin."""
+        """A producer with the same timeout as an Admin: it begins a transaction next."""
         self.wait(12_000, 90_000)
         raised = self.raised()
         if "producer_id" not in raised:
-            self.tell(TransitionKind.REINIT)
+            self.add_event(TransitionKind.REINIT)
         self.empty(timeout_ms=ADMIN_MS, **raised)
         self.commit()
 
@@ -221,7 +221,7 @@ class RandomHistory:
             return
         self.begin()
         self.wait(*wait)
-        self.tell(kind)
+        self.add_event(kind)
         self.fencing = True
         self.brokers_end()
         self.fencing = False
@@ -254,7 +254,7 @@ class RandomHistory:
         self.wait(12_000, 90_000)
         raised = self.raised()
         if "producer_id" not in raised:
-            self.tell(TransitionKind.ADMIN_FENCE)
+            self.add_event(TransitionKind.ADMIN_FENCE)
         self.empty(timeout_ms=ADMIN_MS, **raised)
         self.owned = False
 
@@ -268,6 +268,6 @@ class RandomHistory:
     def expiry(self) -> None:
         assert self.last is not None
         self.wait(1_000, 90_000)
-        self.tell(TransitionKind.EXPIRY)
+        self.add_event(TransitionKind.EXPIRY)
         self.written.append(Tombstone(self.name, self.now_ms))
         self.last = None

@@ -1,8 +1,8 @@
 """Every short history of one transactional id: coordinator, two producers, Admin, recovery tool.
 
 The coordinator follows Kafka 4.2 (`TransactionCoordinator`, `TransactionMetadata`; KIP-360, KIP-890) and
-knows nothing of `fenceline.kafka.transitions`. Different histories may leave the same records, which is their
-use.
+is independent of `fenceline.kafka.transitions`. Different histories may leave the same records, which is
+their purpose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Identity(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Who does what, and how long after the step before."""
+    """An action, and its delay after the step before."""
 
     action: str
     after_ms: int
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 class Coordinator:
     """One id in version 2 or 0 of `transaction.version`; `records` are its log, `true` what each record is.
 
-    `true` holds for each record the kinds that are a true name of it: () for one that only completes another.
+    `true` has the correct kinds of each record: () for one that only completes another.
     """
 
     version: int
@@ -76,7 +76,7 @@ class Coordinator:
         return True
 
     def end(self, own: Identity, version: int, *, commit: bool, fails_over: bool = False) -> Identity | None:
-        """EndTxn; return the identity to go on with, None where it is refused."""
+        """EndTxn; return the identity to continue with, None where it is refused."""
         if own.producer_id != self.last.producer_id:
             return None
         aborted = self.last.state is TransactionState.COMPLETE_ABORT and self.last.client_version == 2
@@ -118,7 +118,7 @@ class Coordinator:
             self.write(state=state, partitions=())
 
     def _fence(self, kind: TransitionKind) -> None:
-        """The coordinator's own abort: it raises the epoch whatever the client speaks."""
+        """The coordinator's own abort: it raises the epoch in every version of the client's protocol."""
         epoch = self.last.producer_epoch
         self.last_epoch = epoch if self.version == 2 else -1
         self.write(
@@ -231,7 +231,7 @@ class History:
             found = self.coordinator.end(self.owner, self.version, commit=False, fails_over=True)
             self.owner = found or self.owner
 
-    def owner_goes_on(self) -> None:
+    def owner_continues(self) -> None:
         """Add a partition, or begin."""
         self.coordinator.add(self.owner, self.version)
 
@@ -240,14 +240,14 @@ class History:
         self._init("owner", self.owner, TIMEOUT_MS, TransitionKind.SELF_RECOVERY)
 
     def rival_inits(self) -> None:
-        """InitProducerId as nobody: another producer, or the owner's next process."""
+        """InitProducerId without an identity: another producer, or the owner's next process."""
         self._init("rival", None, TIMEOUT_MS, TransitionKind.TAKEOVER)
 
     def rival_with_30_s_inits(self) -> None:
-        """The same by a producer whose own timeout is the one an Admin writes."""
+        """The same by a producer with the same timeout as an Admin."""
         self._init("rival", None, ADMIN_MS, TransitionKind.TAKEOVER)
 
-    def rival_goes_on(self) -> None:
+    def rival_continues(self) -> None:
         """Begin."""
         if self.rival is not None:
             self.coordinator.add(self.rival, self.version)
@@ -289,8 +289,8 @@ class History:
 
 
 ACTIONS = (
-    "owner_commits", "owner_aborts", "owner_aborts_in_a_failover", "owner_goes_on", "owner_recovers",
-    "rival_inits", "rival_with_30_s_inits", "rival_goes_on", "admin_fences",
+    "owner_commits", "owner_aborts", "owner_aborts_in_a_failover", "owner_continues", "owner_recovers",
+    "rival_inits", "rival_with_30_s_inits", "rival_continues", "admin_fences",
     "admin_with_its_own_timeout_fences", "tool_aborts", "tool_aborts_in_version_2", "scan_runs",
 )  # fmt: skip
 STEPS = tuple(Step(action, after_ms) for action in ACTIONS for after_ms in (SOON_MS, LATER_MS, LATE))
@@ -305,7 +305,7 @@ def begun_history(cluster: int, client: int, epoch: int) -> History:
     coordinator.write(TransitionKind.BASELINE, state=TransactionState.COMPLETE_COMMIT)
     coordinator.now_ms += 1_000
     story = History(coordinator, client, coordinator.identity)
-    story.owner_goes_on()
+    story.owner_continues()
     return story
 
 

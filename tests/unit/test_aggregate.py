@@ -26,7 +26,7 @@ Stream = list[tuple[bytes, RawRecord]]
 
 
 def stream_of(seed: int, ids: int, steps: int) -> Stream:
-    """Return the records of some ids, lived at random, mixed as a coordinator's partition mixes them."""
+    """Return the records of some random histories, mixed as a coordinator's partition mixes them."""
     dice = random.Random(seed)
     walks = [RandomHistory(f"app-{number}", random.Random(f"{seed} {number}")) for number in range(ids)]
     stream: Stream = []
@@ -39,8 +39,8 @@ def stream_of(seed: int, ids: int, steps: int) -> Stream:
     return stream
 
 
-class Kept:
-    """What a database would hold after folds, one upon the other."""
+class AggregatedRows:
+    """The rows of a database after several folds."""
 
     def __init__(self) -> None:
         self.priors: dict[bytes, Prior] = {}
@@ -80,7 +80,7 @@ class Kept:
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 400), max_size=12))
 def test_where_the_stream_is_cut_changes_nothing(seed: int, cuts: list[int]) -> None:
     stream = stream_of(seed, ids=5, steps=120)
-    whole, parts = Kept(), Kept()
+    whole, parts = AggregatedRows(), AggregatedRows()
     whole.save(stream)
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     for start, end in pairwise(edges):
@@ -89,9 +89,9 @@ def test_where_the_stream_is_cut_changes_nothing(seed: int, cuts: list[int]) -> 
 
 
 @given(st.integers(0, 10**6))
-def test_the_short_way_finds_what_the_long_one_finds(seed: int) -> None:
+def test_the_fast_path_gives_the_same_result_as_the_full_one(seed: int) -> None:
     stream = stream_of(seed, ids=5, steps=120)
-    short, long = Kept(), Kept()
+    short, long = AggregatedRows(), AggregatedRows()
     short.save(stream)
     with patch.object(_IdFold, "_everyday", lambda self, raws, at: at):
         long.save(stream)
@@ -99,10 +99,10 @@ def test_the_short_way_finds_what_the_long_one_finds(seed: int) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 300))
-def test_a_hole_forgets_what_was_before_it_wherever_the_cut_is(seed: int, hole: int) -> None:
+def test_a_hole_discards_earlier_state_wherever_the_stream_is_cut(seed: int, hole: int) -> None:
     stream = stream_of(seed, ids=3, steps=120)
     left = [(key, raw) for key, raw in stream if not hole - 30 < raw.offset < hole]
-    whole, parts = Kept(), Kept()
+    whole, parts = AggregatedRows(), AggregatedRows()
     whole.save(left, (hole,))
     before = [each for each in left if each[1].offset <= hole - 30]
     parts.save(before)
@@ -110,8 +110,8 @@ def test_a_hole_forgets_what_was_before_it_wherever_the_cut_is(seed: int, hole: 
     assert parts.everything() == whole.everything()
 
 
-def test_counters_and_rows_say_the_same() -> None:
-    kept = Kept()
+def test_counters_and_rows_agree() -> None:
+    kept = AggregatedRows()
     kept.save(stream_of(seed=7, ids=40, steps=4_000))
     rows = Counter(told.transition.kind for told in kept.told.values())
     counted: Counter[TransitionKind] = Counter()
@@ -121,8 +121,8 @@ def test_counters_and_rows_say_the_same() -> None:
     assert sum(kept.open_times.values()) == counted[TransitionKind.COMMIT]
 
 
-def test_the_last_twenty_are_the_last_twenty() -> None:
-    kept, stream = Kept(), stream_of(seed=11, ids=1, steps=200)
+def test_the_recent_transitions_are_the_last_twenty() -> None:
+    kept, stream = AggregatedRows(), stream_of(seed=11, ids=1, steps=200)
     for start in range(0, len(stream), 7):
         kept.save(stream[start : start + 7])
     (prior,) = kept.priors.values()

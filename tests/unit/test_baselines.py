@@ -1,4 +1,4 @@
-"""Proves what is learned of an application's past: habits after a day of work, without its worst hours."""
+"""Proves the baselines of an application: they exist after a day of work, without its worst hours."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def hours(number: int, commits: int = 90, reinits: int = 10) -> list[dict[Transi
     return [{COMMIT: commits, REINIT: reinits}] * number
 
 
-def test_nothing_is_a_habit_before_a_day_of_work() -> None:
+def test_no_baseline_exists_before_a_day_of_work() -> None:
     assert learn_habits(hours(LEAST_HOURS - 1)) == {}
     assert learn_habits([*hours(LEAST_HOURS - 1), {}, {COMMIT: 0}]) == {}
     assert learn_habits(hours(LEAST_HOURS))[REINIT] == Habit(LEAST_HOURS, 10, 0.1)
 
 
-def test_what_never_happened_is_a_habit_too() -> None:
+def test_an_event_that_never_happened_has_a_baseline() -> None:
     assert learn_habits(hours(LEAST_HOURS))[TransitionKind.TIMEOUT] == Habit(LEAST_HOURS, 0, 0.0)
 
 
@@ -29,7 +29,7 @@ def test_the_worst_hours_are_left_out() -> None:
     assert learn_habits([*hours(90), *bad, *bad])[REINIT] == Habit(100, 4_000, 1.0)
 
 
-def test_an_hour_with_little_work_says_nothing_about_shares() -> None:
+def test_hours_with_little_work_do_not_count_for_shares() -> None:
     quiet = hours(50, commits=1, reinits=3)
     assert learn_habits([*hours(50), *quiet])[REINIT] == Habit(100, 10, 0.1)
 

@@ -1,4 +1,4 @@
-"""Proves the chain of a batch by numbered cases: how each link stands, and which recovery mends it."""
+"""Proves the chain of a batch by numbered cases: the state of each link, and which recovery completes it."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_each_link_has_its_time_and_its_evidence() -> None:
     assert swept[4].evidence == "17.0.done, swept away since: committed"
 
 
-def test_a_broken_link_names_what_is_open_and_why_nobody_goes_on() -> None:
+def test_a_broken_link_names_the_open_transactions_and_why_they_stay_open() -> None:
     said = first_broken_link(links(decision=decided(), ended=ended(GOOD, OPEN), alive=False))
     assert said is not None
     assert said.evidence == (
@@ -347,7 +347,7 @@ def test_the_strongest_evidence_of_a_commit_comes_first(
     "unknown", [(AGAIN, AGAIN), ended(DARK, DARK), (AGAIN, *ended(GOOD)), ended(GOING, DARK)]
 )
 @pytest.mark.parametrize("by", ["driver", "operator", ""])
-def test_what_no_coordinator_confirms_never_reads_like_confirmed(
+def test_an_unconfirmed_commit_is_never_shown_as_confirmed(
     unknown: tuple[EndedTransaction, ...], by: str
 ) -> None:
     said = links(decision=decided(), done=replace(done(), by=by), ended=unknown, checkpointed=True)[
@@ -435,7 +435,9 @@ def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more:
         (17, None, DARK, "no such id is known"),
     ],
 )
-def test_fate_of_a_transaction(number: int, now: Coordinated | None, fate: TransactionFate, why: str) -> None:
+def test_the_outcome_of_a_transaction_follows_its_coordinator(
+    number: int, now: Coordinated | None, fate: TransactionFate, why: str
+) -> None:
     assert outcome_by_coordinator(written(), now).fate is fate, f"case {number}: {why}"
 
 
@@ -497,7 +499,7 @@ def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_i
         (6, [], DARK, "nothing is known"),
     ],
 )
-def test_fate_by_what_an_id_has_done_since(
+def test_the_outcome_of_a_transaction_follows_later_transitions_of_its_id(
     number: int, past: list[Transition], fate: TransactionFate, why: str
 ) -> None:
     assert outcome_by_history(written(), past).fate is fate, f"case {number}: {why}"

@@ -1,4 +1,4 @@
-"""Proves that ages are by our own clock, whatever clock stamped a record: a delay is no difference."""
+"""Proves that ages are measured by the local clock, whatever clock stamped a record: a delay is no skew."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_start(
     assert (None if began is None else NOW_MS - began) == age, f"case {number}: {why}"
 
 
-def test_an_instant_is_moved_and_never_lies_in_the_future() -> None:
+def test_a_converted_instant_is_never_in_the_future() -> None:
     assert to_local_ms(NOW_MS - HOUR_MS, now_ms=NOW_MS, ahead_ms=HOUR_MS - 5) == NOW_MS - 5
     assert to_local_ms(NOW_MS + 5, now_ms=NOW_MS, ahead_ms=None) == NOW_MS
 
@@ -69,8 +69,8 @@ def test_a_difference_of_some_seconds_is_no_difference(measured: int | None, exp
     assert difference_ms(measured) == expected
 
 
-def measured(*steps: tuple[int, int]) -> int:
-    """Return the offset after records came at these instants, so far behind our clock."""
+def measured_offset(*steps: tuple[int, int]) -> int:
+    """Return the offset after records came at these instants, so far behind the local clock."""
     offset: Offset | None = None
     for at_ms, ahead_ms in steps:
         offset = follow_offset(offset, ahead_ms, NOW_MS + at_ms)
@@ -78,24 +78,24 @@ def measured(*steps: tuple[int, int]) -> int:
     return offset.ahead_ms
 
 
-def test_the_smallest_difference_counts_for_it_has_the_least_delay() -> None:
-    assert measured((0, 3_400), (1_000, 264), (2_000, 900)) == 264
-    assert measured((0, 264), (WINDOW_MS, 900)) == 264, "the last record before counts still"
-    assert measured((0, -HOUR_MS + 3_400), (900, -HOUR_MS + 20)) == -HOUR_MS + 20
+def test_the_smallest_difference_is_used() -> None:
+    assert measured_offset((0, 3_400), (1_000, 264), (2_000, 900)) == 264
+    assert measured_offset((0, 264), (WINDOW_MS, 900)) == 264, "the last record before counts still"
+    assert measured_offset((0, -HOUR_MS + 3_400), (900, -HOUR_MS + 20)) == -HOUR_MS + 20
 
 
 def test_a_clock_that_was_set_is_followed() -> None:
-    assert measured((0, 264), (1_000, -HOUR_MS)) == -HOUR_MS, "back: no delay explains it"
+    assert measured_offset((0, 264), (1_000, -HOUR_MS)) == -HOUR_MS, "back: no delay explains it"
     ahead = [(at, HOUR_MS + 40) for at in range(1_000, 2 * WINDOW_MS + 2_000, 1_000)]
-    assert measured((0, 264), *ahead[:10]) == 264, "ahead: at first that may be a delay"
-    assert measured((0, 264), *ahead) == HOUR_MS + 40, "but not for so long"
+    assert measured_offset((0, 264), *ahead[:10]) == 264, "ahead: at first that may be a delay"
+    assert measured_offset((0, 264), *ahead) == HOUR_MS + 40, "but not for so long"
 
 
 @pytest.mark.parametrize("true_ms", [-HOUR_MS, -30_000, -300, 0, 300, 30_000, HOUR_MS])
-def test_a_delay_is_never_taken_for_a_difference_and_a_difference_is_never_missed(true_ms: int) -> None:
+def test_a_delay_is_never_measured_as_clock_skew_and_clock_skew_is_never_missed(true_ms: int) -> None:
     """Whatever the delays are, the offset is never too small, and too large by the least of them at most."""
     dice = random.Random(true_ms)
     for _ in range(300):
         delays = [int(dice.expovariate(1 / 700)) for _ in range(dice.randrange(1, 40))]
-        found = measured(*((n * 500, true_ms + delay) for n, delay in enumerate(delays)))
+        found = measured_offset(*((n * 500, true_ms + delay) for n, delay in enumerate(delays)))
         assert true_ms + min(delays) <= found <= true_ms + min(delays[-20:])

@@ -1,4 +1,4 @@
-"""Proves that our texts order a copy before a removal: remedies, the sink's errors, the docs."""
+"""Proves that texts ask for a copy before a removal: remedies, the sink's errors, the docs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHER_THINGS = ("librdkafka",)
 
 
 def texts(path: Path) -> Iterator[str]:
-    """Yield the texts of a module that somebody may read, docstrings left out; {} where a value goes."""
+    """Yield the texts of a module that users may read, docstrings left out; {} where a value goes."""
     tree = ast.parse(path.read_text())
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     inside = {
@@ -73,7 +73,7 @@ def test_no_page_removes_files_without_a_copy(path: Path) -> None:
         assert_advises_a_copy_first(paragraph)
 
 
-def test_the_check_knows_an_order_from_a_report() -> None:
+def test_the_check_distinguishes_an_instruction_from_a_report() -> None:
     assert_advises_a_copy_first(
         "files that were removed; do not remove the ledger; it is about to remove nothing"
     )

@@ -25,8 +25,8 @@ NOW_MS = 1_795_000_000_000
 SECOND = 1_000
 
 
-def grown(points: list[tuple[int, int]], stood: bool = True) -> str:
-    """The history of a partition that was looked at at these instants, with these ends."""
+def history_of(points: list[tuple[int, int]], stood: bool = True) -> str:
+    """The history of a partition that was polled at these instants, with these ends."""
     text, before = "", None
     for at_ms, end in points:
         text = add_end(text, EndOffset(NOW_MS + at_ms, end, end + 5), before if stood else None)
@@ -35,7 +35,7 @@ def grown(points: list[tuple[int, int]], stood: bool = True) -> str:
 
 
 def test_it_is_plain_json_oldest_first() -> None:
-    text = grown([(0, 10), (6 * SECOND, 20)])
+    text = history_of([(0, 10), (6 * SECOND, 20)])
     assert json.loads(text) == [[NOW_MS, 10, 15], [NOW_MS + 6_000, 20, 25]]
     assert unpack_ends(text) == (EndOffset(NOW_MS, 10, 15), EndOffset(NOW_MS + 6_000, 20, 25))
     assert newest_end(text) == EndOffset(NOW_MS + 6_000, 20, 25)
@@ -43,14 +43,14 @@ def test_it_is_plain_json_oldest_first() -> None:
 
 
 def test_a_point_comes_five_seconds_after_the_other_and_only_for_another_end() -> None:
-    text = grown([(0, 10), (1 * SECOND, 11), (4_999, 12)])
+    text = history_of([(0, 10), (1 * SECOND, 11), (4_999, 12)])
     assert unpack_ends(text) == (EndOffset(NOW_MS, 10, 15),)
-    assert unpack_ends(grown([(0, 10), (9 * SECOND, 10)])) == (EndOffset(NOW_MS, 10, 15),)
+    assert unpack_ends(history_of([(0, 10), (9 * SECOND, 10)])) == (EndOffset(NOW_MS, 10, 15),)
 
 
-def test_an_end_that_stood_leaves_where_it_began_and_where_it_ended() -> None:
+def test_an_unchanged_end_keeps_its_first_and_last_instant() -> None:
     looks = [(second * SECOND, 10) for second in range(600)]
-    text = grown([*looks, (600 * SECOND, 90)])
+    text = history_of([*looks, (600 * SECOND, 90)])
     assert [(each.at_ms - NOW_MS, each.lso) for each in unpack_ends(text)][-2:] == [
         (599_000, 10),
         (600_000, 90),
@@ -77,7 +77,7 @@ def test_when_an_end_passed_an_offset() -> None:
 
 
 def test_an_hour_of_a_busy_partition_is_a_hundred_points() -> None:
-    text = grown([(second * SECOND, second) for second in range(2 * 3_600)])
+    text = history_of([(second * SECOND, second) for second in range(2 * 3_600)])
     ends = unpack_ends(text)
     last = NOW_MS + 7_199_000
     assert len(ends) <= 130
@@ -96,7 +96,7 @@ def test_an_offset_was_passed_within_the_bounds(growth: list[tuple[int, int]]) -
     for after_ms, more in growth:
         at_ms, end = at_ms + after_ms, end + more
         looks.append((at_ms, end))
-    ends = unpack_ends(grown(looks))
+    ends = unpack_ends(history_of(looks))
     assert list(ends) == sorted(ends)
     assert len(ends) < 400
     for offset in range(0, end, max(1, end // 20)):

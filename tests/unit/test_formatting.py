@@ -30,7 +30,7 @@ def test_duration(ms: int, words: str) -> None:
     assert format_duration(ms) == words
 
 
-def test_count_groups_digits_and_minds_the_number() -> None:
+def test_count_groups_digits_and_uses_singular_and_plural() -> None:
     assert [count_noun(n, "record") for n in (0, 1, 1_204)] == ["0 records", "1 record", "1,204 records"]
 
 
@@ -38,7 +38,7 @@ def test_clock_is_utc() -> None:
     assert format_clock(1_700_000_000_123) == "22:13:20 UTC"
 
 
-def test_what_an_error_says_is_one_line_that_ends() -> None:
+def test_an_error_is_one_line_of_bounded_length() -> None:
     assert error_line(OSError(" libjvm:\n  not found\n")) == "libjvm: not found"
     assert error_line(LookupError("x" * 1_000)) == "x" * 300
     assert error_line(ValueError()) == "no reason given"

@@ -1,4 +1,6 @@
-"""Proves how incidents go on from tick to tick: numbers, changes of cause, reopening, severity, none lost."""
+"""Proves how incidents change from tick to tick: numbers, changes of cause, reopening, severity, none
+lost.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def changes(prod: Deployment) -> list[IncidentUpdate]:
     return [each for each in prod.updates if each.is_change]
 
 
-def test_an_incident_opens_goes_on_without_change_and_closes(prod: Deployment) -> None:
+def test_an_incident_opens_stays_unchanged_and_closes(prod: Deployment) -> None:
     prod.tick({"t": ["p"]})
     assert prod.open == {1: ("t", {"p"})}
     prod.tick({"t": ["p"]})
@@ -103,7 +105,7 @@ def test_a_cause_that_is_found_later_takes_over_the_number(prod: Deployment) -> 
     assert prod.updates[0].added == (key("t"),)
 
 
-def test_of_eleven_incidents_with_one_cause_the_first_goes_on(prod: Deployment) -> None:
+def test_of_eleven_incidents_with_one_cause_the_first_stays_open(prod: Deployment) -> None:
     names = [f"f{n:02}" for n in range(11)]
     prod.tick({name: [] for name in names})
     assert len(prod.open) == 11
@@ -113,7 +115,7 @@ def test_of_eleven_incidents_with_one_cause_the_first_goes_on(prod: Deployment) 
     assert [each.merged_into for each in merged] == [(key("cause"),)] * 10
 
 
-def test_a_cause_found_later_keeps_the_open_incident_of_its_own(prod: Deployment) -> None:
+def test_a_cause_with_an_open_incident_keeps_its_number_when_an_effect_joins(prod: Deployment) -> None:
     prod.tick({"q": []})
     prod.tick({"q": [], "g": []})
     prod.tick({"q": ["g"]})
@@ -174,7 +176,7 @@ def test_a_cause_that_comes_back_while_its_effects_last_is_the_cause_again(prod:
     assert [each.is_change for each in prod.updates] == [True]
 
 
-def test_severity_grows_while_it_is_open_and_begins_anew(prod: Deployment) -> None:
+def test_severity_only_grows_while_an_incident_is_open_and_is_reset_on_reopening(prod: Deployment) -> None:
     seen = []
     for severity in (INFO, CRITICAL, WARNING):
         prod.tick({"t": []}, severity)
@@ -189,7 +191,7 @@ def effects_of(groups: Iterable[IncidentGroup]) -> set[FindingKey]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_lives_lose_no_finding_and_give_no_cause_two_incidents(seed: int) -> None:
+def test_random_lifecycles_lose_no_finding_and_give_no_cause_two_incidents(seed: int) -> None:
     random_ = random.Random(seed)
     prod, nodes = Deployment(), [key(f"f{n:02}") for n in range(12)]
     edges = [(nodes[a], nodes[b]) for a in range(12) for b in range(12) if random_.random() < 0.12]
@@ -208,7 +210,7 @@ def test_random_lives_lose_no_finding_and_give_no_cause_two_incidents(seed: int)
 
 
 @pytest.mark.parametrize("count", [10_000])
-def test_10_000_incidents_go_on_without_change(count: int) -> None:
+def test_10_000_incidents_stay_open_without_change(count: int) -> None:
     prod = Deployment()
     stories: Stories = {f"t{n}": [f"p{n}"] for n in range(count)}
     prod.tick(stories)

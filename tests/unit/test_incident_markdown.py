@@ -1,4 +1,4 @@
-"""Proves that the Markdown of an incident holds all of it, and that no name in it becomes markup."""
+"""Proves that the Markdown of an incident contains all of it, and that no name in it becomes markup."""
 
 from __future__ import annotations
 

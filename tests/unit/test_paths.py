@@ -74,7 +74,7 @@ def test_the_longest_mapped_prefix_is_replaced(path: str, mapped: dict[str, str]
     assert to_url(path, mapped=mapped) == url
 
 
-def test_a_scheme_is_told_from_a_folder_with_a_colon() -> None:
+def test_a_scheme_is_distinguished_from_a_folder_with_a_colon() -> None:
     assert [scheme_of(path) for path in ("hdfs:/x", "S3A://b/x", "file:x")] == ["hdfs", "s3a", "file"]
     assert {scheme_of(path) for path in ("/a:b", "a/b:c", "c:/x", "x", "")} == {""}
 
@@ -86,7 +86,7 @@ def test_below_a_folder_its_own_spelling_stays() -> None:
     assert name_of("s3a://bucket/chk/orders/") == "orders"
 
 
-def test_one_path_in_two_spellings_is_told_as_one() -> None:
+def test_two_spellings_of_a_path_are_the_same_path() -> None:
     assert same_path("s3a://bucket/x/", "s3://bucket//x")
     assert same_path("hdfs://nameservice1/x", "file:/mnt/hdfs/x", mapped=HDFS)
     assert not same_path("s3a://bucket/x", "s3a://bucket/y")
@@ -97,7 +97,7 @@ def test_one_path_in_two_spellings_is_told_as_one() -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=20))
-def test_any_text_becomes_a_url_that_stays_what_it_is(path: str, default: str) -> None:
+def test_any_text_becomes_a_url_that_does_not_change_again(path: str, default: str) -> None:
     url = to_url(path, default=default)
     assert "://" in url
     assert to_url(url) == url

@@ -1,5 +1,5 @@
-"""Proves which batches of our sink may be finished and which rolled back, by a numbered table; that a
-prepared one is never rolled back; that what is lost is told with its range."""
+"""Proves which batches of the sink may be finished and which rolled back, by a numbered table; that a
+prepared one is never rolled back; that lost records are reported with their range."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_roll_back_is_offered_or_refused(
     assert bool(found.steps) == all(forceable), f"case {number}"
 
 
-def test_what_finishing_verifies_again_asks_and_does() -> None:
+def test_finishing_lists_its_checks_confirmation_and_steps() -> None:
     held = blocked_log(
         opened=(open_producer(10), open_producer(20, OTHER)), high_watermark=30, batches=(data_batch(10, 2),)
     )
@@ -189,7 +189,7 @@ def test_what_finishing_verifies_again_asks_and_does() -> None:
     assert found.held == ((TOPIC, 0, 10, 30, 20),)
 
 
-def test_what_is_lost_is_told_with_its_range() -> None:
+def test_lost_records_are_given_with_their_range() -> None:
     each = prepared(GONE, TransactionFate.UNKNOWN)
     (lost,) = [effect for effect in finish(each).effects if effect.name == "records_lost"]
     assert lost.amount == 1_000
@@ -202,14 +202,14 @@ def test_what_is_lost_is_told_with_its_range() -> None:
     assert [step.request for step in finish(each).steps] == ["ledger"]
 
 
-def test_a_living_driver_is_no_reason_not_to_finish() -> None:
+def test_a_running_driver_is_a_warning_and_no_refusal_to_finish() -> None:
     each = prepared(OPEN, OPEN, alive=True, heard_ms=NOW_MS - 3_000)
     (words,) = finish_warnings([each], now_ms=NOW_MS)
     assert words.startswith("The driver of orders lives (heard 3 s ago): it finishes the batch itself")
     assert list(finish_warnings([prepared(OPEN, OPEN, alive=False)], now_ms=NOW_MS)) == []
 
 
-def test_what_rolling_back_verifies_again_asks_and_does() -> None:
+def test_rolling_back_lists_its_checks_confirmation_and_steps() -> None:
     each = undecided(rounds=(ABORTED, replace(ABORTED, round=1)), logs=(blocked_log(groups=("billing",)),))
     found = roll_back(each)
     (open_one,) = each.undecided
@@ -225,7 +225,7 @@ def test_what_rolling_back_verifies_again_asks_and_does() -> None:
     assert found.waiting == ("billing",)
 
 
-def test_what_nobody_tells_of_a_driver_is_said() -> None:
+def test_an_unknown_driver_status_is_a_warning() -> None:
     (words,) = roll_back_warnings([undecided()])
     assert words.startswith("Whether the driver of orders lives is not told")
     assert list(roll_back_warnings([undecided(alive=False), batch()])) == []
@@ -241,7 +241,7 @@ def test_what_nobody_tells_of_a_driver_is_said() -> None:
     alive=st.none() | st.booleans(),
     opened_too=st.booleans(),
 )
-def test_no_batch_is_ever_offered_both_and_no_prepared_one_is_rolled_back(
+def test_no_batch_can_be_both_finished_and_rolled_back_and_no_prepared_one_rolled_back(
     rounds: list[Decided],
     outcome: DecisionOutcome | None,
     fates: list[TransactionFate],

@@ -56,7 +56,7 @@ class Partition:
             self.batches.append(marker_batch(self.end, producer_id, kind))
 
     def checked(self, *, counted: bool) -> HeldLog:
-        """What a plan sees of it: the high watermark first, then who is open."""
+        """What a plan reads of it: the high watermark first, then the open producers."""
         producers: Sequence[ProducerState] = [
             open_producer(start, each) for each, start in sorted(self.begun.items(), key=lambda item: item[1])
         ]
@@ -88,7 +88,7 @@ def amounts(found: Reach) -> dict[str, int]:
 def test_execution_gives_at_least_what_the_plan_promised(
     before: list[Write], meanwhile: list[Write], counted: bool, others: set[int]
 ) -> None:
-    """Other producers write, commit, abort and begin; those that are ended too only go on writing."""
+    """Other producers write, commit, abort and begin; those that are ended too only continue writing."""
     partition = Partition()
     partition.write([*before, (MINE, 2, "")])
     seen = partition.checked(counted=counted)
@@ -130,7 +130,7 @@ def test_the_measured_case_is_a_lower_bound() -> None:
 
 
 def test_another_open_transaction_bounds_the_lso_not_the_end_of_the_log() -> None:
-    """The LSO goes on to where the next open transaction begins: 13, although the log ends at 15."""
+    """The LSO moves to where the next open transaction begins: 13, although the log ends at 15."""
     found = compute_reach(
         [blocked_log(opened=(open_producer(10), open_producer(13, OTHER)))], frozenset({MINE})
     )

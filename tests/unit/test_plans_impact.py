@@ -1,5 +1,5 @@
-"""Proves what the end of a transaction lets go, in numbers: which offsets readers get, how many records of
-others lie there that they may read, what it had written itself, who goes on; and that sums hold."""
+"""Proves what the end of a transaction unblocks, in numbers: which offsets readers get, how many records of
+other producers become readable, what it had written itself, which groups continue; and that sums hold."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_records_that_become_readable(batches: tuple[RecordBatch, ...] | None, e
     assert released_in(blocked_log(batches=batches), Span(10, 50)) == expected
 
 
-def test_what_a_transaction_had_written() -> None:
+def test_the_records_of_a_transaction_are_counted() -> None:
     assert own_in(blocked_log(), M) == Own(WHERE, 2, 10, 11)
     # Bounds where nothing was read, and nothing where nothing of it is open.
     assert own_in(blocked_log(batches=None), M) == Own(WHERE, None, 10, 14)
@@ -97,7 +97,7 @@ def test_what_a_transaction_had_written() -> None:
     assert own_in(blocked_log(batches=()), M) == Own(WHERE, 0, 10, 10)
 
 
-def test_words_say_at_least_and_name_what_was_not_counted() -> None:
+def test_texts_give_lower_bounds_and_name_what_was_not_counted() -> None:
     # Its producer may go on writing until it is ended, so a count is a lower bound.
     assert own_words([Own(WHERE, 2, 1_000, 1_001)]) == (
         2,
@@ -111,7 +111,7 @@ def test_words_say_at_least_and_name_what_was_not_counted() -> None:
     assert own_words([Own(WHERE, None, 10, 14)])[0] is None
 
 
-def told(*logs: HeldLog, ended: Sequence[int] = ()) -> dict[str, tuple[int | None, str]]:
+def effects_of(*logs: HeldLog, ended: Sequence[int] = ()) -> dict[str, tuple[int | None, str]]:
     found = compute_reach(logs, M, frozenset(ended)).effects
     return {each.name: (each.amount, each.words) for each in found}
 
@@ -136,28 +136,28 @@ def test_effects_in_numbers_and_names() -> None:
     assert [each.records for each in found.own] == [2, None]
 
 
-def test_what_stays_held_and_what_cannot_be_seen_is_said() -> None:
+def test_partitions_that_stay_blocked_or_are_unavailable_are_listed() -> None:
     behind = blocked_log(opened=(open_producer(10, OTHER), open_producer(13)), groups=("billing",))
-    found = told(behind)
+    found = effects_of(behind)
     assert found["lso_stays"][0] == 1
     assert "another transaction is open before it" in found["lso_stays"][1]
     assert "groups_released" not in found
-    assert set(told(behind, ended=[OTHER])) == {"records_released", "groups_released"}
+    assert set(effects_of(behind, ended=[OTHER])) == {"records_released", "groups_released"}
     blind = blocked_log(
         lso=None, high_watermark=None, opened=(), batches=None, unseen="no READ on this topic"
     )
-    assert told(blind) == {
+    assert effects_of(blind) == {
         "unseen": (1, "What becomes readable in payments-0 cannot be seen: no READ on this topic.")
     }
     assert compute_reach([blind], M).held == ((TOPIC, 0, None, None, None),)
     # Its end is known, and who writes there is not.
     half = blocked_log(opened=(), batches=None, unseen="no READ on this topic")
-    assert set(told(half)) == {"unseen"}
+    assert set(effects_of(half)) == {"unseen"}
     assert compute_reach([half], M).held == ((TOPIC, 0, 10, 15, None),)
 
 
-def test_a_transaction_with_nobody_behind_it_releases_no_record() -> None:
-    found = told(blocked_log(high_watermark=12, batches=(data_batch(10, 2),)))
+def test_a_transaction_without_later_records_unblocks_none() -> None:
+    found = effects_of(blocked_log(high_watermark=12, batches=(data_batch(10, 2),)))
     assert found == {
         "records_released": (
             0,
@@ -166,7 +166,7 @@ def test_a_transaction_with_nobody_behind_it_releases_no_record() -> None:
     }
 
 
-def test_offsets_of_groups_are_no_users_records() -> None:
+def test_offsets_of_groups_do_not_count_as_records() -> None:
     found = compute_reach([blocked_log(12, "__consumer_offsets", groups=("billing",))], M)
     assert (found.effects, found.held, found.waiting, found.own) == ((), (), (), ())
 
@@ -177,7 +177,7 @@ BATCHES = st.lists(
 
 
 @given(BATCHES, st.lists(st.integers(1, 4), unique=True))
-def test_one_after_the_other_releases_as_much_as_all_at_once(
+def test_transactions_ended_one_by_one_unblock_as_much_as_all_at_once(
     rows: list[tuple[int, int, str]], order: list[int]
 ) -> None:
     """Whatever lies in a log, and in whatever order its open transactions end."""

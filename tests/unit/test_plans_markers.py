@@ -148,7 +148,7 @@ def test_offered_or_refused(
 
 
 @pytest.mark.parametrize(("told", "expected"), [(None, 0), (-1, 0), (0, 0), (17, 17)])
-def test_what_is_verified_again(told: int | None, expected: int) -> None:
+def test_a_marker_plan_lists_its_checks(told: int | None, expected: int) -> None:
     (found,) = plans(marked(hanging_transaction(coordinator_epoch=told)))
     assert found.seen == {
         "topic": TOPIC, "partition": 0, "producer_id": MINE, "producer_epoch": 3, "start_offset": 10,
@@ -161,7 +161,7 @@ def test_what_is_verified_again(told: int | None, expected: int) -> None:
     assert found.held == ((TOPIC, 0, 10, 15, 15),)
 
 
-def test_all_that_hangs_and_nothing_that_is_owned() -> None:
+def test_all_hanging_transactions_are_planned_and_no_owned_one() -> None:
     """One is its coordinator's, between two that hang: the second one waits behind it."""
     ours = (open_producer(10), open_producer(20, OTHER), open_producer(30, 6_000))
     whole = blocked_log(opened=ours, high_watermark=40, batches=None)
@@ -181,7 +181,7 @@ def test_all_that_hangs_and_nothing_that_is_owned() -> None:
     assert last.effects[0].amount == 10
 
 
-def test_without_any_that_hangs_each_one_says_why() -> None:
+def test_each_transaction_that_does_not_hang_is_refused_with_a_reason() -> None:
     found = plans(
         marked(
             unknown(Why.MAY_BE_HIDDEN),
@@ -194,14 +194,14 @@ def test_without_any_that_hangs_each_one_says_why() -> None:
     ]
 
 
-def test_a_producer_that_may_still_write_is_warned_of() -> None:
-    def told(each: Marked) -> list[str]:
+def test_a_producer_that_may_still_write_is_a_warning() -> None:
+    def warnings_of(each: Marked) -> list[str]:
         return list(marker_warnings([each], now_ms=NOW_MS))
 
-    assert told(marked(hanging_transaction(), silent_since_ms={MINE: NOW_MS - 61_000})) == []
-    assert told(marked(owned(), said=described_transaction())) == []
+    assert warnings_of(marked(hanging_transaction(), silent_since_ms={MINE: NOW_MS - 61_000})) == []
+    assert warnings_of(marked(owned(), said=described_transaction())) == []
     for silent in ({}, {MINE: NOW_MS - 1_000}):
-        (words,) = told(marked(hanging_transaction(), silent_since_ms=silent))
+        (words,) = warnings_of(marked(hanging_transaction(), silent_since_ms=silent))
         assert words.startswith(f"Make sure that producer id {MINE}, epoch 3 is gone")
 
 
@@ -212,7 +212,7 @@ def test_a_producer_that_may_still_write_is_warned_of() -> None:
     start=st.none() | st.integers(0, 50),
     lso=st.none() | st.integers(0, 50),
 )
-def test_nothing_raises_and_only_what_hangs_is_ever_done(
+def test_plans_never_raise_and_abort_only_hanging_transactions(
     starts: list[int],
     verdicts: list[PartitionVerdict],
     grounds: list[Why],

@@ -1,5 +1,5 @@
 """Proves which ids are offered a fence, and why the others are refused, by a numbered table; what only force
-takes away; that effects, steps and what is re-verified are said of an id whatever it is called."""
+takes away; that effects, steps and checks are given for an id of any text."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_offered_or_refused(
     assert bool(found.steps) == all(forceable), f"case {number}"
 
 
-def test_what_is_verified_again_and_what_is_asked() -> None:
+def test_a_fence_plan_lists_its_checks_and_its_request() -> None:
     found = plan(plan_producer(coordinator=2))
     assert found.seen == {
         "transactional_id": "payments-7", "producer_id": MINE, "producer_epoch": 3,
@@ -238,21 +238,21 @@ def test_an_id_of_flinks_shape_with_nothing_open_needs_no_warning() -> None:
     assert list(fencing_warnings([closed], now_ms=NOW_MS)) == []
 
 
-def test_it_is_said_that_a_fence_kills_a_live_producer() -> None:
-    def told(*each: Producer) -> list[str]:
+def test_fencing_a_producer_that_may_still_run_is_a_warning() -> None:
+    def warnings_of(*each: Producer) -> list[str]:
         return list(fencing_warnings(each, now_ms=NOW_MS))
 
-    assert told(plan_producer()) == []
-    assert told(missing(Obstacle.UNKNOWN), in_state(TransactionState.EMPTY)) == []
+    assert warnings_of(plan_producer()) == []
+    assert warnings_of(missing(Obstacle.UNKNOWN), in_state(TransactionState.EMPTY)) == []
     for lively in (
         plan_producer(silent_since_ms=NOW_MS - LIVELY_MS + 1),
         plan_producer(silent_since_ms=None),
     ):
-        (words,) = told(lively)
+        (words,) = warnings_of(lively)
         assert words.startswith("It kills a live producer: payments-7 may have been written to")
 
 
-def test_what_hangs_elsewhere_is_not_ended_by_a_fence() -> None:
+def test_hanging_transactions_in_other_partitions_are_not_ended_by_a_fence() -> None:
     """The same producer is open in a partition that its coordinator does not name."""
     each = plan_producer(logs=(blocked_log(), blocked_log(1)))
     (words,) = fencing_warnings([each], now_ms=NOW_MS)
@@ -262,7 +262,7 @@ def test_what_hangs_elsewhere_is_not_ended_by_a_fence() -> None:
     assert {effect.name: effect.amount for effect in found.effects}["records_lost"] == 2
 
 
-def test_the_second_of_two_releases_what_is_behind_the_first() -> None:
+def test_fencing_the_second_blocker_unblocks_what_the_first_blocked() -> None:
     both = blocked_log(opened=(open_producer(10, OTHER), open_producer(12)), batches=None)
     alone = plan_fence(plan_producer(logs=(both,)), now_ms=NOW_MS, limits=LIMITS)
     after = plan_fence(plan_producer(logs=(both,)), now_ms=NOW_MS, limits=LIMITS, ended=frozenset({OTHER}))
@@ -281,7 +281,7 @@ def test_the_second_of_two_releases_what_is_behind_the_first() -> None:
     numbers=st.lists(st.integers(0, 9), unique=True),
     limit_s=st.floats(0.001, 10**9),
 )
-def test_nothing_raises_and_every_plan_comes_back_from_its_json(
+def test_plans_never_raise_and_are_read_back_from_json(
     raw: bytes, state: TransactionState, timeout_ms: int, started_ms: int | None, silent_ms: int | None,
     numbers: list[int], limit_s: float,
 ) -> None:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Proves the truth table of "safe to restart", and that nothing within a batch moves an answer."""
+"""Proves the truth table of "safe to restart", and that nothing within a batch changes an answer."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_no_state_within_a_batch_changes_an_answer(facts: dict[str, Any], sink: 
     assert found.headline == ""
 
 
-def test_what_a_stopped_driver_left_unfinished_is_named_but_changes_nothing() -> None:
+def test_an_unfinished_batch_of_a_stopped_driver_is_named_and_stays_safe() -> None:
     found = verdict("kafka", ENDED, batch_in_progress=17)
     assert found.safe is True
     assert found.reasons == (
@@ -148,7 +148,7 @@ def test_what_a_stopped_driver_left_unfinished_is_named_but_changes_nothing() ->
     )
 
 
-def test_reasons_come_worst_first_and_figures_are_carried() -> None:
+def test_reasons_are_ordered_worst_first_with_their_figures() -> None:
     found = verdict(prepared=prepared(), open_ids=["a", "b"], unseen="access denied", **FAILS)
     assert found.safe is False
     assert [reason.split()[0] for reason in found.reasons] == ["a", "batch", "access"]
@@ -184,13 +184,15 @@ def test_reasons_come_worst_first_and_figures_are_carried() -> None:
         (11, PreparedBatches(), ENDED, "", ""),
     ],
 )  # fmt: skip
-def test_a_prepared_batch_that_nobody_commits_is_named_first(
+def test_the_headline_names_a_prepared_batch_that_will_not_be_committed(
     number: int, batches: PreparedBatches, driver: Driver, of: str, words: str
 ) -> None:
     assert prepared_headline(batches, driver, now_ms=NOW_MS, of=of) == words, f"case {number}"
 
 
-def one(safe: bool | None, kill: bool | None = True, retry: int | None = None, **more: Any) -> RestartSafety:
+def safety_answer(
+    safe: bool | None, kill: bool | None = True, retry: int | None = None, **more: Any
+) -> RestartSafety:
     return RestartSafety(
         safe, "why", kill=kill, kill_reason="" if kill else TWICE, retry_after_s=retry, **more
     )
@@ -199,18 +201,28 @@ def one(safe: bool | None, kill: bool | None = True, retry: int | None = None, *
 @pytest.mark.parametrize(
     ("number", "each", "wanted", "word"),
     [
-        (1, [one(True), one(True)], (True, True, None), "All 2 queries of prod are safe to restart."),
-        (2, [one(True)], (True, True, None), "The one query of prod is safe to restart."),
-        (3, [one(True), one(None, None, 5)], (None, None, 5), "is not known: see q1"),
+        (
+            1,
+            [safety_answer(True), safety_answer(True)],
+            (True, True, None),
+            "All 2 queries of prod are safe to restart.",
+        ),
+        (2, [safety_answer(True)], (True, True, None), "The one query of prod is safe to restart."),
+        (3, [safety_answer(True), safety_answer(None, None, 5)], (None, None, 5), "is not known: see q1"),
         (
             4,
-            [one(None, None, 5), one(False, False)],
+            [safety_answer(None, None, 5), safety_answer(False, False)],
             (False, False, None),
             "Do not restart the queries of prod",
         ),
         (5, [], (True, True, None), "No query of prod is known."),
-        (6, [one(True, False), one(True, None)], (True, False, None), "All 2 queries of prod are safe"),
-        (7, [one(False, False, 5), one(None, None, 9)], (False, False, 9), "see q0"),
+        (
+            6,
+            [safety_answer(True, False), safety_answer(True, None)],
+            (True, False, None),
+            "All 2 queries of prod are safe",
+        ),
+        (7, [safety_answer(False, False, 5), safety_answer(None, None, 9)], (False, False, 9), "see q0"),
     ],
 )
 def test_a_whole_cluster(number: int, each: list[RestartSafety], wanted: tuple[Any, ...], word: str) -> None:
@@ -220,11 +232,11 @@ def test_a_whole_cluster(number: int, each: list[RestartSafety], wanted: tuple[A
 
 
 def test_a_cluster_adds_up_and_takes_the_first_expiry() -> None:
-    first = one(False, False, prepared=1, expires_ms=NOW_MS + 9_000, open_ids=("a",))
-    second = one(
+    first = safety_answer(False, False, prepared=1, expires_ms=NOW_MS + 9_000, open_ids=("a",))
+    second = safety_answer(
         False, False, prepared=2, expires_ms=NOW_MS + 4_000, open_ids=("b", "c"), headline="lost soon"
     )
-    found = cluster_restart_safety("prod", [("x", first), ("y", second), ("z", one(True))])
+    found = cluster_restart_safety("prod", [("x", first), ("y", second), ("z", safety_answer(True))])
     assert (found.prepared, found.expires_ms, found.open_ids) == (3, NOW_MS + 4_000, ("a", "b", "c"))
     assert found.reasons == ("x: why", "y: why")
     assert (found.kill_reason, found.headline) == (f"x: {TWICE}", "lost soon")

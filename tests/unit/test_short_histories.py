@@ -123,7 +123,7 @@ def plot(cluster: int, client: int, steps: Sequence[Step]) -> str:
     return f"cluster {cluster}, client {client}: {[tuple(step) for step in steps]}"
 
 
-class Told(NamedTuple):
+class ExplainedVerdict(NamedTuple):
     """A verdict on a record, what that is in one story, and the story."""
 
     verdict: Transition
@@ -132,18 +132,18 @@ class Told(NamedTuple):
 
 
 @cache
-def by_reason() -> dict[TransitionReason, list[Told]]:
+def by_reason() -> dict[TransitionReason, list[ExplainedVerdict]]:
     """Return every verdict in every story."""
-    found: dict[TransitionReason, list[Told]] = defaultdict(list)
+    found: dict[TransitionReason, list[ExplainedVerdict]] = defaultdict(list)
     for log, told in by_log().items():
         for index, verdict in final(log).items():
             found[verdict.reason] += [
-                Told(verdict, story.coordinator.true[index], plot) for plot, story in told
+                ExplainedVerdict(verdict, story.coordinator.true[index], plot) for plot, story in told
             ]
     return found
 
 
-def test_no_certain_verdict_is_false_in_any_story_that_leaves_the_same_records() -> None:
+def test_no_certain_verdict_is_false_in_any_history_with_the_same_records() -> None:
     false = [
         f"{verdict.kind} ({verdict.reason}), true is {true}: {plot}"
         for told in by_reason().values()
@@ -153,7 +153,7 @@ def test_no_certain_verdict_is_false_in_any_story_that_leaves_the_same_records()
     assert not false, f"{len(false)}:\n" + "\n".join(false[:10])
 
 
-def test_many_logs_have_more_than_one_story() -> None:
+def test_many_logs_have_more_than_one_history() -> None:
     """Or the test above would prove nothing."""
     shared = [told for told in by_log().values() if len({str(s.coordinator.true) for _, s in told}) > 1]
     assert len(by_log()) > 4_000, len(by_log())
@@ -167,14 +167,14 @@ def test_every_reason_is_in_the_table_once() -> None:
 
 
 @pytest.mark.parametrize("reason", sorted(SURE))
-def test_a_reason_that_is_sure_is_always_certain(reason: TransitionReason) -> None:
+def test_a_reason_listed_as_certain_is_always_certain(reason: TransitionReason) -> None:
     found = by_reason()[reason]
     assert found
     assert {verdict.confidence for verdict, _, _ in found} == {CERTAIN}
 
 
 @pytest.mark.parametrize("reason", sorted(UNSURE))
-def test_a_reason_that_is_not_sure_has_the_alternatives_of_the_table(reason: TransitionReason) -> None:
+def test_an_uncertain_reason_has_the_alternatives_of_the_table(reason: TransitionReason) -> None:
     confidence, kinds = UNSURE[reason]
     order = [CERTAIN, PROBABLE, AMBIGUOUS]
     found = by_reason()[reason]

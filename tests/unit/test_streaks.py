@@ -13,14 +13,14 @@ def test_a_series_ends_where_it_paused() -> None:
     assert latest_streak([], within_ms=100) == []
 
 
-def told(*kinds: TransitionKind) -> list[Transition]:
+def transitions_of(*kinds: TransitionKind) -> list[Transition]:
     return [
         Transition(kind, Confidence.CERTAIN, TransitionReason.BROKER_LATE, n, 1, 2, 2, 3, 4, None, None, 0, n)
         for n, kind in enumerate(kinds)
     ][::-1]
 
 
-def test_a_commit_ends_the_row_and_other_steps_do_not() -> None:
+def test_a_commit_ends_the_series_and_other_transitions_do_not() -> None:
     steps = [
         TransitionKind.TIMEOUT,
         TransitionKind.COMMIT,
@@ -30,5 +30,7 @@ def test_a_commit_ends_the_row_and_other_steps_do_not() -> None:
         TransitionKind.TIMEOUT,
         TransitionKind.EMPTY_ABORT,
     ]
-    assert [each.offset for each in in_a_row(told(*steps))] == [2, 5]
-    assert in_a_row(told(TransitionKind.TIMEOUT, TransitionKind.TIMEOUT, TransitionKind.COMMIT)) == []
+    assert [each.offset for each in in_a_row(transitions_of(*steps))] == [2, 5]
+    assert (
+        in_a_row(transitions_of(TransitionKind.TIMEOUT, TransitionKind.TIMEOUT, TransitionKind.COMMIT)) == []
+    )

@@ -113,7 +113,7 @@ def ledger_state(
 
 
 def query(ident: str = QUERY_ID, **columns: Any) -> Query:
-    """Return the row of a query with our sink, batch 3 in progress."""
+    """Return the row of a query with the exactly-once sink, batch 3 in progress."""
     values = {
         "query_id": QUERY_ID,
         "name": "orders",

@@ -1,4 +1,4 @@
-"""A store in memory that fails where a test tells it to: `faulty://…`, as fsspec opens it."""
+"""A store in memory that fails where a test sets a fault: `faulty://…`, as fsspec opens it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _COMMITTED = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
 class ImitatedQuery:
-    """A checkpoint in `folder` whose logs go on batch by batch."""
+    """A checkpoint in `folder` whose logs grow batch by batch."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder, self._keep = folder, keep

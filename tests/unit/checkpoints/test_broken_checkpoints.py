@@ -1,4 +1,6 @@
-"""Proves that what cannot be read of a checkpoint is told with its path and a remedy, and harms no other."""
+"""Proves that an unreadable part of a checkpoint is reported with its path and a remedy, and affects no
+other.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def _is_unharmed(looked: Looked, path: str = f"{ROOT}/unharmed") -> None:
     assert checkpoint.broken == ()
 
 
-def test_the_ledger_is_read_beside_the_logs_and_only_where_it_is_new() -> None:
+def test_a_ledger_is_read_with_the_logs_and_again_only_after_a_change() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
     assert poll(watch).looks[0].ledger is None
@@ -55,7 +57,7 @@ def test_the_ledger_is_read_beside_the_logs_and_only_where_it_is_new() -> None:
     assert poll(watch).looks[0].ledger is state
 
 
-def test_a_ledger_that_is_torn_or_denied_is_told_by_its_files() -> None:
+def test_a_torn_or_unreadable_ledger_is_reported_by_its_files() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     write_file(folder, f"{ledgers.FOLDER}/{ledgers.LEDGER}", '{"v":1,')
     write_decision(folder, 1)
@@ -88,7 +90,7 @@ def test_a_ledger_that_is_torn_or_denied_is_told_by_its_files() -> None:
         ("faulty://down/x", "the bucket is away (OSError): check the store"),
     ],
 )
-def test_a_root_that_cannot_be_read_is_told_with_a_remedy(root: str, words: str) -> None:
+def test_an_unreadable_root_is_reported_with_a_remedy(root: str, words: str) -> None:
     write_file("faulty://box", "file", "x")
     FaultyFileSystem.on_list["/denied/x"] = raising(PermissionError(13, "Permission denied"))
     FaultyFileSystem.on_list["/down/x"] = raising(OSError("the bucket is away"))
@@ -104,7 +106,7 @@ def test_a_root_that_cannot_be_read_is_told_with_a_remedy(root: str, words: str)
     _is_unharmed(looked)
 
 
-def test_a_root_is_told_in_both_spellings() -> None:
+def test_a_mapped_root_is_reported_in_both_spellings() -> None:
     mapped = CheckpointRoot(
         "hdfs://nameservice1/checkpoints", "prod", {"hdfs://nameservice1": "faulty://box"}
     )
@@ -178,7 +180,7 @@ def test_a_file_that_is_deleted_while_it_is_read_was_not_there() -> None:
     _is_unharmed(looked)
 
 
-def test_a_checkpoint_that_is_deleted_while_it_is_looked_at_is_gone_at_the_next_look(
+def test_a_checkpoint_deleted_during_a_poll_is_gone_at_the_next_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 1_000.0)
@@ -193,7 +195,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_looked_at_is_gone_at_the_next_
     assert poll(watch).gone == [f"{ROOT}/orders"]
 
 
-def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_says_so() -> None:
+def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_is_reported() -> None:
     folder = make_checkpoint(f"{ROOT}/orders", last=9_999)
     make_checkpoint(f"{ROOT}/unharmed")
     watch = collector()
@@ -210,7 +212,7 @@ def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_says_so() -> None:
 
 
 @pytest.mark.parametrize("part", ["offsets", "commits"])
-def test_a_root_that_is_a_part_of_a_checkpoint_is_told(part: str) -> None:
+def test_a_root_inside_a_checkpoint_is_reported(part: str) -> None:
     make_checkpoint(f"{ROOT}/orders")
     looked = poll(collector(f"{ROOT}/orders/{part}"))
     assert looked.looks == []
@@ -220,7 +222,7 @@ def test_a_root_that_is_a_part_of_a_checkpoint_is_told(part: str) -> None:
     )
 
 
-def test_foreign_files_are_named_and_harm_nothing() -> None:
+def test_foreign_files_are_listed_and_change_no_verdict() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     for path in ("_SUCCESS", "notes.txt", "offsets/notes.txt", "offsets/.3.tmp", "commits/.2.crc", "x/y"):
         write_file(folder, path, "x")
@@ -232,7 +234,7 @@ def test_foreign_files_are_named_and_harm_nothing() -> None:
     _is_unharmed(looked, folder)
 
 
-def test_a_newer_format_is_told_and_harms_no_other() -> None:
+def test_a_newer_format_is_reported_and_affects_no_other_checkpoint() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     plan_batches(folder, 3, version=9)
     make_checkpoint(f"{ROOT}/unharmed")
@@ -256,7 +258,7 @@ def test_a_batch_file_without_end_is_broken_and_is_not_read() -> None:
     _is_unharmed(looked)
 
 
-def test_a_copy_of_a_checkpoint_is_one_of_its_own() -> None:
+def test_a_copy_of_a_checkpoint_is_a_separate_checkpoint() -> None:
     make_checkpoint(f"{ROOT}/orders")
     make_checkpoint(f"{ROOT}/orders copy [1]*?")
     looked = poll(collector())
@@ -264,7 +266,7 @@ def test_a_copy_of_a_checkpoint_is_one_of_its_own() -> None:
     assert set(polled_checkpoints(looked)) == {f"{ROOT}/orders", f"{ROOT}/orders copy [1]*?"}
 
 
-def test_torn_files_of_the_past_are_listed_and_those_that_decide_are_told_apart() -> None:
+def test_torn_old_files_are_listed_apart_from_torn_files_that_decide_the_verdict() -> None:
     folder = make_checkpoint(f"{ROOT}/orders", last=5)
     write_file(folder, "offsets/1", "")
     write_file(folder, "commits/5", "v1\n{")

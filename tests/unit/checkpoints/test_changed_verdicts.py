@@ -1,4 +1,6 @@
-"""Proves that a changed restart verdict takes a second look that agrees, and that none waits for ever."""
+"""Proves that a changed restart verdict needs a second poll that agrees, and that none is delayed for
+ever.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ V = RestartVerdict
 
 
 def verdict(watch: CheckpointsCollector) -> RestartVerdict:
-    """Look once and save."""
+    """Poll once and save."""
     looked = poll(watch)
     assert looked.gaps == {}
     watch.mark_saved()
@@ -72,7 +74,7 @@ def without(*paths: str) -> Change:
         (lambda: write_file(FOLDER, "offsets/5", ""), V.TORN_OFFSETS),
     ],
 )
-def test_a_verdict_changes_with_the_second_look_that_shows_it(damage: Change, found: RestartVerdict) -> None:
+def test_a_verdict_changes_at_the_second_poll_that_finds_it(damage: Change, found: RestartVerdict) -> None:
     make_checkpoint(FOLDER, last=5)
     watch = collector()
     assert verdict(watch) is V.CLEAN
@@ -82,13 +84,13 @@ def test_a_verdict_changes_with_the_second_look_that_shows_it(damage: Change, fo
     assert [verdict(watch) for _ in range(3)] == [found, V.CLEAN, V.CLEAN]
 
 
-def test_a_first_look_lists_twice_what_is_not_healthy() -> None:
+def test_a_first_poll_lists_an_unhealthy_checkpoint_twice() -> None:
     make_checkpoint(FOLDER, last=5)
     remove(FOLDER, "offsets/4")
     assert verdict(collector()) is V.PREVIOUS_MISSING
 
 
-def test_a_log_that_was_put_back_counts_after_two_looks() -> None:
+def test_a_restored_log_counts_after_two_polls() -> None:
     make_checkpoint(FOLDER, last=5)
     watch = collector()
     verdict(watch)
@@ -99,7 +101,7 @@ def test_a_log_that_was_put_back_counts_after_two_looks() -> None:
 
 
 @pytest.mark.parametrize("listings", [1, 2])
-def test_what_is_seen_in_one_look_alone_changes_nothing(listings: int) -> None:
+def test_a_finding_of_a_single_poll_changes_no_verdict(listings: int) -> None:
     make_checkpoint(FOLDER, last=5)
     watch = collector()
     verdict(watch)
@@ -114,14 +116,14 @@ def test_a_query_faster_than_its_listings_keeps_its_verdict_and_becomes_a_gap() 
     verdict(watch)
     newest = iter(range(20, 1_000, 4))
 
-    def go_on() -> None:
+    def advance_query() -> None:
         number = next(newest)
         for path in [each for each in FaultyFileSystem.store if "/offsets/" in each or "/commits/" in each]:
             del FaultyFileSystem.store[path]
         plan_batches(FOLDER, number, number + 1, number + 2)
         finish_batches(FOLDER, number - 9)
 
-    before_each_listing("commits", *[go_on] * 100)
+    before_each_listing("commits", *[advance_query] * 100)
     looks = [poll(watch) for _ in range(4)]
     assert {predict_restart(polled_checkpoints(each)[FOLDER], alive=None).verdict for each in looks} == {
         V.CLEAN
@@ -135,12 +137,12 @@ def test_a_query_faster_than_its_listings_keeps_its_verdict_and_becomes_a_gap() 
         {},
         V.SILENT_GAP,
     )
-    before_each_listing("commits", *[go_on] * 100)
+    before_each_listing("commits", *[advance_query] * 100)
     first = poll(collector())
     assert (first.looks, list(first.gaps)) == ([], [f"checkpoint:{FOLDER}"])
 
 
-def test_a_verdict_that_stays_while_the_query_goes_on_is_reported() -> None:
+def test_a_verdict_that_lasts_while_the_query_progresses_is_reported() -> None:
     make_checkpoint(FOLDER, last=5)
     watch = collector()
     verdict(watch)
@@ -154,7 +156,7 @@ def test_a_verdict_that_stays_while_the_query_goes_on_is_reported() -> None:
     assert polled_checkpoints(poll(watch))[FOLDER].newest_finished == 9
 
 
-def test_state_that_came_after_the_last_search_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_written_after_the_last_search_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     make_checkpoint(FOLDER, last=0)
     watch = collector()
     verdict(watch)

@@ -1,6 +1,6 @@
-"""Proves that checkpoints are found and read on any store, and that each look reads only what is new.
+"""Proves that checkpoints are found and read on any store, and that each poll reads only new files.
 
-What cannot be read has a file of its own, test_broken_checkpoints.py.
+Unreadable checkpoints are in test_broken_checkpoints.py.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def test_a_root_may_be_a_checkpoint_itself(root: str) -> None:
         ("state/0/0/1.delta", "x", False),
     ],
 )
-def test_what_looks_like_a_checkpoint(root: str, path: str, text: str, found: bool) -> None:
+def test_a_folder_is_recognised_as_a_checkpoint_by_its_files(
+    root: str, path: str, text: str, found: bool
+) -> None:
     write_file(f"{root}/orders", path, text)
     assert bool(poll(collector(root)).looks) is found
 
@@ -117,13 +119,13 @@ def test_a_new_checkpoint_is_found_and_a_removed_one_is_gone_until_that_is_saved
     assert poll(watch).gone == []
 
 
-def test_what_was_saved_by_another_process_and_is_not_there_is_gone() -> None:
+def test_a_checkpoint_saved_by_another_process_and_missing_is_gone() -> None:
     make_checkpoint(f"{ROOT}/orders")
     looked = poll(collector(known=(f"{ROOT}/orders", f"{ROOT}/payments", "faulty://elsewhere/refunds")))
     assert looked.gone == [f"{ROOT}/payments"]
 
 
-def test_a_root_inside_of_another_one_looks_after_itself() -> None:
+def test_a_root_inside_another_root_polls_its_own_checkpoints() -> None:
     make_checkpoint(f"{ROOT}/orders")
     make_checkpoint(f"{ROOT}/team/payments")
     looked = poll(collector(ROOT, f"{ROOT}/team", f"{ROOT}/"))
@@ -142,7 +144,7 @@ def test_a_search_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "more than 6 levels or 3 folders" in next(iter(poll(collector()).gaps.values()))[1]
 
 
-def test_links_that_go_round_in_circles_are_not_followed(tmp_path: Path) -> None:
+def test_circular_links_are_not_followed(tmp_path: Path) -> None:
     make_checkpoint(f"{tmp_path}/orders")
     os.symlink(tmp_path, tmp_path / "again", target_is_directory=True)
     looked = poll(collector(str(tmp_path)))
@@ -153,7 +155,7 @@ def test_links_that_go_round_in_circles_are_not_followed(tmp_path: Path) -> None
 # Reading what is new.
 
 
-def test_each_look_reads_what_is_new_and_no_more() -> None:
+def test_each_poll_reads_only_new_files() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
     poll(watch)
@@ -171,7 +173,7 @@ def test_each_look_reads_what_is_new_and_no_more() -> None:
     assert found.checkpoint.last_commit == found.finished[0]
 
 
-def test_news_are_told_until_they_are_saved() -> None:
+def test_new_batches_are_reported_until_they_are_saved() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
     assert [len(poll(watch).looks[0].planned) for _ in range(2)] == [3, 3]
@@ -193,7 +195,7 @@ def test_a_file_that_was_changed_is_read_again() -> None:
     assert poll(watch).looks[0].checkpoint.query_id == ID.replace("9", "8")
 
 
-def test_purged_batches_go_and_what_was_read_of_them_stays_told() -> None:
+def test_purged_batches_disappear_and_their_unsaved_records_are_still_reported() -> None:
     folder = make_checkpoint(f"{ROOT}/orders", last=4)
     watch = collector()
     poll(watch)
@@ -207,14 +209,14 @@ def test_purged_batches_go_and_what_was_read_of_them_stays_told() -> None:
 def test_a_batch_that_ends_between_two_listings_is_not_lost_and_not_rolled_back() -> None:
     folder = make_checkpoint(f"{ROOT}/orders", last=5)
 
-    def go_on() -> None:
+    def advance_query() -> None:
         FaultyFileSystem.on_list.clear()
         plan_batches(folder, 6, 7, 8)
         finish_batches(folder, 6, 7)
 
     watch = collector()
     poll(watch)
-    FaultyFileSystem.on_list["/box/checkpoints/orders/commits"] = go_on
+    FaultyFileSystem.on_list["/box/checkpoints/orders/commits"] = advance_query
     checkpoint = poll(watch).looks[0].checkpoint
     assert (checkpoint.newest_planned, checkpoint.newest_finished) == (8, 7)
     remove(folder, "offsets/8")
@@ -225,18 +227,18 @@ def test_a_batch_that_ends_between_two_listings_is_not_lost_and_not_rolled_back(
     assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.ROLLED_BACK
 
 
-def test_a_slow_store_is_asked_for_a_twentieth_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_store_is_polled_for_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     make_checkpoint(f"{ROOT}/orders")
     listed = CheckpointStore.list_folder
 
-    def slowly(self: CheckpointStore, folder: str) -> Any:
+    def list_slowly(self: CheckpointStore, folder: str) -> Any:
         self.spent_s += 10
         return listed(self, folder)
 
     monkeypatch.setattr(checkpoint_collector, "_PACE", 20)
     watch = collector()
     poll(watch)
-    monkeypatch.setattr(CheckpointStore, "list_folder", slowly)
+    monkeypatch.setattr(CheckpointStore, "list_folder", list_slowly)
     poll(watch)
     # One slow answer is no habit, two are.
     assert watch.wait_s() < 1

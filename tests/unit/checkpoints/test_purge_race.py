@@ -1,4 +1,4 @@
-"""Proves that a checkpoint whose files are purged while they are listed is never taken for a damaged one."""
+"""Proves that a checkpoint whose files are purged while they are listed is never reported as damaged."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_checkpoint_whose_oldest_batch_is_purged_meanwhile_is_clean(
     assert predict_restart(found.checkpoint, alive=None).verdict is RestartVerdict.CLEAN
 
 
-def once(folder: str, error: Exception) -> None:
+def fail_next_listing(folder: str, error: Exception) -> None:
     """Let the next listing of a folder fail."""
 
     def fault() -> None:
@@ -71,12 +71,12 @@ def once(folder: str, error: Exception) -> None:
 
 
 @pytest.mark.parametrize("part", ["", "/offsets", "/commits"])
-def test_a_store_that_misses_a_file_of_a_folder_is_asked_again(part: str) -> None:
+def test_a_listing_that_misses_a_file_is_repeated(part: str) -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
     poll(watch)
     watch.mark_saved()
-    once(f"/box/checkpoints/orders{part}", FileNotFoundError(f"orders{part}/0"))
+    fail_next_listing(f"/box/checkpoints/orders{part}", FileNotFoundError(f"orders{part}/0"))
     looked = poll(watch)
     assert (looked.gaps, looked.gone) == ({}, [])
     assert predict_restart(polled_checkpoints(looked)[folder], alive=None).verdict is RestartVerdict.CLEAN
@@ -97,16 +97,16 @@ def test_only_a_folder_that_is_not_there_is_missing() -> None:
 
 
 @pytest.mark.parametrize("keep", [2, 20])
-def test_a_query_that_purges_all_the_time_is_healthy_at_every_look(tmp_path: Path, keep: int) -> None:
+def test_a_query_that_purges_constantly_is_healthy_at_every_poll(tmp_path: Path, keep: int) -> None:
     watch = collector(str(tmp_path))
     with purging(tmp_path / "orders", keep):
-        verdicts = [verdict for _ in range(POLLS) for verdict in polled(watch)]
+        verdicts = [verdict for _ in range(POLLS) for verdict in polled_verdicts(watch)]
     assert set(verdicts) <= HEALTHY
     assert len(verdicts) >= POLLS / 2
 
 
-def polled(watch: Any) -> list[RestartVerdict]:
-    """Look once and save; return the verdicts, none where the query was faster than every listing."""
+def polled_verdicts(watch: Any) -> list[RestartVerdict]:
+    """Poll once and save; return the verdicts, none where the query was faster than every listing."""
     looked = poll(watch)
     watch.mark_saved()
     return [predict_restart(each.checkpoint, alive=None).verdict for each in looked.looks]

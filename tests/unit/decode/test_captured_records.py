@@ -31,15 +31,15 @@ def rows(version: str) -> list[Row]:
 
 
 def read(row: Row) -> TransactionRecord | Tombstone:
-    """What our decoder makes of a row."""
+    """The record that the decoder returns for a row."""
     value = None if row["value"] is None else bytes.fromhex(row["value"])
     found = decode_record(bytes.fromhex(row["key"]), value)
     assert isinstance(found, TransactionRecord | Tombstone), found
     return found
 
 
-def printed(row: Row) -> TransactionRecord | Tombstone:
-    """What Kafka's formatter says of a row, in our words."""
+def record_printed_by_kafka(row: Row) -> TransactionRecord | Tombstone:
+    """What Kafka's formatter printed of a row, as a record of the decoder."""
     transactional_id = row["formatter"]["key"]["data"]["transactionalId"].replace("\\", "\\\\")
     transactional_id = transactional_id.replace("\t", "\\x09")
     if row["formatter"]["value"] is None:
@@ -72,7 +72,7 @@ def test_it_reads_what_kafka_prints(version: str, value_version: int) -> None:
     captured = rows(version)
     assert len(captured) > 100
     for row in captured:
-        assert read(row) == printed(row), row
+        assert read(row) == record_printed_by_kafka(row), row
     found = {record.value_version for row in captured if isinstance(record := read(row), TransactionRecord)}
     assert found == {value_version}
 
@@ -87,7 +87,7 @@ def test_it_writes_the_bytes_that_kafka_wrote(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.2.0"])
-def test_it_places_ids_where_kafka_put_them(version: str) -> None:
+def test_ids_map_to_the_partitions_that_kafka_chose(version: str) -> None:
     for row in rows(version):
         raw = unescape_text(read(row).transactional_id)
         assert partition_for(raw, PARTITIONS) == row["partition"], row
@@ -120,7 +120,7 @@ SEQUENCES = {
 
 
 @pytest.mark.parametrize(("version", "scenario"), SEQUENCES)
-def test_it_shows_the_epochs_and_tags_that_tell_events_apart(version: str, scenario: str) -> None:
+def test_epochs_and_tags_that_distinguish_events_are_decoded(version: str, scenario: str) -> None:
     """A change here would be a new broker's: the transitions are derived from exactly these."""
     records = [read(row) for row in rows(version) if row["scenario"] == scenario]
     assert isinstance(records.pop(), Tombstone)
@@ -132,7 +132,7 @@ def test_it_shows_the_epochs_and_tags_that_tell_events_apart(version: str, scena
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.2.0"])
-def test_partitions_tell_open_from_complete_from_empty(version: str) -> None:
+def test_partitions_distinguish_open_complete_and_empty_transactions(version: str) -> None:
     """None while Empty, none left once complete, and the whole set until then."""
     largest: dict[str, int] = defaultdict(int)
     for row in rows(version):

@@ -1,4 +1,4 @@
-"""Proves that our codec and kafka-python's, driven by Kafka's own schema, agree on every byte and field."""
+"""Proves that this codec and kafka-python's, driven by Kafka's own schema, agree on every byte and field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.decode.kafka_schema import LaterValue, TransactionLogKey, Transa
 text_ids = samples.names
 
 
-def their_value(record: TransactionRecord, schema: Any = TransactionLogValue) -> Any:
+def other_codec_value(record: TransactionRecord, schema: Any = TransactionLogValue) -> Any:
     """The same facts in the other codec's class."""
     return schema(
         version=record.value_version,
@@ -26,14 +26,14 @@ def their_value(record: TransactionRecord, schema: Any = TransactionLogValue) ->
         producer_epoch=record.producer_epoch,
         transaction_timeout_ms=record.timeout_ms,
         transaction_status=STATES.index(record.state),
-        transaction_partitions=their_topics(record, schema.PartitionsSchema),
+        transaction_partitions=other_codec_topics(record, schema.PartitionsSchema),
         transaction_last_update_timestamp_ms=record.updated_ms,
         transaction_start_timestamp_ms=-1 if record.started_ms is None else record.started_ms,
-        **their_tags(record),
+        **other_codec_tags(record),
     )
 
 
-def their_topics(record: TransactionRecord, make: Any) -> list[Any] | None:
+def other_codec_topics(record: TransactionRecord, make: Any) -> list[Any] | None:
     """Topics as the other codec takes them."""
     if record.partitions is None:
         return None
@@ -44,7 +44,7 @@ def their_topics(record: TransactionRecord, make: Any) -> list[Any] | None:
     ]
 
 
-def their_tags(record: TransactionRecord) -> dict[str, int]:
+def other_codec_tags(record: TransactionRecord) -> dict[str, int]:
     """Tags that differ from their default; the other codec writes every tag that it is given."""
     tags = {
         "client_transaction_version": record.client_version or None,
@@ -55,8 +55,8 @@ def their_tags(record: TransactionRecord) -> dict[str, int]:
     return {name: number for name, number in tags.items() if number is not None}
 
 
-def ours(transactional_id: str, value: Any) -> TransactionRecord:
-    """The other codec's reading in our words."""
+def record_of(transactional_id: str, value: Any) -> TransactionRecord:
+    """The other codec's value as a record of this one."""
     topics = value.transaction_partitions
     return TransactionRecord(
         transactional_id,
@@ -64,7 +64,7 @@ def ours(transactional_id: str, value: Any) -> TransactionRecord:
         value.producer_id,
         value.producer_epoch,
         value.transaction_timeout_ms,
-        None if topics is None else tuple(our_topic(topic) for topic in topics),
+        None if topics is None else tuple(topic_partitions(topic) for topic in topics),
         value.transaction_last_update_timestamp_ms,
         or_none(value.transaction_start_timestamp_ms),
         value.client_transaction_version,
@@ -75,8 +75,8 @@ def ours(transactional_id: str, value: Any) -> TransactionRecord:
     )
 
 
-def our_topic(topic: Any) -> TopicPartitions:
-    """One topic in our words."""
+def topic_partitions(topic: Any) -> TopicPartitions:
+    """One topic of the other codec as TopicPartitions."""
     return TopicPartitions(escape_bytes(topic.topic.encode()), tuple(topic.partition_ids))
 
 
@@ -90,7 +90,7 @@ def test_it_reads_what_the_other_codec_writes(record: TransactionRecord) -> None
     key = TransactionLogKey(transactional_id=unescape_text(record.transactional_id).decode()).encode(
         version=0
     )
-    value = their_value(record).encode(version=record.value_version)
+    value = other_codec_value(record).encode(version=record.value_version)
     assert decode_record(key, value) == record
 
 
@@ -98,17 +98,17 @@ def test_it_reads_what_the_other_codec_writes(record: TransactionRecord) -> None
 def test_the_other_codec_reads_what_it_writes(record: TransactionRecord) -> None:
     key = TransactionLogKey.decode(encode_key(record.transactional_id))
     assert key.transactional_id.encode() == unescape_text(record.transactional_id)
-    assert ours(record.transactional_id, TransactionLogValue.decode(encode_value(record))) == record
+    assert record_of(record.transactional_id, TransactionLogValue.decode(encode_value(record))) == record
 
 
 @given(samples.records(text_ids))
 def test_it_writes_the_same_bytes(record: TransactionRecord) -> None:
-    assert encode_value(record) == their_value(record).encode(version=record.value_version)
+    assert encode_value(record) == other_codec_value(record).encode(version=record.value_version)
 
 
 @given(samples.records(text_ids, version=1), st.binary(min_size=1, max_size=300))
-def test_it_skips_what_a_later_schema_adds(record: TransactionRecord, noise: bytes) -> None:
-    later = their_value(record, LaterValue)
+def test_fields_of_a_later_schema_are_skipped(record: TransactionRecord, noise: bytes) -> None:
+    later = other_codec_value(record, LaterValue)
     later.later = noise
     for topic in later.transaction_partitions or ():
         topic.later = noise

@@ -96,7 +96,7 @@ def test_id_explosion(number: int, made: float, severity: str | None, why: str) 
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
-def test_id_explosion_reckons_what_coordinators_keep() -> None:
+def test_id_explosion_estimates_the_ids_that_coordinators_keep() -> None:
     """FLIP-511's arithmetic: 7 d x 24 h x 60 checkpoints an hour x parallelism."""
     (finding,) = findings_of("id_explosion", applications=application(hour={TransitionKind.INIT: 60.0 * 100}))
     assert finding.summary == "payments makes 6,000+ transactional ids an hour"
@@ -116,7 +116,7 @@ def test_epoch_burn(number: int, burn: Burn | None, is_told: bool, why: str) -> 
     assert told == (["info"] if is_told else []), f"case {number}: {why}"
 
 
-def test_epoch_burn_tells_the_time_to_the_next_producer_id() -> None:
+def test_epoch_burn_gives_the_time_to_the_next_producer_id() -> None:
     (finding,) = findings_of("epoch_burn", applications=application(burn=Burn("payments-7", 9, 327_660, 3)))
     assert "payments-7 uses 300,000+ of its 32,766 epochs an hour" in finding.evidence
     assert "every 5 min" in finding.evidence
@@ -132,7 +132,7 @@ FACTS = application(
 
 
 @pytest.mark.parametrize("rule", ["abort_ratio", "abort_rate_anomaly", "id_explosion", "epoch_burn"])
-def test_they_need_the_whole_history_and_nothing_else(rule: str) -> None:
+def test_application_rules_need_the_whole_history_only(rule: str) -> None:
     assert findings_of(rule, applications=FACTS)
     assert not findings_of(rule, applications=FACTS, gaps=(gap("transaction_state"),))
     assert not findings_of(rule, applications=FACTS, collectors=with_stale_collector("transaction_state"))

@@ -1,4 +1,4 @@
-"""Proves the rules about our own sight by numbered cases: who cannot see what, and how much that matters."""
+"""Proves the rules about collectors by numbered cases: which data is unavailable, and how severe that is."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_collector_behind(
         ),
     ],
 )
-def test_collector_behind_of_those_that_look_beside(
+def test_collector_behind_of_collectors_that_only_poll(
     number: int, status: CollectorStatus, severity: str | None, missing: str, why: str
 ) -> None:
     told = findings_of("collector_behind", collectors=(TAIL, status))
@@ -84,7 +84,7 @@ def test_collector_behind_of_those_that_look_beside(
     assert all(missing in each.next_step for each in told), f"case {number}: {why}"
 
 
-def test_a_blind_collector_gives_its_reason_as_evidence() -> None:
+def test_an_unavailable_collector_gives_its_error_as_evidence() -> None:
     status = collector("transaction_state", Sense.TRANSACTIONS, seen_s_ago=61, error="no READ on the topic")
     (finding,) = findings_of("collector_behind", collectors=(status,))
     assert finding.evidence == "no READ on the topic"
@@ -100,7 +100,7 @@ def test_a_blind_collector_gives_its_reason_as_evidence() -> None:
         (4, 6, None, True, "late again, by little"),
     ],
 )
-def test_what_was_reported_stays_until_it_has_been_on_time_for_a_while(
+def test_a_reported_collector_stays_reported_until_it_is_on_time_for_a_while(
     number: int, seen_s_ago: float, on_time_s: float | None, is_told: bool, why: str
 ) -> None:
     status = replace(
@@ -112,8 +112,8 @@ def test_what_was_reported_stays_until_it_has_been_on_time_for_a_while(
     assert [each.since_ms for each in told] == ([ago(100)] if is_told else []), f"case {number}: {why}"
 
 
-def test_words_stay_while_a_reported_collector_catches_up() -> None:
-    """What it has seen through moves each second; the finding's row would be written each second."""
+def test_texts_do_not_change_while_a_reported_collector_catches_up() -> None:
+    """Its position moves each second; a text with it would be written each second."""
     first, later = (
         findings_of(
             "collector_behind",
@@ -126,7 +126,7 @@ def test_words_stay_while_a_reported_collector_catches_up() -> None:
     assert first[0].summary == f"prod has been polled late since {format_clock(ago(200))}"
 
 
-def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
+def test_a_collector_that_is_repeatedly_late_is_one_finding() -> None:
     """Late by up to 30 s every half minute, and once for two minutes: one finding."""
     punctual, reported_ms, openings, seen_ms = Punctual(), None, 0, NOW_MS
     for second in range(780):
@@ -142,7 +142,7 @@ def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
     assert openings == 1
 
 
-def test_being_on_time_counts_no_more_after_the_rules_have_paused() -> None:
+def test_time_on_schedule_is_reset_after_the_rules_have_paused() -> None:
     punctual = Punctual()
     for ms in (0, 5_000, 10_000):
         since = punctual.on_time_since([TAIL], now_ms=NOW_MS + ms - 10_000, limits=LIMITS)
@@ -209,6 +209,6 @@ def test_gaps_of_one_collector_are_one_finding() -> None:
     assert second.subject == "collector:groups"
 
 
-def test_every_collector_that_sees_is_silent() -> None:
+def test_collectors_on_time_raise_no_finding() -> None:
     assert {PARTITIONS, GROUPS} < set(ALL_COLLECTORS)
     assert not findings_of("collector_behind")

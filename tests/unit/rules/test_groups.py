@@ -1,4 +1,6 @@
-"""Proves the rules about groups by numbered cases: who waits, for whom, and when nothing can be said."""
+"""Proves the rules about groups by numbered cases: which group is blocked, by what, and when its status is
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def test_group_stalled(number: int, offset: BlockedOffset, is_stalled: bool, why
         (5, replace(blocked_offset(70), behind=20_000), 600, "critical", "so many records"),
     ],
 )
-def test_group_stalled_grows_with_the_damage(
+def test_group_stalled_severity_grows_with_the_damage(
     number: int, offset: BlockedOffset, timeout_s: float, severity: str, why: str
 ) -> None:
     facts = {"groups": (blocked_group(offset),), "transactions": (transaction(90, timeout_s=timeout_s),)}
@@ -102,7 +104,7 @@ def test_offsets_unstable(
     assert [each.since_ms for each in told] == ([] if since_s is None else [ago(since_s)]), f"{number}: {why}"
 
 
-def test_offsets_unstable_names_the_transaction_and_how_sure_that_is() -> None:
+def test_offsets_unstable_names_the_transaction_and_its_confidence() -> None:
     sure, unsure = (
         findings_of(
             "offsets_unstable",
@@ -116,7 +118,7 @@ def test_offsets_unstable_names_the_transaction_and_how_sure_that_is() -> None:
     assert sure.affected == ("partition:orders-1", "transaction:payments-7")
 
 
-def test_a_group_that_only_waits_is_not_unstable() -> None:
+def test_a_blocked_group_without_a_pending_commit_is_not_unstable() -> None:
     assert not findings_of(
         "offsets_unstable", groups=(blocked_group(blocked_offset(900), log_pinned_s_ago=900),)
     )
@@ -160,7 +162,7 @@ UNSTABLE = {"groups": (blocked_group(pending_offset(), log_pinned_s_ago=90),)}
         (13, "offsets_unstable", UNSTABLE, "partitions", "cluster", True, "its coordinator says so itself"),
     ],
 )
-def test_what_must_be_seen(
+def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
     number: int, rule: str, facts: dict[str, object], source: str, scope: str, is_told: bool, why: str
 ) -> None:
     places = {
@@ -172,6 +174,6 @@ def test_what_must_be_seen(
 
 
 @pytest.mark.parametrize(("rule", "facts"), [("group_stalled", STALLED), ("offsets_unstable", UNSTABLE)])
-def test_a_late_collector_hides_like_a_gap(rule: str, facts: dict[str, object]) -> None:
+def test_a_late_collector_suppresses_findings_like_a_gap(rule: str, facts: dict[str, object]) -> None:
     assert findings_of(rule, **facts)
     assert not findings_of(rule, **facts, collectors=with_stale_collector("groups"))

@@ -1,4 +1,6 @@
-"""Proves the rules about partitions by numbered cases: who is accused, how badly, and who never is."""
+"""Proves the rules about partitions by numbered cases: what is a finding, how severe it is, and what never
+is one.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +195,7 @@ def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None,
         (11, blocked_partition(lso_blocker(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
     ],
 )
-def test_lso_pinned_is_as_bad_as_what_it_blocks(
+def test_lso_pinned_has_the_severity_of_what_it_blocks(
     number: int, subject: PinnedPartition, facts: dict[str, Any], severity: str, why: str
 ) -> None:
     """1,465 records and a group that is blocked for 7 minutes are no "info"."""
@@ -202,7 +204,7 @@ def test_lso_pinned_is_as_bad_as_what_it_blocks(
     )
 
 
-def test_lso_pinned_names_the_blocker_and_what_is_held() -> None:
+def test_lso_pinned_names_the_blocker_and_the_uncommitted_backlog() -> None:
     subject = blocked_partition(
         lso_blocker(*OWNED, start=900, name="later"), lso_blocker(*OWNED, start=812, name="first")
     )
@@ -225,8 +227,8 @@ def test_a_group_that_reads_past_the_lso_is_not_affected_by_name_alone() -> None
     assert finding.affected == ()
 
 
-def test_words_stay_while_records_come() -> None:
-    """Each new record behind a pinned LSO would be news to every browser otherwise."""
+def test_texts_do_not_change_while_records_arrive() -> None:
+    """Otherwise each new record after a stuck LSO would be an update for every browser."""
     told = [
         findings_of(
             "lso_pinned",
@@ -249,19 +251,21 @@ HANGING = {"partitions": (blocked_partition(lso_blocker(*HANGS)),)}
         (4, "reconcile", {"hanging", "lso_pinned"}, "the log is read all the same"),
     ],
 )
-def test_what_must_be_seen(number: int, hidden: str, told: set[str], why: str) -> None:
+def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
+    number: int, hidden: str, told: set[str], why: str
+) -> None:
     """A gap and a collector that is late hide alike."""
     for sight in ({"gaps": (gap(hidden),)}, {"collectors": with_stale_collector(hidden)}):
         rules = {rule for rule in ("hanging", "lso_pinned") if findings_of(rule, **HANGING, **sight)}
         assert rules == told, f"case {number}: {why}"
 
 
-def test_a_hidden_partition_hides_itself_alone() -> None:
+def test_a_gap_in_one_partition_suppresses_that_partition_only() -> None:
     assert not findings_of("lso_pinned", **HANGING, gaps=(gap("partitions", "partition:payments-0"),))
     assert findings_of("lso_pinned", **HANGING, gaps=(gap("partitions", "partition:payments-1"),))
 
 
-def test_a_broker_hides_the_partitions_it_leads() -> None:
+def test_a_gap_of_a_broker_suppresses_the_partitions_it_leads() -> None:
     places = {"partition:payments-0": frozenset({"broker:2"})}
     assert not findings_of("lso_pinned", **HANGING, places=places, gaps=(gap("partitions", "broker:2"),))
     assert findings_of("lso_pinned", **HANGING, places=places, gaps=(gap("partitions", "broker:1"),))
@@ -270,8 +274,8 @@ def test_a_broker_hides_the_partitions_it_leads() -> None:
     )
 
 
-def test_open_transactions_speak_of_partitions_that_are_hidden() -> None:
-    """Its own record tells what a transaction holds: no look at the partition is needed for that."""
+def test_open_too_long_is_found_while_its_partition_is_unavailable() -> None:
+    """The transaction's own record names its partitions: no poll of the partition is needed."""
     open_one = transaction(120, state=TransactionState.ONGOING)
     hidden = gap("partitions", "partition:payments-0")
     assert findings_of("open_too_long", transactions=(open_one,), gaps=(hidden,))

@@ -1,4 +1,6 @@
-"""Proves the rules about streaming queries by numbered cases: what is told, in which words, when not."""
+"""Proves the rules about streaming queries by numbered cases: what is found, with which text, and when
+nothing is.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from tests.unit.rules.factories import (
 WEEK_S = 7 * 86_400
 
 
-def told(rule: str, **facts: Any) -> list[str]:
+def severities_of(rule: str, **facts: Any) -> list[str]:
     return finding_severities(rule, queries=(query(**facts),))
 
 
@@ -63,10 +65,10 @@ GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
     ],
 )
 def test_restart_fails(number: int, facts: dict[str, Any], severity: list[str], why: str) -> None:
-    assert told("restart_fails", **facts) == severity, f"case {number}: {why}"
+    assert severities_of("restart_fails", **facts) == severity, f"case {number}: {why}"
 
 
-def test_restart_fails_says_what_spark_would_do_and_what_to_do_before() -> None:
+def test_restart_fails_gives_what_spark_would_do_and_the_remedy() -> None:
     facts = {"restart": "fails: batch 16 doesn't exist", "remedy": "restore offsets/16 from a copy"}
     (finding,) = findings_of("restart_fails", queries=(query(restart_severity=Severity.CRITICAL, **facts),))
     assert finding.subject == "query:q-1"
@@ -96,8 +98,8 @@ RECORDED = sink_batch(open=(), aborted=("orders-a",), recorded=True)
 def test_batches_of_the_sink(
     number: int, batch: SinkBatch, prepared: list[str], lost: list[str], why: str
 ) -> None:
-    assert told("batch_prepared", sink_batches=(batch,)) == prepared, f"case {number}: {why}"
-    assert told("batch_lost", sink_batches=(batch,)) == lost, f"case {number}: {why}"
+    assert severities_of("batch_prepared", sink_batches=(batch,)) == prepared, f"case {number}: {why}"
+    assert severities_of("batch_lost", sink_batches=(batch,)) == lost, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
@@ -110,14 +112,16 @@ def test_batches_of_the_sink(
         (5, None, 3_600, "critical", "nobody is known to be"),
     ],
 )
-def test_a_prepared_batch_is_worse_the_less_time_is_left(
+def test_a_prepared_batch_is_more_severe_as_its_expiry_approaches(
     number: int, alive: bool | None, left_s: int, severity: str, why: str
 ) -> None:
     batch = sink_batch(expires_ms=NOW_MS + 1_000 * left_s)
-    assert told("batch_prepared", sink_batches=(batch,), alive=alive) == [severity], f"case {number}: {why}"
+    assert severities_of("batch_prepared", sink_batches=(batch,), alive=alive) == [severity], (
+        f"case {number}: {why}"
+    )
 
 
-def test_a_prepared_batch_counts_down_in_words_that_stay() -> None:
+def test_texts_of_a_prepared_batch_do_not_change_while_time_passes() -> None:
     batches = (sink_batch(), sink_batch(batch_id=18, expires_ms=NOW_MS + 30_000, open=("orders-c",)))
     subject = query(sink_batches=batches, alive=False)
     (finding,) = findings_of("batch_prepared", queries=(subject,))
@@ -159,10 +163,10 @@ def test_a_lost_batch_names_ids_and_input() -> None:
     ],
 )
 def test_data_loss_risk(number: int, position: SourcePosition, severity: list[str], why: str) -> None:
-    assert told("data_loss_risk", positions=(position,)) == severity, f"case {number}: {why}"
+    assert severities_of("data_loss_risk", positions=(position,)) == severity, f"case {number}: {why}"
 
 
-def test_data_loss_tells_how_far_and_until_when() -> None:
+def test_data_loss_gives_the_offsets_lost_and_the_deadline() -> None:
     (lost,) = findings_of(
         "data_loss_risk", queries=(query(positions=(source_position(100, log_start=350),)),)
     )
@@ -184,7 +188,9 @@ def test_data_loss_tells_how_far_and_until_when() -> None:
     ],
 )
 def test_topic_recreated(number: int, position: SourcePosition, is_told: bool, why: str) -> None:
-    assert told("topic_recreated", positions=(position,)) == ["critical"] * is_told, f"case {number}: {why}"
+    assert severities_of("topic_recreated", positions=(position,)) == ["critical"] * is_told, (
+        f"case {number}: {why}"
+    )
 
 
 HELD = blocked_partition(lso_blocker(*OWNED, name="payments-7"))
@@ -208,7 +214,7 @@ def test_query_blocked(number: int, position: SourcePosition, since_s: float | N
     assert [each.since_ms for each in findings] == wanted, f"case {number}: {why}"
 
 
-def test_a_blocked_query_names_the_blocker_and_how_sure_that_is() -> None:
+def test_a_blocked_query_names_the_blocker_and_the_confidence() -> None:
     (finding,) = findings_of(
         "query_blocked", queries=(query(positions=(source_position(),)),), partitions=(HELD,)
     )
@@ -221,7 +227,7 @@ def test_a_blocked_query_names_the_blocker_and_how_sure_that_is() -> None:
     assert "blocked by a transaction that is not known yet" in unknown.evidence
 
 
-def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
+def test_lso_pinned_names_the_queries_blocked_on_the_partition() -> None:
     subject = query(positions=(source_position(),))
     (held,) = findings_of("lso_pinned", queries=(subject,), partitions=(HELD,))
     assert held.affected == ("query:q-1",)
@@ -240,7 +246,7 @@ def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
     [(1, None, False), (2, Stall(NOW_MS, 9, ago(90)), False), (3, Stall(NOW_MS, 10, ago(90)), True)],
 )
 def test_watermark_stalled(number: int, stall: Stall | None, is_told: bool) -> None:
-    assert told("watermark_stalled", stall=stall) == ["warning"] * is_told, f"case {number}"
+    assert severities_of("watermark_stalled", stall=stall) == ["warning"] * is_told, f"case {number}"
 
 
 RUNNING = {"planned": 18, "finished": 17, "usual_ms": 2_000}
@@ -266,7 +272,7 @@ RUNNING = {"planned": 18, "finished": 17, "usual_ms": 2_000}
     ],
 )
 def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str) -> None:
-    assert told("batch_slow", **facts) == ["warning"] * is_told, f"case {number}: {why}"
+    assert severities_of("batch_slow", **facts) == ["warning"] * is_told, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
@@ -288,10 +294,10 @@ def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str)
     ],
 )
 def test_others(number: int, rule: str, facts: dict[str, Any], severity: list[str]) -> None:
-    assert told(rule, **facts) == severity, f"case {number}"
+    assert severities_of(rule, **facts) == severity, f"case {number}"
 
 
-def test_a_failed_query_tells_the_first_line_of_its_exception() -> None:
+def test_a_failed_query_gives_the_first_line_of_its_exception() -> None:
     exception = "\n  org.apache.spark.SparkException: boom\n\tat …"
     subject = query(state=QueryState.FAILED, alive=False, exception=exception, restart="runs batch 18")
     (finding,) = findings_of("query_failed", queries=(subject,))
@@ -318,7 +324,7 @@ FAILED = {"queries": (query(state=QueryState.FAILED, alive=False),)}
         (9, "query_failed", FAILED, "checkpoints", "cluster", True, "its listener has told"),
     ],
 )
-def test_what_must_be_seen(
+def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
     number: int, rule: str, facts: dict[str, Any], source: str, scope: str, is_told: bool, why: str
 ) -> None:
     places = {
@@ -330,16 +336,16 @@ def test_what_must_be_seen(
     )
 
 
-def test_a_late_collector_hides_like_a_gap() -> None:
+def test_a_late_collector_suppresses_findings_like_a_gap() -> None:
     assert findings_of("batch_prepared", **LATE_BATCH)
     assert not findings_of("batch_prepared", **LATE_BATCH, collectors=with_stale_collector("checkpoints"))
 
 
-def test_limits_are_the_configurations() -> None:
+def test_limits_come_from_the_configuration() -> None:
     limits = Limits(batch_prepared_s=20)
     assert not findings_of("batch_prepared", limits, **LATE_BATCH)
 
 
-def test_a_query_that_somebody_runs_is_never_abandoned() -> None:
+def test_a_running_query_is_never_abandoned() -> None:
     assert not QueryStatus("q", "q", alive=True).is_abandoned(NOW_MS)
     assert QueryStatus("q", "q", alive=False).is_abandoned(NOW_MS)

@@ -1,4 +1,6 @@
-"""Proves the rules about transactions by numbered cases: what is found, how bad, where silence is right."""
+"""Proves the rules about transactions by numbered cases: what is found, how severe it is, and when nothing
+is.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_open_too_long(number: int, subject: OpenTransactionFacts, severity: str
         (10, 70, 49, 30, 600, "warning", "too few commits to excuse it"),
     ],
 )
-def test_open_too_long_against_its_applications_past(
+def test_open_too_long_depends_on_the_applications_usual_commit_time(
     number: int, age_s: float, commits: int, p99_s: float, timeout_s: float, severity: str | None, why: str
 ) -> None:
     usual = {"payments": UsualCommit(commits, int(p99_s * 1_000))}
@@ -84,7 +86,7 @@ def test_open_too_long_against_its_applications_past(
         (4, 420, 200, "info", "its application's commits take so long"),
     ],
 )
-def test_open_too_long_grows_with_whom_it_blocks(
+def test_open_too_long_severity_grows_with_what_it_blocks(
     number: int, waits_s: float | None, usual_s: float | None, severity: str, why: str
 ) -> None:
     facts = {
@@ -96,7 +98,7 @@ def test_open_too_long_grows_with_whom_it_blocks(
     assert finding_severities("open_too_long", **facts) == [severity], f"case {number}: {why}"
 
 
-def test_nobody_is_told_to_fence_what_our_own_sink_may_have_prepared() -> None:
+def test_a_fence_is_not_suggested_for_a_transaction_of_the_sink() -> None:
     (finding,) = findings_of(
         "open_too_long", transactions=(transaction(61, name="orders-0a1b2c3d-p3-g2-b1-s17"),)
     )
@@ -105,7 +107,7 @@ def test_nobody_is_told_to_fence_what_our_own_sink_may_have_prepared() -> None:
     assert "or a fence ends it" in other.next_step
 
 
-def test_open_too_long_says_what_an_operator_needs() -> None:
+def test_open_too_long_gives_what_an_operator_needs() -> None:
     waiting = transaction(120, waiting=("audit", "billing"))
     (finding,) = findings_of(
         "open_too_long", transactions=(waiting,), usual={"payments": UsualCommit(80, 900)}
@@ -141,7 +143,7 @@ def test_late(number: int, subject: OpenTransactionFacts, is_late: bool, why: st
     assert told == (["critical"] if is_late else []), f"case {number}: {why}"
 
 
-def test_late_counts_from_its_timeout() -> None:
+def test_coordinator_overdue_counts_from_the_timeout() -> None:
     (finding,) = findings_of("coordinator_overdue", transactions=(transaction(100, timeout_s=60),))
     assert finding.since_ms == ago(40)
     assert "partition:payments-0" in finding.affected
@@ -214,8 +216,8 @@ RULES = ("open_too_long", "coordinator_overdue", "stuck_in_prepare", "fencing_st
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_they_accuse_nobody_while_blind(rule: str) -> None:
-    """What was open when sight was lost may have ended since."""
+def test_transaction_rules_find_nothing_while_the_tail_is_unavailable(rule: str) -> None:
+    """What was open when the data became unavailable may have ended since."""
     assert findings_of(rule, **FACTS)
     assert not findings_of(rule, **FACTS, gaps=(gap("transaction_state"),))
     assert not findings_of(rule, **FACTS, collectors=with_stale_collector("transaction_state"))
@@ -225,13 +227,13 @@ def test_they_accuse_nobody_while_blind(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_they_speak_while_partitions_and_groups_are_hidden(rule: str) -> None:
+def test_transaction_rules_apply_while_partitions_and_groups_are_unavailable(rule: str) -> None:
     assert findings_of(rule, **FACTS, gaps=(gap("partitions"), gap("groups"), gap("reconcile")))
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_words_do_not_change_while_nothing_does(rule: str) -> None:
-    """Words with ages in them would be written to the database every second."""
+def test_texts_do_not_change_while_facts_do_not(rule: str) -> None:
+    """Texts with ages in them would be written to the database every second."""
     limits = Limits(collector_behind_s=60)
     first, later = (findings_of(rule, limits, now_ms=NOW_MS + ms, **FACTS) for ms in (0, 29_000))
     assert first == later

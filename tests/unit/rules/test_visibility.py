@@ -1,4 +1,4 @@
-"""Proves the one mechanism behind every rule's silence: what a gap hides, and what it leaves in sight."""
+"""Proves the mechanism that suppresses rules: what a gap hides, and what stays available."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ PLACES = {
         (16, Sense.GROUPS, ("__consumer_offsets-7",), ("group:g",), False, "its part of the log"),
     ],
 )
-def test_a_sense_sees(
+def test_a_sense_covers_what_no_gap_hides(
     number: int, sense: Sense, hidden: tuple[str, ...], things: tuple[str, ...], sees: bool, why: str
 ) -> None:
     sight = Visibility({sense: frozenset(hidden)}, PLACES)
     assert sight.covers([sense], *things) is sees, f"case {number}: {why}"
 
 
-def test_each_need_must_be_met() -> None:
+def test_every_needed_sense_must_be_available() -> None:
     sight = Visibility({Sense.PARTITIONS: frozenset({"cluster"})}, PLACES)
     assert sight.covers([Sense.TRANSACTIONS], "partition:a-0")
     assert not sight.covers([Sense.TRANSACTIONS, Sense.PARTITIONS], "partition:a-0")
@@ -74,18 +74,18 @@ def hidden(**facts: object) -> dict[Sense, frozenset[str]]:
     return {sense: scopes for sense, scopes in found.items() if scopes}
 
 
-def test_nothing_is_hidden_where_all_collectors_see() -> None:
+def test_nothing_is_hidden_while_all_collectors_are_on_time() -> None:
     assert hidden() == {}
 
 
-def test_a_sense_without_a_collector_sees_nothing() -> None:
+def test_a_sense_without_a_collector_is_unavailable() -> None:
     assert hidden(collectors=(TAIL,)) == {
         sense: frozenset({"cluster"})
         for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS, Sense.QUERIES)
     }
 
 
-def test_a_collector_that_never_saw_anything_hides_all() -> None:
+def test_a_collector_that_never_polled_hides_everything() -> None:
     """Not even in its first seconds: what it found so far is not all there is."""
     new = collector("transaction_state", Sense.TRANSACTIONS, seen_s_ago=None, since_s_ago=1)
     assert hidden(collectors=(new, *ALL_COLLECTORS[1:]))[Sense.TRANSACTIONS] == {"cluster"}
@@ -100,7 +100,7 @@ def test_a_tail_among_several_hides_its_own_part() -> None:
     assert found == {sense: frozenset({"shard:2"}) for sense in (Sense.TRANSACTIONS, Sense.HISTORY)}
 
 
-def test_a_gap_of_a_collector_that_is_no_more_hides_nothing() -> None:
+def test_a_gap_of_a_removed_collector_hides_nothing() -> None:
     assert hidden(gaps=(gap("transaction_state-7"),)) == {}
 
 
@@ -111,7 +111,7 @@ def test_a_collector_with_a_part_hidden_hides_that_part_alone() -> None:
     assert told == set(), "neither late nor, so soon, a gap worth a word"
 
 
-def test_lists_that_say_who_is_missing_are_not_old_but_what_stands_on_them_is() -> None:
+def test_partial_lists_are_current_and_what_depends_on_them_is_unavailable() -> None:
     alone = collector(
         "reconcile", Sense.LISTS, Sense.TRANSACTIONS, seen_s_ago=600, unseen=("broker 2: loading",)
     )
@@ -119,14 +119,14 @@ def test_lists_that_say_who_is_missing_are_not_old_but_what_stands_on_them_is() 
     assert found == {Sense.TRANSACTIONS: frozenset({"cluster"}), Sense.HISTORY: frozenset({"cluster"})}
 
 
-def test_a_rule_that_is_no_more_lets_its_findings_go() -> None:
+def test_findings_of_a_removed_rule_can_close() -> None:
     everything = Visibility({sense: frozenset({"cluster"}) for sense in Sense})
     assert rules.covers_finding(everything, "a_rule_of_another_version", "transaction:t", ())
     assert rules.covers_finding(everything, "collector_behind", "collector:partitions", ())
     assert not rules.covers_finding(everything, "coordinator_overdue", "transaction:t", ())
 
 
-def test_a_rule_tells_the_oldest_when_there_are_too_many() -> None:
+def test_a_rule_with_too_many_findings_reports_the_oldest() -> None:
     many = tuple(transaction(100 + n, timeout_s=3_600, name=f"t-{n}") for n in range(MOST_FINDINGS + 50))
     all_findings = evaluate_rules(snapshot(transactions=many), now_ms=NOW_MS, limits=Limits())
     found = [each for each in all_findings if each.rule == "open_too_long"]
@@ -175,8 +175,8 @@ def test_a_stale_source_is_a_gap(
 
 
 @pytest.mark.parametrize("collector", ALL_COLLECTORS, ids=lambda each: each.name)
-def test_rules_see_nothing_through_a_stale_source_as_behind_a_gap(collector: CollectorStatus) -> None:
-    """The instant at which a gap begins is the one from which on rules are silent: one limit for both."""
+def test_a_stale_source_suppresses_rules_like_a_gap(collector: CollectorStatus) -> None:
+    """The instant at which a gap begins is the one from which on rules are suppressed: one limit for both."""
     reads_on = not collector.senses.isdisjoint({Sense.TRANSACTIONS, Sense.HISTORY})
     limit_ms = expected_ms(LIMITS, reads_on=reads_on)
     for late_ms, is_hidden in ((limit_ms, False), (limit_ms + 1, True)):
