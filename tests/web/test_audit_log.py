@@ -98,4 +98,7 @@ def test_events_tell_every_abort_and_fence_and_whose_it_was(
 
 def test_the_former_feed_leads_to_events(page: Client, operator: User) -> None:
     moved = page.get("/feed?q=payments&kind=takeover")
-    assert (moved.status_code, moved["Location"]) == (302, "/events?q=payments&kind=takeover&source=transition")
+    assert (moved.status_code, moved["Location"]) == (
+        302,
+        "/events?q=payments&kind=takeover&source=transition",
+    )
