@@ -11,8 +11,8 @@ from dashboard.web.pages import (
     actions,
     audit,
     events,
-    fencing,
     find,
+    former_paths,
     groups,
     health,
     incidents,
@@ -21,12 +21,12 @@ from dashboard.web.pages import (
     partitions,
     queries,
     recoveries,
+    reports,
     scenes,
     sign_in,
     system,
     transactions,
 )
-from dashboard.web.pages import history as history_page
 from dashboard.web.pages.alerting import alerts, channels, deliveries, silences
 from dashboard.web.pages.alerting import rules as rules_page
 from dashboard.web.server import bundles
@@ -48,7 +48,6 @@ urlpatterns = [
         name="transaction",
     ),
     path("transactions/<str:cluster>", parent_paths.transactions),
-    path("fencing", fencing.fencing_page, name="fencing"),
     path("partitions", partitions.partition_list, name="partitions"),
     path(
         "partitions/<str:cluster>/<str:topic>/<int:partition>", partitions.partition_detail, name="partition"
@@ -69,7 +68,10 @@ urlpatterns = [
     path("recoveries", recoveries.recovery_list, name="recoveries"),
     path("recoveries/<str:cluster>/<int:number>", recoveries.recovery_detail, name="recovery"),
     path("recoveries/<str:cluster>", parent_paths.recoveries),
-    path("feed", parent_paths.feed),
+    path("reports", reports.report_page, name="reports"),
+    path("feed", former_paths.feed),
+    path("fencing", former_paths.fencing),
+    path("history", former_paths.history),
     path("actions", actions.action_list, name="actions"),
     path("actions/plan", actions.make_plan, name="action-plan"),
     path("actions/<int:number>", actions.one_action, name="action"),
@@ -99,7 +101,6 @@ urlpatterns = [
     path("silences/make", silences.make, name="silence-make"),
     path("silences/<int:number>", silences.silence_detail, name="silence"),
     path("silences/<int:number>/end", silences.end, name="silence-end"),
-    path("history", history_page.history_page, name="history"),
     path("rules", rules_page.rule_list, name="rules"),
     path("rules/<slug:name>", rules_page.rule_page, name="rule"),
     path("system", system.system_page, name="system"),

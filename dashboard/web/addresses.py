@@ -108,7 +108,7 @@ def subject_url(cluster: str, about: str) -> str:
     if kind == "partition" and (at := split_partition(name)):
         return partition_url(cluster, *at)
     if kind == "application":
-        return f"{reverse('fencing')}?{urlencode({'application': name, 'cluster': cluster})}"
+        return f"{reverse('events')}?{urlencode({'application': name, 'cluster': cluster})}"
     if kind == "collector":
         return f"{reverse('system')}#collector-{cluster}-{_part(name)}"
     return f"{reverse('system')}?{urlencode({'cluster': cluster})}"
@@ -183,7 +183,7 @@ _LABELS = {
     "group": "Open group",
     "partition": "Open partition",
     "query": "Open query",
-    "application": "See its history",
+    "application": "See its events",
     "collector": "See collectors",
 }
 

@@ -37,38 +37,41 @@ from fenceline.facts import Severity
 if TYPE_CHECKING:
     from dashboard.runtime.stale_collectors import LiveCollector
 
-#: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
+#: Pages of the sidebar: name of the route, words, key after `g`, and the heading above.
 PAGES = (
-    ("overview", "Incidents", "o", ""),
+    ("overview", "Incidents", "i", ""),
     ("transactions", "Transactions", "t", "Monitor"),
-    ("fencing", "Fencing", "f", "Monitor"),
     ("partitions", "Partitions", "p", "Monitor"),
-    ("groups", "Groups", "g", "Monitor"),
-    ("queries", "Queries", "q", "Monitor"),
+    ("groups", "Consumer groups", "g", "Monitor"),
+    ("queries", "Spark queries", "q", "Monitor"),
     ("events", "Events", "e", "Monitor"),
-    ("recoveries", "Recoveries", "r", "Respond"),
     ("actions", "Actions", "a", "Respond"),
     ("alerts", "Alerts", "l", "Respond"),
-    ("history", "History", "h", "Admin"),
+    ("reports", "Reports", "r", "Admin"),
     ("system", "System", "s", "Admin"),
 )
-#: The list that a page about one thing belongs to.
+#: The page that leads to a page without an entry in the sidebar.
 _LIST_OF = {
-    **dict.fromkeys(("incidents", "incident"), "overview"),
+    "incidents": "overview",
+    "incident": "overview",
     "transaction": "transactions",
     "partition": "partitions",
     "group": "groups",
     "query": "queries",
+    "recoveries": "events",
     "recovery": "recoveries",
-    "action": "actions",
-    "action-plan": "actions",
-    "audit": "actions",
+    **dict.fromkeys(("action", "action-plan", "audit"), "actions"),
+    **dict.fromkeys(("alert", "channels", "deliveries", "silences", "rules"), "alerts"),
+    **dict.fromkeys(
+        ("channel", "channel-new", "channel-edit", "channel-secret", "channel-delete"), "channels"
+    ),
+    "delivery": "deliveries",
+    "silence": "silences",
+    "silence-new": "silences",
+    "rule": "rules",
     "scenes": "system",
-    **dict.fromkeys(("alert", "channels", "channel", "deliveries", "delivery"), "alerts"),
-    **dict.fromkeys(("channel-new", "channel-edit", "channel-secret", "channel-delete"), "alerts"),
-    **dict.fromkeys(("silences", "silence", "silence-new"), "alerts"),
 }
-#: What a page stands on, by the list it is or belongs to; transactions where nothing is said.
+#: What a page shows, by its route or that of a page that leads to it; transactions where nothing is said.
 _NOUNS = {
     "overview": EVERYTHING,
     "partitions": PARTITIONS,
@@ -82,14 +85,13 @@ _NOUNS = {
 #: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
 _SEARCH_KEEPS = {
     "transactions": ("state", "application", "min_age_s", "sort", "dir", "size"),
-    "fencing": ("since", "kind", "confidence", "application"),
     "partitions": ("verdict", "internal", "sort", "dir", "size"),
     "groups": ("status", "family", "sort", "dir", "size"),
     "queries": ("state", "sink", "sort", "dir", "size"),
     "recoveries": ("outcome", "cause", "application"),
     "actions": ("act", "state", "who"),
     "audit": ("event", "who"),
-    "events": ("source", "application", "unfolded"),
+    "events": ("source", "kind", "confidence", "application", "unfolded"),
     "alerts": ("state", "severity", "rule", "team", "voice"),
 }
 #: Lists of the API that are those of a page, by its route: what can be downloaded there.
@@ -194,7 +196,7 @@ class Chrome:
                 reverse(name) + self.cluster_query,
                 words,
                 key,
-                self._list == name,
+                name in self._trail,
                 "" if heading == last else heading,
             )
             for (name, words, key, heading), last in zip(PAGES, before, strict=False)
@@ -203,19 +205,19 @@ class Chrome:
     @cached_property
     def switch_path(self) -> str:
         """Return where choosing another cluster leads: an id of one cluster is no id of another."""
-        about_one = self._route in _LIST_OF and self._route not in _SEARCH_KEEPS
-        return reverse(self._list) if about_one else self._request.path
+        match = self._request.resolver_match
+        about_one = self._route in _LIST_OF and match is not None and match.kwargs
+        return reverse(self._trail[1]) if about_one else self._request.path
 
     @cached_property
     def search_path(self) -> str:
         """Return where a search leads: to the list on this page, or to the transactions."""
-        lists = (self._route, self._list)
-        return reverse(next((each for each in lists if each in _SEARCH_KEEPS), "transactions"))
+        return reverse(next((each for each in self._trail if each in _SEARCH_KEEPS), "transactions"))
 
     @property
     def search_text(self) -> str:
         """Return what a search on this page looks for."""
-        return _SEARCHED.get(self._route) or _SEARCHED.get(self._list, "transactional ids")
+        return next((_SEARCHED[each] for each in self._trail if each in _SEARCHED), "transactional ids")
 
     @cached_property
     def search_words(self) -> str:
@@ -262,10 +264,13 @@ class Chrome:
         match = self._request.resolver_match
         return (match.url_name if match else "") or ""
 
-    @property
-    def _list(self) -> str:
-        """Return the list that this page is, or belongs to."""
-        return _LIST_OF.get(self._route, self._route)
+    @cached_property
+    def _trail(self) -> Sequence[str]:
+        """Return the routes of this page and of those that lead to it, up to an entry of the sidebar."""
+        trail = [self._route]
+        while trail[-1] in _LIST_OF:
+            trail.append(_LIST_OF[trail[-1]])
+        return trail
 
     @cached_property
     def all_findings(self) -> Sequence[FindingRecord]:
@@ -310,7 +315,7 @@ class Chrome:
     @cached_property
     def freshness(self) -> Freshness:
         """Return how far the clusters of this page have been seen."""
-        noun = _NOUNS.get(self._route) or _NOUNS.get(self._list, TRANSACTIONS)
+        noun = next((_NOUNS[each] for each in self._trail if each in _NOUNS), TRANSACTIONS)
         return noun_freshness(self.cluster, self.clusters, now_ms(self._request), noun)
 
     @cached_property

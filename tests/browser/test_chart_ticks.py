@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.history.buckets import Bucket
-from dashboard.labels.transition import NOTABLE
 from dashboard.models import Batch
 from dashboard.web.charts import figures, query_figures
 from dashboard.web.charts.figures import Bar, Figure
@@ -70,14 +69,6 @@ def batches(first: int, number: int, **fields: object) -> Sequence[Batch]:
 def draw(page: Page, figure: Figure, height: int = 150) -> dict[str, list[str]]:
     found: dict[str, list[str]] = page.evaluate(_DRAW, [figure, height])
     return found
-
-
-def test_counts_over_time_have_whole_ticks(page: Page) -> None:
-    for count in COUNTS:
-        for height in HEIGHTS:
-            ticks = draw(page, figures.over_time(buckets(TransitionKind.TAKEOVER, count), NOTABLE), height)
-            if count:
-                assert_whole(ticks["y"], f"{count} takeovers at {height} px")
 
 
 def test_both_axes_of_a_strip_have_whole_ticks(page: Page) -> None:

@@ -14,7 +14,7 @@ from tests.browser.conftest import Opener, Server
 PAGES = {
     "held": (
         "/", "/transactions", "/transactions?state=open", "/partitions?internal=1", "/groups", "/recoveries",
-        "/fencing?since=24h", "/partitions/prod/payments/0", "/groups/prod/billing", "/rules", "/system",
+        "/partitions/prod/payments/0", "/groups/prod/billing", "/rules", "/system",
         "/events?last=24h", "/transactions/prod/inventory-sync-stuck-3",
     ),
     "queries": ("/", "/queries"),

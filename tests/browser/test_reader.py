@@ -15,8 +15,8 @@ PAGES = {
     "transaction": "/transactions/prod/inventory-sync-stuck-3",
     "complete": "/transactions/prod/orders-gateway-0",
     "lived": "/transactions/prod/payments-1",
-    "fencing": "/fencing?since=24h",
-    "fencing, no match": "/fencing?kind=rotation&confidence=ambiguous&q=nothing-like-it&since=1h&before=x",
+    "transitions": "/events?last=24h&source=transition&unfolded=true",
+    "events, no match": "/events?kind=rotation&confidence=ambiguous&q=nothing-like-it&last=1h&before=x",
     "system": "/system",
     "sign-in": "/login/",
 }
@@ -82,7 +82,7 @@ def test_the_keyboard_goes_everywhere(server: Server, opened: Opener) -> None:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.keyboard.press("g")
-    page.keyboard.press("o")
+    page.keyboard.press("i")
     page.wait_for_url(f"{server.url}/?cluster=prod")
 
 

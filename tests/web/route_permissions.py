@@ -93,6 +93,7 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/recoveries/prod/{recovery}", PAGE),
     RoutePermission("GET", "/feed", PAGE),
     RoutePermission("GET", "/history", PAGE),
+    RoutePermission("GET", "/reports", PAGE),
     RoutePermission("GET", "/rules", PAGE),
     RoutePermission("GET", "/rules/open_too_long", PAGE),
     RoutePermission("GET", "/system", PAGE),

@@ -178,7 +178,7 @@ def test_whose_it_is_is_said_by_id_or_application(page: Client, prod: Cluster, s
     [
         ("partition:my-topic-3", "/partitions/prod/my-topic/3", "Open partition"),
         ("group:a/b", "/groups/prod/a%2Fb", "Open group"),
-        ("application:orders", "/fencing?application=orders&amp;cluster=prod", "See its history"),
+        ("application:orders", "/events?application=orders&amp;cluster=prod", "See its events"),
         ("collector:partitions", "/system#collector-prod-partitions", "See collectors"),
         ("cluster:prod", "/system?cluster=prod", "See System"),
     ],

@@ -73,13 +73,13 @@ def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster
     assert "Its producer initialised" not in said
     assert "Waiting for a producer" in said
     evidence = f"Fenced by ada, action {action.pk}"
-    for url in (f"/transactions/prod/{NAME}", "/fencing", "/events?last=24h"):
+    for url in (f"/transactions/prod/{NAME}", "/events?last=24h"):
         shown = page_text(page, url)
         assert evidence in shown, url
         assert "takeover, certain" not in shown, url
     assert f'href="/actions/{action.pk}"' in page_text(page, f"/recoveries/prod/{episode.pk}")
     assert f'href="/recoveries/prod/{episode.pk}"' in page_text(page, f"/actions/{action.pk}")
-    assert "1 admin fence in the last" in text_of(page_text(page, "/fencing"))
+    assert "admin fence 1" in text_of(page_text(page, "/events?last=24h"))
 
 
 def test_a_producer_that_came_back_ends_the_sentence(page: Client, operator: User, prod: Cluster) -> None:

@@ -16,10 +16,10 @@ from dashboard.recoveries.queries import RecoveryCriteria
 from dashboard.runtime.criteria import Criteria, choices
 from dashboard.streaming.queries import SINKS, QueryCriteria
 from dashboard.system.audit_queries import FAMILIES, AuditCriteria, Event
+from dashboard.timeline.queries import EventCriteria
 from dashboard.transactions.queries import SORTS, SortedTransactions
 from dashboard.web.forms.lists import parse
 from dashboard.web.pages.actions import ActionListQuery
-from dashboard.web.pages.fencing import FencingQuery
 from dashboard.web.pages.groups import GroupListQuery
 from dashboard.web.pages.partitions import PartitionListQuery
 from dashboard.web.pages.recoveries import RecoveryListQuery
@@ -42,7 +42,7 @@ from fenceline.spark.records import QueryState
         (AuditCriteria, "event", (*FAMILIES, *Event)),
         (DeliveryCriteria, "origin", Delivery.Origin),
         (DeliveryCriteria, "state", Delivery.State),
-        (FencingQuery, "kind", (*NOTABLE, "all")),
+        (EventCriteria, "kind", NOTABLE),
         (GroupCriteria, "status", (*GroupStatus, "pending")),
         (PartitionCriteria, "verdict", (*PartitionVerdict, "pinned")),
         (QueryCriteria, "sink", SINKS),

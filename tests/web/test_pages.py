@@ -15,7 +15,7 @@ from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
-PAGES = ("/", "/transactions", "/fencing", "/system")
+PAGES = ("/", "/transactions", "/events", "/system")
 #: What collectors of their own tell of.
 NOUNS = ("partitions", "groups", "recoveries")
 
@@ -248,10 +248,8 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
         # Who looks, what they may, what fires, and how many incidents are open.
         ("/", 33),
         ("/transactions", 16),
-        # The list and its number, each kind by itself: only so has each an index.
-        ("/fencing", 40),
         # Each source by itself, once for the list and once for the lanes.
-        ("/events", 40),
+        ("/events", 43),
         ("/system", 16),
         ("/transactions?state=open", 18),
         ("/transactions/prod/payments-ledger-7", 31),

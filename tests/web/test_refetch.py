@@ -19,7 +19,7 @@ ROUTES = (
     "/",
     "/transactions?state=open",
     "/transactions/prod/orders-gateway-1",
-    "/fencing?since=1h",
+    "/events?from=2026-11-18&to=2026-11-19",
     "/partitions?internal=1",
     "/partitions/prod/payments/0",
     "/groups?status=OK",

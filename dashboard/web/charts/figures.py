@@ -19,7 +19,6 @@ import plotly.graph_objects as go
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS
 from fenceline.facts import TransitionKind
-from fenceline.formatting import format_duration
 from fenceline.time_range import TimeRange
 
 Figure = dict[str, Any]
@@ -63,15 +62,6 @@ class Mark:
     at_ms: int
     kind: TransitionKind
     words: str
-
-
-def over_time(buckets: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> Figure:
-    """Return stacked bars: how many of each kind in each bucket. Kinds that never came have no trace."""
-    came = [kind for kind in kinds if any(bucket.counts.get(kind) for bucket in buckets)]
-    # The worst lies at the bottom, where its height can be read.
-    bars = [_bars(LOOKS[kind].plural, [kind], kind, buckets) for kind in came]
-    layout = _layout(buckets).update(margin_t=28, showlegend=True, legend=LEGEND, yaxis=count_axis())
-    return plotly_figure(bars, layout)
 
 
 def activity_strip(buckets: Sequence[Bucket]) -> Figure:
@@ -256,8 +246,3 @@ def count_axis(ticks: int = 4) -> go.layout.YAxis:
 def plain_label(words: str) -> str:
     """Return text that Plotly shows as it is: its labels know a little HTML."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def span_words(span_ms: int) -> str:
-    """Return how long a step is: "a minute", "5 min"."""
-    return {60_000: "a minute", 3_600_000: "an hour"}.get(span_ms, format_duration(span_ms))

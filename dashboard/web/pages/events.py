@@ -1,4 +1,5 @@
-"""What happened in a range of time: lanes on one axis, and every event with the link to its evidence."""
+"""What happened in a range of time: lanes on one axis, sums by kind and application, and every event with
+the link to its evidence."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ from pydantic import BeforeValidator, Field
 
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
+from dashboard.history.queries import ByApplication
 from dashboard.incidents import queries as incident_queries
 from dashboard.labels.event import event_label
 from dashboard.labels.rule import rule_label
 from dashboard.labels.status import StatusLabel
+from dashboard.labels.transition import NOTABLE
 from dashboard.models import Tally
 from dashboard.timeline import queries as timeline_queries
 from dashboard.timeline.queries import EventPage
@@ -28,7 +31,7 @@ from dashboard.web.forms import time_ranges
 from dashboard.web.forms.lists import clip
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.facts import TransitionKind
+from fenceline.facts import ABORTS, Confidence, TransitionKind
 from fenceline.formatting import count_noun
 from fenceline.time_range import TimeRange
 from fenceline.timeline import EventPlace, EventSource, TimelineEvent
@@ -39,6 +42,11 @@ _MARKS, _SPANS = 200, 40
 #: Lengths of a chart's steps in seconds: the first that makes at most so many of a range.
 _STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
 _MOST_STEPS = 180
+#: How many applications the page adds up, those with the most first, and of how long a range also their
+#: commits: of a month of hours that takes longer than the rest of the page.
+_APPLICATIONS, _LONGEST_SHARE_MS = 10, 7 * 86_400_000
+#: Steps of an application's bars.
+_APPLICATION_STEPS = 60
 _FENCES = frozenset({TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE})
 _LANES = {
     EventSource.FINDING: "findings",
@@ -77,6 +85,19 @@ class EventLine:
         return self.event.subject.partition(":")[2]
 
 
+@dataclass(frozen=True, slots=True)
+class ApplicationLine:
+    """What happened to an application: how often each notable kind, the worst first, and its commits."""
+
+    name: str
+    counts: Sequence[tuple[TransitionKind, int]]
+    #: How many notable transitions in each step of the range.
+    steps: Sequence[int]
+    commits: int
+    #: How many of its transactions ended without their records, in percent; None where none ended.
+    aborted: float | None
+
+
 @signed_in
 def event_list(request: HttpRequest) -> HttpResponse:
     """Show what happened in the range that the query string names, the newest first."""
@@ -104,6 +125,8 @@ def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Map
         "next": "" if found.next is None else "-".join(map(str, found.next)),
         "searched_to_ms": found.searched_to_ms,
         "sources": list(EventSource),
+        "confidences": list(Confidence),
+        **_sums(wanted, shown),
         "headline": _headline(frame, len(lines), more=found.next is not None),
         "gaps": timeline_queries.gaps_within(frame.cluster, shown),
         "cut": _cut(shown, now_ms(request)),
@@ -165,6 +188,56 @@ def _mark(event: TimelineEvent) -> LaneMark | None:
     return LaneMark(event.at_ms, lane, look.tone, f"{look.words} {clip(subject)}", addresses.event_url(event))
 
 
+def _sums(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
+    """Return how many transitions of a range are of each kind, and of the applications that have most."""
+    if not wanted.wants(EventSource.TRANSITION):
+        return {"kinds": (), "applications": ()}
+    criteria = history_queries.HistoryCriteria(
+        cluster=wanted.cluster,
+        confidence=wanted.confidence,
+        application=wanted.application,
+        q=wanted.q,
+        since_ms=shown.from_ms,
+    )
+    found = history_queries.by_application(
+        criteria,
+        until_ms=shown.to_ms,
+        step_s=_step_s(shown, _APPLICATION_STEPS),
+        most=_APPLICATIONS,
+    )
+    counted = [kind for kind in NOTABLE if found.kinds.get(kind) or kind == wanted.kind]
+    kinds = [(kind, found.kinds.get(kind, 0)) for kind in counted]
+    return {"kinds": kinds, **_applications(criteria.cluster, found, shown)}
+
+
+def _applications(cluster: str, found: ByApplication, shown: TimeRange) -> Mapping[str, Any]:
+    shares = shown.length_ms <= _LONGEST_SHARE_MS
+    ended = history_queries.transition_counts(
+        cluster,
+        since_ms=shown.from_ms,
+        until_ms=shown.to_ms,
+        applications=list(found.each) if shares else [],
+    )
+    return {
+        "applications": [_application(name, each, ended.get(name, {})) for name, each in found.each.items()],
+        "more_applications": found.number - len(found.each),
+        "sums_since_ms": found.searched_to_ms,
+        "shares": shares,
+    }
+
+
+def _application(name: str, steps: Sequence[Bucket], ended: Mapping[TransitionKind, int]) -> ApplicationLine:
+    sums = [(kind, sum(step.counts.get(kind, 0) for step in steps)) for kind in NOTABLE]
+    commits, aborts = ended.get(TransitionKind.COMMIT, 0), sum(ended.get(kind, 0) for kind in ABORTS)
+    return ApplicationLine(
+        name,
+        [(kind, number) for kind, number in sums if number > 0],
+        [step.count_of(NOTABLE) for step in steps],
+        commits,
+        100 * aborts / (commits + aborts) if commits + aborts > 0 else None,
+    )
+
+
 def _transition_lane(kind: TransitionKind) -> str:
     if kind in _FENCES:
         return "fences"
@@ -172,12 +245,16 @@ def _transition_lane(kind: TransitionKind) -> str:
 
 
 def _commits(cluster: str, application: str, shown: TimeRange) -> Sequence[Bucket]:
-    length_s = shown.length_ms // 1_000
-    step_s = next((step for step in _STEPS_S if length_s <= step * _MOST_STEPS), _STEPS_S[-1])
     return history_queries.transition_buckets(
         cluster,
         since_ms=shown.from_ms,
         until_ms=shown.to_ms,
-        step_s=step_s,
+        step_s=_step_s(shown, _MOST_STEPS),
         application=application or Tally.EVERY,
     )
+
+
+def _step_s(shown: TimeRange, most: int) -> int:
+    """Return the length of the steps of a range in seconds, of which there are at most so many."""
+    length_s = shown.length_ms // 1_000
+    return next((step for step in _STEPS_S if length_s <= step * most), _STEPS_S[-1])

@@ -1,4 +1,4 @@
-"""Parent paths of pages, and former ones: each redirects to what is below, or took its place."""
+"""Parent paths of pages: each redirects to what is below."""
 
 from __future__ import annotations
 
@@ -28,14 +28,6 @@ partitions = _cluster_list("partitions")
 groups = _cluster_list("groups")
 queries = _cluster_list("queries")
 recoveries = _cluster_list("recoveries")
-
-
-@signed_in
-def feed(request: HttpRequest) -> HttpResponse:
-    """Redirect the live feed of before there were events to the transitions among these."""
-    return redirect(
-        f"{reverse('events')}?{urlencode({**request.GET.dict(), 'source': 'transition'}, safe=':')}"
-    )
 
 
 @csrf_exempt

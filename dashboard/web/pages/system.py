@@ -19,7 +19,8 @@ from django.http import HttpRequest, HttpResponse
 from dashboard.models import Collector, GapRecord, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECONCILE
-from dashboard.web import page_context
+from dashboard.system import access
+from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
@@ -87,6 +88,8 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "topics": _topics(visibility.topic_positions(frame.cluster)),
         "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *_closed(frame.cluster)],
         "versions": component_versions(),
+        "is_staff": bool(getattr(request.user, "is_staff", False)),
+        "may_audit": not access.missing_role(action_buttons.request_actor(request), access.AUDIT),
     }
 
 

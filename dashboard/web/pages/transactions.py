@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.evaluation import blocking, finding_queries
 from dashboard.history import queries as history_queries
-from dashboard.models import Action, FindingRecord, Transaction
+from dashboard.models import Action, FindingRecord, Transaction, TransitionRecord
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import choices
@@ -24,7 +24,6 @@ from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import columns
-from dashboard.web.pages.fencing import transition_rows
 from dashboard.web.pages.recoveries import row_of
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
@@ -67,6 +66,14 @@ class RecentTransition:
     evidence: str
     #: Our action that caused it, None for every other.
     action: Action | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionRow:
+    """One notable transition of an id, and the evidence for it."""
+
+    told: TransitionRecord
+    evidence: str
 
 
 class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTransactions):
@@ -214,7 +221,7 @@ def _lived(
         "recent": lines,
         "usual": usual,
         "own": next((each for each in usual if each.whose == transaction_timeline.THIS), None),
-        "notable": transition_rows(events),
+        "notable": [TransitionRow(each, history_queries.verdict_evidence(each)) for each in events],
         "ranged": shown is not None,
         "episodes": [
             row_of(each)

@@ -17,6 +17,7 @@ _TABS = (
     ("channels", "Channels"),
     ("deliveries", "Deliveries"),
     ("silences", "Silences"),
+    ("rules", "Rules"),
 )
 register.filter("channel_look", alert_labels.channel_look)
 register.filter("delivery_what", alert_labels.delivery_what)
@@ -32,7 +33,7 @@ register.simple_tag(addresses.action, name="action_url")
 
 @register.inclusion_tag("components/alert_tabs.html")
 def tabs(here: str) -> Mapping[str, object]:
-    """Show the links between alerts, channels, deliveries and silences."""
+    """Show the links between alerts, channels, deliveries, silences and rules."""
     return {"tabs": _TABS, "tab": here}
 
 

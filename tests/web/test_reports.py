@@ -1,4 +1,4 @@
-"""Proves the History page: the job's figures as they are, or why there are none and how to make them."""
+"""Proves the page of reports: the job's figures as they are, or why there are none and how to make them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def manifest(place: Path) -> Manifest:
 
 
 def read(page: Client, query: str = "") -> str:
-    answer = page.get(f"/history{query}")
+    answer = page.get(f"/reports{query}")
     assert answer.status_code == 200
     return " ".join(answer.content.decode().split())
 
@@ -135,7 +135,7 @@ def test_before_the_first_run_the_page_says_how_to_run_the_job(page: Client, pla
 def test_without_a_place_the_page_says_where_to_name_one(page: Client) -> None:
     factories.tail_collectors(factories.cluster())
     shown = read(page)
-    assert "History is not configured" in shown
+    assert "Reports are not configured" in shown
     assert "[history] url = " in shown
 
 
@@ -217,4 +217,4 @@ def test_parts_that_are_missing_or_foreign_are_told(page: Client, place: Path, m
 
 
 def test_the_sidebar_leads_there(page: Client, place: Path) -> None:
-    assert 'href="/history" data-go="h"' in page.get("/").content.decode()
+    assert 'href="/reports" data-go="r"' in page.get("/").content.decode()

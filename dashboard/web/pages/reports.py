@@ -37,7 +37,7 @@ _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 _CAUSES = tuple(kind for kind in NOTABLE if kind in ABORTS)
 
 
-class HistoryQuery(list_forms.ListQuery):
+class ReportQuery(list_forms.ListQuery):
     """The query string of the page."""
 
     cluster: Name = ""
@@ -46,7 +46,7 @@ class HistoryQuery(list_forms.ListQuery):
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryRow:
+class ReportRow:
     """An application or an id, as a line of a table. Durations in milliseconds, None where none ended."""
 
     name: str
@@ -86,7 +86,7 @@ class Found:
 
 
 @signed_in
-def history_page(request: HttpRequest) -> HttpResponse:
+def report_page(request: HttpRequest) -> HttpResponse:
     """Show what the job has found of one cluster, or exactly how to run it."""
     cluster = page_cluster(request)
     standing = (
@@ -95,7 +95,7 @@ def history_page(request: HttpRequest) -> HttpResponse:
     known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
     return render_page(
         request,
-        "history/page",
+        "reports/page",
         lambda: _shown(request, cluster, standing),
         depends_on=(known, standing.trouble),
     )
@@ -128,7 +128,7 @@ def _day(at_ms: int) -> date:
 
 
 def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mapping[str, Any]:
-    wanted, manifest = list_forms.read(request, HistoryQuery), standing.manifest
+    wanted, manifest = list_forms.read(request, ReportQuery), standing.manifest
     found, first, last = Found(trouble=standing.trouble), "", ""
     if manifest is not None:
         first, last = day_range(manifest, page_context.chrome_of(request).time_range)
@@ -145,11 +145,11 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
         "trouble": found.trouble,
         "headline": _headline(found, manifest, whole, wanted, cluster, f"from {first} to {last}"),
         "newest": parquet.last_day(manifest) if manifest else "",
-        "whole": HistoryRow("", "", whole),
+        "whole": ReportRow("", "", whole),
         "rows": rows[:_APPLICATIONS],
         "more": len(rows) - _APPLICATIONS,
         "busiest": [
-            HistoryRow(each.transactional_id, each.application, each.figures) for each in found.busiest.items
+            ReportRow(each.transactional_id, each.application, each.figures) for each in found.busiest.items
         ],
         "ids": found.busiest,
         "first": first,
@@ -159,7 +159,7 @@ def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mappin
     return {**shown, **_chart(found.days, first, last), **_how(cluster)}
 
 
-def _find(manifest: Manifest, first: str, last: str, wanted: HistoryQuery) -> Found:
+def _find(manifest: Manifest, first: str, last: str, wanted: ReportQuery) -> Found:
     url = settings.FENCELINE.history_url
     days = parquet.application_days(url, manifest, first, last)
     if isinstance(days, ReportTrouble):
@@ -172,13 +172,13 @@ def _find(manifest: Manifest, first: str, last: str, wanted: HistoryQuery) -> Fo
     return Found(trouble=busiest) if isinstance(busiest, ReportTrouble) else Found(days, busiest)
 
 
-def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[HistoryRow]:
+def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[ReportRow]:
     """Return each application with its sums, those with the most ended transactions first."""
     by_name: dict[str, list[Day]] = {}
     for each in days:
         by_name.setdefault(each.application, []).append(each)
     rows = [
-        HistoryRow(name, name, sum_figures(day.figures for day in mine), _steps(mine, first, last))
+        ReportRow(name, name, sum_figures(day.figures for day in mine), _steps(mine, first, last))
         for name, mine in by_name.items()
     ]
     return sorted(rows, key=lambda row: (-row.figures.commits - row.figures.aborts, row.name))
@@ -206,7 +206,7 @@ def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
     figure["layout"]["xaxis"]["hoverformat"] = "%b %d"
     whole = sum_figures(each for _, each in sums)
     said = f"By day: {count_noun(whole.commits, 'commit')}, {count_noun(whole.aborts, 'abort')}."
-    lines = [HistoryRow(day, "", each) for day, each in reversed(sums) if each.counts]
+    lines = [ReportRow(day, "", each) for day, each in reversed(sums) if each.counts]
     return {"chart": figure, "chart_words": said, "lines": lines}
 
 
@@ -218,7 +218,7 @@ def _headline(
     found: Found,
     manifest: Manifest | None,
     whole: ReportFigures,
-    wanted: HistoryQuery,
+    wanted: ReportQuery,
     cluster: str,
     days: str,
 ) -> str:
@@ -227,7 +227,7 @@ def _headline(
     if found.trouble is not None:
         return f"{found.trouble.what}."
     if manifest is None:
-        return "History is not configured."
+        return "Reports are not configured."
     ended = whole.commits + whole.aborts
     of = f" of {clip(wanted.application)}" if wanted.application else ""
     if not ended:
