@@ -18,6 +18,7 @@ PAGES = {
     "fencing": "/fencing?since=24h",
     "fencing, no match": "/fencing?kind=rotation&confidence=ambiguous&q=nothing-like-it&since=1h&before=x",
     "system": "/system",
+    "scenes": "/scenes",
     "sign-in": "/login/",
 }
 UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere"}
