@@ -15,7 +15,7 @@ PAGES = {
     "held": (
         "/", "/transactions", "/transactions?state=open", "/partitions?internal=1", "/groups", "/recoveries",
         "/partitions/prod/payments/0", "/groups/prod/billing", "/rules", "/system",
-        "/events?last=24h", "/transactions/prod/inventory-sync-stuck-3",
+        "/scenes", "/events?last=24h", "/transactions/prod/inventory-sync-stuck-3",
     ),
     "queries": ("/", "/queries"),
     "alerts": ("/alerts", "/channels", "/deliveries", "/silences"),

@@ -18,6 +18,7 @@ PAGES = {
     "transitions": "/events?last=24h&source=transition&unfolded=true",
     "events, no match": "/events?kind=rotation&confidence=ambiguous&q=nothing-like-it&last=1h&before=x",
     "system": "/system",
+    "scenes": "/scenes",
     "sign-in": "/login/",
 }
 UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere"}

@@ -138,3 +138,20 @@ def test_the_part_starts_anew_after_each_scene_and_keeps_what_was_played(
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.kafka
+def test_a_scene_that_is_ended_with_its_stack_leaves_in_order(
+    tmp_path: Path, kafka_42: Broker, process: subprocess.Popen[str]
+) -> None:
+    write_stack(tmp_path, kafka_42)
+    wait_for((tmp_path / BOARD).exists, "the board is there", 30)
+    request(tmp_path, "timeout")
+    wait_for(lambda: [run for run in board(tmp_path)["runs"] if run["lines"]], "the scene has begun", 60)
+    process.send_signal(signal.SIGTERM)
+    # By its own way out, not by the signal.
+    assert process.wait(30) == 128 + signal.SIGTERM
+    ScenePlayer(tmp_path, 1, demo=True)
+    (run,) = board(tmp_path)["runs"]
+    assert (run["state"], "cut off" in run["error"]) == ("failed", True)
+    assert not (tmp_path / REQUEST).exists()

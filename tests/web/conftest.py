@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.test import Client
 
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
+from sandbox.scenes.player import ScenePlayer
 from tests.web import factories
 from tests.web.compact_html import CompactClient
 from tests.web.roles import give_role
@@ -55,3 +57,10 @@ def configured(settings: Any) -> None:
         clusters={name: ClusterConfig(name, properties) for name in names},
         checkpoints=[CheckpointRoot("file:///checkpoints", name) for name in names],
     )
+
+
+@pytest.fixture
+def sandbox(settings: Any, tmp_path: Path) -> ScenePlayer:
+    """The part that plays scenes in a sandbox of one broker with the demo: elsewhere scenes have no page."""
+    settings.DATA = tmp_path
+    return ScenePlayer(tmp_path, 1, demo=True)

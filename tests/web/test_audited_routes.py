@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,21 +22,18 @@ from dashboard.models import AuditEntry, Channel, Token
 from dashboard.system import access, origin
 from dashboard.system.tokens import token_digest
 from fenceline.alerts.limits import Alerting
-from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, roles
 from tests.web.audited_routes import ADMIN, AUDITED_WRITES, EXCEPTED
 from tests.web.route_permissions import ROUTE_PERMISSIONS
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sandbox")]
 HERE = "203.0.113.9"
 PASSWORD = "correct horse battery"
 Event = AuditEntry.Event
 
 
 @pytest.fixture(autouse=True)
-def limits(configured: None, settings: Any, tmp_path: Path) -> None:
-    settings.DATA = tmp_path
-    ScenePlayer(tmp_path, 1, demo=True)
+def limits(configured: None, settings: Any) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     alerts = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     settings.FENCELINE = replace(django_settings.FENCELINE, alerts=alerts)

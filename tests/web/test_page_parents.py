@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from django.test import Client
 
@@ -41,9 +38,7 @@ def test_the_walk_meets_every_page_of_the_urlconf() -> None:
 
 
 @pytest.mark.parametrize("path", PARENTS)
-def test_a_parent_of_a_page_is_a_page(page: Client, settings: Any, tmp_path: Path, path: str) -> None:
-    settings.DATA = tmp_path
-    ScenePlayer(tmp_path, 1, demo=True)
+def test_a_parent_of_a_page_is_a_page(page: Client, sandbox: ScenePlayer, path: str) -> None:
     prod = factories.cluster()
     factories.tail_collectors(prod)
     factories.partition_collectors(prod)

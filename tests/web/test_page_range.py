@@ -15,6 +15,7 @@ from dashboard.models import Batch, Cluster
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.time_ranges import PageRange, read_page_range
 from fenceline.time_range import format_instant
+from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -25,6 +26,7 @@ PAST = {"from": "2026-11-18T02:00:00Z", "to": "2026-11-18T02:15:00Z"}
 LISTS = (
     "/", "/incidents", "/transactions", "/partitions", "/groups", "/queries", "/events", "/recoveries",
     "/actions", "/audit", "/alerts", "/channels", "/deliveries", "/silences", "/rules", "/reports", "/system",
+    "/scenes",
 )  # fmt: skip
 #: Pages of what is known as of now: an example of each in `time_ranges.AS_OF_NOW`.
 NOW_ONLY = {
@@ -38,6 +40,7 @@ NOW_ONLY = {
     "queries": "/queries",
     "query": "/queries/prod/{query}",
     "system": "/system",
+    "scenes": "/scenes",
     "channels": "/channels",
     "silences": "/silences",
     "rules": "/rules",
@@ -46,7 +49,7 @@ NOW_ONLY = {
 
 
 @pytest.fixture
-def admin(client: Client) -> Client:
+def admin(client: Client, sandbox: ScenePlayer) -> Client:
     return roles.client_with_role("admin")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -262,10 +261,8 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
     ],
 )
 def test_a_page_asks_the_database_a_bounded_number_of_times(
-    page: Client, django_assert_max_num_queries: Any, settings: Any, tmp_path: Path, name: str, most: int
+    page: Client, sandbox: ScenePlayer, django_assert_max_num_queries: Any, name: str, most: int
 ) -> None:
-    settings.DATA = tmp_path
-    ScenePlayer(tmp_path, 1, demo=True)
     prod = factories.cluster()
     scenarios.busy_transactions(prod, 120)
     scenarios.busy_partitions(prod)

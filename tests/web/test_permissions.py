@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from dashboard.celery import app
 from dashboard.models import Token
 from dashboard.system import access
 from dashboard.system.tokens import token_digest
-from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, scenarios
 from tests.web.route_permissions import (
     CALLERS,
@@ -34,7 +32,7 @@ from tests.web.route_permissions import (
     RoutePermission,
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sandbox")]
 #: Django's own pages: nobody but staff gets in, and of those who who may is Django's own affair.
 _ADMIN = "admin/"
 #: Who signs in or out has no role yet, or any; signing out is only posted.
@@ -90,13 +88,6 @@ def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str,
             "silence": factories.silence().pk,
         }
         transaction.set_rollback(True)
-
-
-@pytest.fixture(autouse=True)
-def sandbox(settings: Any, tmp_path: Path) -> None:
-    """A sandbox that offers scenes: elsewhere their page is for nobody."""
-    settings.DATA = tmp_path
-    ScenePlayer(tmp_path, 1, demo=True)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +34,7 @@ def refetch(page: Client, url: str, **headers: str) -> Any:
 
 
 @pytest.fixture
-def one(page: Client, settings: Any, tmp_path: Path) -> Client:
-    settings.DATA = tmp_path
-    ScenePlayer(tmp_path, 1, demo=True)
+def one(page: Client, sandbox: ScenePlayer) -> Client:
     prod = factories.cluster()
     factories.tail_collectors(prod)
     factories.transaction(prod)

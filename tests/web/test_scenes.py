@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def data(tmp_path: Path, settings: Any) -> Path:
+def data(db: None, tmp_path: Path, settings: Any) -> Path:
     """The folder of this Fenceline, with no sandbox in it."""
     settings.DATA = tmp_path
     factories.tail_collectors(factories.cluster())
@@ -33,9 +33,9 @@ def data(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.fixture
-def player(data: Path) -> ScenePlayer:
-    """The part of a sandbox with one broker and the demo, which has begun and plays nothing yet."""
-    return ScenePlayer(data, 1, demo=True)
+def player(data: Path, sandbox: ScenePlayer) -> ScenePlayer:
+    """A sandbox in that folder."""
+    return sandbox
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ AS_OF_NOW: Mapping[str, str] = {
     "queries": "The history of states and lag is not kept.",
     "query": "The history of state and lag is not kept; its batches are of the range that you chose.",
     "system": "Events name the blind spots of the range that you chose.",
+    "scenes": "Which scenes were played is in the audit log.",
     "channels": "Changes of channels are in the audit log.",
     "silences": "Changes of silences are in the audit log.",
     "rules": "Findings of the range that you chose are among the events.",
