@@ -72,10 +72,14 @@ class OpenParts(NamedTuple):
 
 
 class RolledUp(NamedTuple):
-    """The open minutes and hours after points were closed, the peak of each, and all that is closed."""
+    """The open minutes and hours after points were closed, the peak of each, and all that is closed.
+
+    `minutes_ms` is when the open minutes begin.
+    """
 
     minutes: bytes
     hours: bytes
+    minutes_ms: int
     minutes_peak: int | None
     hours_peak: int | None
     chunks: Sequence[ClosedChunk]
@@ -128,6 +132,7 @@ def roll_up(
     return RolledUp(
         packing.pack_buckets(open_minutes, Resolution.MINUTE),
         packing.pack_buckets(open_hours, Resolution.HOUR),
+        open_minutes[0].at_ms,
         _highest(kind, open_minutes),
         _highest(kind, open_hours),
         chunks,

@@ -22,8 +22,8 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
-from dashboard.partitions import store as partition_store
-from dashboard.partitions.store import NAME, PartitionRows, save_partitions, save_replicas
+from dashboard.partitions.replica_store import replica_brokers, save_replicas
+from dashboard.partitions.store import NAME, PartitionRows, save_partitions
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
@@ -266,5 +266,5 @@ def test_what_replicas_say_is_saved_by_broker(take: Take, rung: Rung) -> None:
         (3, True, ""),
     ]
     save_partitions(take(NAME), seen(known(A)), now_ms=NOW_MS)
-    assert partition_store.replica_brokers("prod", A) == (1, 2)
-    assert partition_store.replica_brokers("prod", B) == ()
+    assert replica_brokers("prod", A) == (1, 2)
+    assert replica_brokers("prod", B) == ()
