@@ -90,7 +90,7 @@ def pack_buckets(buckets: Sequence[SeriesBucket], resolution: Resolution) -> byt
     span_ms = resolution.span_ms
     return pack_rows(
         [
-            PackedRow(each.at_ms // span_ms, tuple(n for extent in each.extents for n in extent))
+            PackedRow(each.at_ms // span_ms, tuple(n for extent in each.extents for n in _near_last(extent)))
             for each in buckets
         ]
     )
@@ -102,10 +102,24 @@ def unpack_buckets(packed: bytes, columns: int, resolution: Resolution) -> list[
     return [
         SeriesBucket(
             row.at * span_ms,
-            tuple(Extent(*row.numbers[first : first + each]) for first in range(0, len(row.numbers), each)),
+            tuple(
+                _from_last(*row.numbers[first : first + each]) for first in range(0, len(row.numbers), each)
+            ),
         )
         for row in unpack_rows(packed, columns * each)
     ]
+
+
+def _near_last(extent: Extent) -> tuple[int | None, ...]:
+    """Return the last figure, and how far the others are from it: mostly 0."""
+    low, high, last = extent
+    near = last or 0
+    return last, None if low is None else low - near, None if high is None else high - near
+
+
+def _from_last(last: int | None, low: int | None, high: int | None) -> Extent:
+    near = last or 0
+    return Extent(None if low is None else low + near, None if high is None else high + near, last)
 
 
 def _sealed(content: bytes) -> bytes:
