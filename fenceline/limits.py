@@ -92,6 +92,10 @@ class Retention:
     transitions_d: float = 30.0
     minutes_d: float = 7.0
     hours_d: float = 400.0
+    #: Figures over time of partitions, groups and applications: each change, then by minute, then by hour.
+    series_detail_d: float = 1.0
+    series_minutes_d: float = 7.0
+    series_hours_d: float = 400.0
     #: Batches of streaming queries, their runs and what their sinks decided.
     batches_d: float = 90.0
     #: Findings, gaps and alerts that are over, and the messages that told them.

@@ -69,7 +69,7 @@ def _statuses(operation: Mapping[str, Any]) -> Iterator[int]:
         yield 422
     if any(each["in"] == "path" for each in asked):
         yield 404
-    if any(each["name"] == "cursor" for each in asked):
+    if any(each["name"] in ("cursor", "from") for each in asked):
         yield 400
     if "requestBody" in operation:
         yield from (400, 413)

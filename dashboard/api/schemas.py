@@ -12,6 +12,7 @@ from pydantic import Field
 from dashboard.models import GapRecord
 from dashboard.runtime.criteria import Name as Name
 from dashboard.runtime.visibility import AnswerVisibility
+from fenceline.time_range import InvalidTimeRange, TimeRange, read_time_range
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The year 10000: no later instant has an ISO form.
@@ -35,6 +36,21 @@ class ListFilters(Schema):
 
     limit: int = Field(100, ge=1, le=1000)
     cursor: str = ""
+
+
+class RangeFilters(Schema):
+    """A range of time; without `from` the last so long."""
+
+    start: Name = Field("", alias="from")
+    end: Name = Field("", alias="to")
+    last: Name = "1h"
+
+    def time_range(self, now_ms: int) -> TimeRange:
+        """Return the range; raises a 400 that names what in it is wrong."""
+        try:
+            return read_time_range(self.start, self.end, self.last, now_ms=now_ms)
+        except InvalidTimeRange as error:
+            raise HttpError(400, str(error)) from None
 
 
 class ShortListFilters(ListFilters):

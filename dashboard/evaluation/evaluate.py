@@ -53,6 +53,7 @@ def evaluate_cluster(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int
     waiting = _unconfirmed(lease, reader, found, snapshot, now_ms)
     facts = incident_store.incident_facts(snapshot)
     save_findings(lease, found, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
+    reader.open_transactions.save_due(lease, snapshot, sight, now_ms=now_ms)
     return len(found) - len(waiting)
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from django.db.models import BooleanField, F, Func, Q
 
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
+from dashboard.evaluation.open_transactions import OpenTransactionSeries
 from dashboard.evaluation.second_looks import SecondLooks
 from dashboard.models import (
     IS_OPEN,
@@ -107,6 +108,8 @@ class SnapshotReader:
         self._punctual = Punctual()
         #: What the evaluator holds back until its sources have looked again.
         self.second_looks = SecondLooks()
+        #: What it keeps of open transactions over time.
+        self.open_transactions = OpenTransactionSeries()
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
         """Return everything the rules may look at now."""

@@ -21,6 +21,7 @@ from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.families import family_of, fit_name
@@ -35,6 +36,7 @@ from fenceline.kafka.group_observation import (
 )
 from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, GroupStatus, worst_status
 from fenceline.kafka.transactional_ids import key_of
+from fenceline.series.points import GROUP
 
 __all__ = ["NAME", "GroupRows", "save_groups"]
 
@@ -56,6 +58,8 @@ _DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND
 _NEWS = tuple(
     name for name in _GROUP if name not in ("cluster_id", "key", "lag_ms", "trend", "seen_ms", "rev")
 )
+#: The columns of its series.
+_SERIES = tuple(column.name for column in GROUP.columns)
 #: Rows in one save, so that no other writer waits for long.
 _SAVE_AT_ONCE = 4_000
 _ASK_AT_ONCE = 5_000
@@ -72,6 +76,7 @@ class _Changed:
     row: Row
     offsets: Mapping[TopicPartition, Stood]
     gone: Sequence[TopicPartition]
+    sample: SeriesSample
 
 
 def save_groups(lease: Lease, look: GroupsLook, rows: GroupRows, *, now_ms: int) -> int:
@@ -83,16 +88,19 @@ def save_groups(lease: Lease, look: GroupsLook, rows: GroupRows, *, now_ms: int)
         if (each := _changed(lease.cluster_id, name, seen, look, known)) is not None
     ]
     for part in _parts(sorted(changed, key=lambda each: each.key)):
-        _save_some(lease, part)
-    missing = [row.pk for name, row in known.groups.items() if name not in look.groups]
+        _save_some(lease, part, look.at_ms)
+    missing = {name: row.pk for name, row in known.groups.items() if name not in look.groups}
     _save_rest(lease, look, missing, now_ms)
     return len(changed)
 
 
 @retry_write
-def _save_rest(lease: Lease, look: GroupsLook, missing: Sequence[int], now_ms: int) -> None:
+def _save_rest(lease: Lease, look: GroupsLook, missing: Mapping[str, int], now_ms: int) -> None:
     with write_transaction(lease, {"seen_through_ms": look.at_ms}) as write:
-        _miss(missing, look.partial)
+        _miss(list(missing.values()), look.partial)
+        unseen = [SeriesSample(name, None, ended=not look.partial) for name in missing]
+        save_samples(lease.cluster_id, GROUP, unseen, at_ms=look.at_ms)
+        extend_span(lease.cluster_id, NAME, at_ms=look.at_ms)
         collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
         collector_store.save_gaps(
             lease, {_scope(scope): (now_ms, why) for scope, why in look.gaps.items()}, now_ms
@@ -116,7 +124,14 @@ def _changed(
     row = (*head, *_group_columns(seen, now.values(), look.at_ms, old, known.members.get(name)))
     if old is not None and not offsets and not gone and not _is_news(old, row):
         return None
-    return _Changed(key, name, row, offsets, gone)
+    return _Changed(key, name, row, offsets, gone, _sample(name, seen, row))
+
+
+def _sample(name: str, seen: SeenGroup, row: Row) -> SeriesSample:
+    """Return the figures of a row; none where some of the group's partitions could not be seen."""
+    said = dict(zip(_GROUP, row, strict=False))
+    values = None if seen.error else tuple(said[column] for column in _SERIES)
+    return SeriesSample(name, values)  # type: ignore[arg-type] # numbers all
 
 
 def _stands(
@@ -227,7 +242,7 @@ def _parts(changed: Sequence[_Changed]) -> Iterator[Sequence[_Changed]]:
 
 
 @retry_write
-def _save_some(lease: Lease, part: Sequence[_Changed]) -> None:
+def _save_some(lease: Lease, part: Sequence[_Changed], at_ms: int) -> None:
     with write_transaction(lease) as write:
         rev = write.next_rev()
         with connection.cursor() as cursor:
@@ -243,6 +258,7 @@ def _save_some(lease: Lease, part: Sequence[_Changed]) -> None:
                 cursor.executemany(_UPSERT_OFFSET, offsets)
             if gone:
                 cursor.executemany(_DELETE_OFFSET, gone)
+        save_samples(lease.cluster_id, GROUP, [each.sample for each in part], at_ms=at_ms)
         names = [each.name for each in part]
         write.notify_after_commit("groups", names)
 

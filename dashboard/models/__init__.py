@@ -20,6 +20,7 @@ from dashboard.models.judging import FindingRecord
 from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
 from dashboard.models.queries import Batch, Query, Run, SinkDecision
 from dashboard.models.recoveries import Recovery
+from dashboard.models.series import ObservedSpan, Series, SeriesChunk
 from dashboard.models.transactions import (
     IDLE,
     IS_IDLE,
@@ -60,6 +61,7 @@ __all__ = [
     "Incident",
     "IncidentEvent",
     "IncidentFinding",
+    "ObservedSpan",
     "Ordered",
     "PartitionRecord",
     "PinRecord",
@@ -69,6 +71,8 @@ __all__ = [
     "Recovery",
     "ReplicaLook",
     "Run",
+    "Series",
+    "SeriesChunk",
     "Silence",
     "SinkDecision",
     "StateCount",

@@ -17,7 +17,6 @@ from django.db.models import F
 
 from dashboard.models import (
     IS_OPEN,
-    Cluster,
     Collector,
     GapRecord,
     PartitionRecord,
@@ -30,7 +29,8 @@ from dashboard.runtime import collector_store, notify
 from dashboard.runtime.collector_names import PARTITIONS as NAME
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
-from dashboard.runtime.write_transactions import cluster_transaction, retry_write, write_transaction
+from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import (
     KnownPartition,
@@ -38,17 +38,15 @@ from fenceline.kafka.partitions import (
     PartitionVerdict,
     Pin,
     PinKey,
-    ProducerState,
 )
+from fenceline.series.points import PARTITION
 from fenceline.visibility import EVERYWHERE
 
 __all__ = [
     "NAME",
     "PartitionObservation",
     "PartitionRows",
-    "replica_brokers",
     "save_partitions",
-    "save_replicas",
 ]
 
 #: Rows in one save: about 50 ms, also where each of them has a long history of ends.
@@ -220,6 +218,7 @@ def _save_rest(
         _write(lease.cluster_id, write.next_rev(), look, pins, rows)
         _delete(lease.cluster_id, look)
         collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
+        extend_span(lease.cluster_id, NAME, at_ms=look.at_ms)
         news = collector_row(lease).exclude(error="").exists()
         collector_store.clear_error(lease, now_ms)
         if look.gaps is not None:
@@ -241,7 +240,7 @@ def _write(
     rev: int,
     look: PartitionObservation,
     pins: Iterable[Pin],
-    rows: Iterable[tuple[TopicPartition, KnownPartition]],
+    rows: Sequence[tuple[TopicPartition, KnownPartition]],
 ) -> None:
     pin_rows = [_pin_row(cluster_id, look.at_ms, pin) for pin in pins]
     changed: dict[bool, list[Row]] = {False: [], True: []}
@@ -256,6 +255,15 @@ def _write(
         ):
             if values:
                 cursor.executemany(statement, values)
+    samples = [_sample(where, known, look.at_ms) for where, known in rows]
+    save_samples(cluster_id, PARTITION, samples, at_ms=look.at_ms)
+
+
+def _sample(where: TopicPartition, known: KnownPartition, at_ms: int) -> SeriesSample:
+    """Return the offsets that this very poll found; none where it could not see them."""
+    if known.seen_ms != at_ms or known.lso is None or known.high_watermark is None:
+        return SeriesSample(str(where), None)
+    return SeriesSample(str(where), (known.lso, max(0, known.high_watermark - known.lso)))
 
 
 def _row(cluster_id: int, rev: int, at_ms: int, known: KnownPartition, packed: str) -> Row:
@@ -303,6 +311,8 @@ def _delete(cluster_id: int, look: PartitionObservation) -> None:
             cursor.executemany(_DELETE_PIN, sorted((cluster_id, *key) for key in look.ended))
         if look.gone:
             cursor.executemany(_DELETE, sorted((cluster_id, *where) for where in look.gone))
+    ended = [SeriesSample(str(where), None, ended=True) for where in look.gone]
+    save_samples(cluster_id, PARTITION, ended, at_ms=look.at_ms)
     for where in look.gone:
         ReplicaLook.objects.filter(
             cluster_id=cluster_id, topic=where.topic, partition=where.partition
@@ -338,53 +348,3 @@ def _tell(lease: Lease, look: PartitionObservation) -> None:
     if look.full:
         row.detail |= {"full_ms": look.at_ms, "full_took_ms": look.took_ms}
     row.save(update_fields=["detail"])
-
-
-@retry_write
-def save_replicas(
-    cluster: str,
-    where: TopicPartition,
-    said: Mapping[int, Sequence[ProducerState] | str],
-    *,
-    leader: int | None,
-    ids: Mapping[int, str],
-    now_ms: int,
-) -> None:
-    """Save what the replicas of a partition say of its producers, by broker, or why one does not.
-
-    `ids` are transactional ids by producer id, as far as they are known. Rings for the partition's page.
-    """
-    cluster_id = Cluster.objects.get(name=cluster).pk
-    # Two that were asked for at once wait for each other here.
-    with cluster_transaction(cluster, cluster_id) as write:
-        mine = ReplicaLook.objects.filter(cluster_id=cluster_id, topic=where.topic, partition=where.partition)
-        mine.exclude(broker__in=said).delete()
-        for broker, producers in sorted(said.items()):
-            mine.update_or_create(
-                cluster_id=cluster_id,
-                topic=where.topic,
-                partition=where.partition,
-                broker=broker,
-                defaults={
-                    "leads": broker == leader,
-                    "seen_ms": now_ms,
-                    **_told(producers, ids),
-                },
-            )
-        write.notify_after_commit("partitions")
-
-
-def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
-    """Return the brokers that have a partition, as it was seen last; none where it never was."""
-    rows = PartitionRecord.objects.filter(cluster__name=cluster, topic=where.topic, partition=where.partition)
-    return tuple(rows.values_list("replicas", flat=True).first() or ())
-
-
-def _told(said: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
-    if isinstance(said, str):
-        return {"producers": [], "error": said}
-    return {"producers": [_shown(each, ids) for each in said], "error": ""}
-
-
-def _shown(producer: ProducerState, ids: Mapping[int, str]) -> dict[str, object]:
-    return {**producer._asdict(), "transactional_id": ids.get(producer.producer_id, "")}

@@ -19,10 +19,13 @@ from dashboard.models import (
     FindingRecord,
     GapRecord,
     Incident,
+    ObservedSpan,
     Query,
     Recent,
     Recovery,
     Run,
+    Series,
+    SeriesChunk,
     SinkDecision,
     Tally,
     TransitionRecord,
@@ -30,6 +33,7 @@ from dashboard.models import (
 from dashboard.runtime import collector_names, leases
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.limits import Retention
+from fenceline.series.points import KINDS, Resolution
 
 NAME = "retention"
 #: Rows of one database transaction: some milliseconds.
@@ -87,6 +91,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield Incident.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.incidents_d))
     yield from _of_alerts(cluster_id, closed_ms, now_ms)
     yield from _of_queries(cluster_id, before_ms(keep.batches_d))
+    yield from _of_series(cluster_id, keep, now_ms)
     # Of no cluster: whoever prunes one deletes them.
     yield AuditEntry.objects.filter(event__in=SIGN_INS, at__lt=_instant(before_ms(keep.sign_ins_d)))
 
@@ -106,6 +111,30 @@ def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySe
     # An Alertmanager is told every other minute of what goes on firing.
     again = mine.filter(channel__kind=Channel.Kind.ALERTMANAGER, reason="repeat_interval_elapsed")
     yield again.filter(state=Delivery.State.DELIVERED, created_at__lt=_instant(now_ms - _DAY_MS))
+
+
+def _of_series(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySet[Any]]:
+    """Yield closed chunks that held last before what is kept, and series of what has been gone that long."""
+    kept_ms = series_kept_ms(keep)
+    for kind in KINDS:
+        rows = SeriesChunk.objects.filter(cluster_id=cluster_id, kind=kind.code)
+        for resolution, ms in kept_ms.items():
+            yield rows.filter(resolution=resolution.value, until_ms__lt=now_ms - ms)
+    longest_ms = max(kept_ms.values())
+    yield Series.objects.filter(cluster_id=cluster_id, ended_ms__lt=now_ms - longest_ms)
+    spans = ObservedSpan.objects.filter(cluster_id=cluster_id)
+    for source in (collector_names.PARTITIONS, collector_names.GROUPS, collector_names.JUDGE):
+        yield spans.filter(source=source, to_ms__lt=now_ms - longest_ms)
+
+
+def series_kept_ms(keep: Retention) -> Mapping[Resolution, int]:
+    """Return for how long figures over time are kept, by resolution, in milliseconds."""
+    days = {
+        Resolution.DETAIL: keep.series_detail_d,
+        Resolution.MINUTE: keep.series_minutes_d,
+        Resolution.HOUR: keep.series_hours_d,
+    }
+    return {resolution: int(number * _DAY_MS) for resolution, number in days.items()}
 
 
 def _instant(ms: int) -> datetime:

@@ -8,6 +8,7 @@ from celery import shared_task
 from django.conf import settings
 
 from collectors.kafka.partitions import Watcher
+from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
@@ -115,11 +116,11 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
             reads.close()
     except (AdminUnavailable, CannotTranslate) as blind:
         said, leader, ids = (
-            dict.fromkeys(partition_store.replica_brokers(cluster, where), str(blind)),
+            dict.fromkeys(replica_store.replica_brokers(cluster, where), str(blind)),
             None,
             {},
         )
-    partition_store.save_replicas(cluster, where, said, leader=leader, ids=ids, now_ms=loop.now_ms())
+    replica_store.save_replicas(cluster, where, said, leader=leader, ids=ids, now_ms=loop.now_ms())
 
 
 def _ask_replicas(

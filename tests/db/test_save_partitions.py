@@ -22,8 +22,8 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
-from dashboard.partitions import store as partition_store
-from dashboard.partitions.store import NAME, PartitionRows, save_partitions, save_replicas
+from dashboard.partitions.replica_store import replica_brokers, save_replicas
+from dashboard.partitions.store import NAME, PartitionRows, save_partitions
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
@@ -292,5 +292,5 @@ def test_answers_of_replicas_are_saved_by_broker(take: Take, change_notification
         (3, True, ""),
     ]
     save_partitions(take(NAME), observed(known_partition(A)), now_ms=NOW_MS)
-    assert partition_store.replica_brokers("prod", A) == (1, 2)
-    assert partition_store.replica_brokers("prod", B) == ()
+    assert replica_brokers("prod", A) == (1, 2)
+    assert replica_brokers("prod", B) == ()

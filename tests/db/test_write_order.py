@@ -33,9 +33,9 @@ CONTENDING = (
     ("Progress", "Checkpoints"),
     ("Tail-0", "Corrections"),
     ("Channels", "Alerts"),
-    ("Judge", "Prune"),
-    ("Judge", "Operators"),
-    ("Operators", "Judge"),
+    ("Evaluations", "Prune"),
+    ("Evaluations", "Operators"),
+    ("Operators", "Evaluations"),
 )
 #: How often each writer writes in the short run, and for how long in the long one.
 ROUNDS, SOAK_S = 4, 600

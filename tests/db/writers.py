@@ -52,6 +52,7 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )  # fmt: skip
+from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.recoveries import store as recovery_store
 from dashboard.runtime import (
@@ -323,7 +324,7 @@ class Replicas(Writer):
     def write(self, number: int) -> None:
         said = {1: [ProducerState(number, 4, 5, NOW_MS, None, 5)], 2: "no answer"}
         where = TopicPartition("orders", 0)
-        partition_store.save_replicas("prod", where, said, leader=1, ids={}, now_ms=self.now_ms)
+        replica_store.save_replicas("prod", where, said, leader=1, ids={}, now_ms=self.now_ms)
 
     def lost(self) -> object:
         return ReplicaLook.objects.filter(seen_ms=NOW_MS + (self.number - 1) * 1_000).count() - 2

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from django.http import Http404, HttpRequest
-from ninja import Router, Schema
+from ninja import Query, Router, Schema
 
 from dashboard.api import schemas
 from dashboard.api.query_schemas import SafeAnswer, safe_out
+from dashboard.api.series_schemas import (
+    OpenTransactionSeriesOut,
+    SeriesFilters,
+    WorstFilters,
+    WorstGroups,
+    open_step,
+    series_answer,
+    worst_groups,
+)
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as groups
 from dashboard.partitions import queries as partitions
@@ -24,6 +33,7 @@ from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import safe_cluster
 from dashboard.transactions import queries as transaction_queries
+from fenceline.series.points import APPLICATION
 
 router = Router(tags=["clusters"])
 _NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, QUERIES, RECOVERIES)
@@ -73,6 +83,47 @@ def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> SafeAnswer:
                 safe_cluster(row, at_ms), prepared, visibility.noun_visibility(cluster, QUERIES), at_ms
             )
     raise Http404(f"No cluster '{cluster}' is configured.")
+
+
+@router.get(
+    "/{cluster}/series",
+    response=OpenTransactionSeriesOut,
+    by_alias=True,
+    summary="Open transactions over time",
+)
+def get_open_transaction_series(
+    request: HttpRequest,
+    cluster: schemas.Name,
+    wanted: Query[SeriesFilters],
+    application: schemas.Name = "",
+) -> dict[str, object]:
+    """How many transactions were open in a range of time, how old the oldest was, and what they blocked.
+
+    Of all applications together, or of the one that is named.
+    """
+    found = series_answer(
+        cluster, APPLICATION, application, wanted, open_step, is_known=lambda: not application
+    )
+    if found is None:
+        what = f"application '{application}'" if application else f"cluster '{cluster}'"
+        raise Http404(f"Nothing is known of {what}; cluster: '{cluster}'.")
+    return found
+
+
+@router.get(
+    "/{cluster}/series/groups",
+    response=WorstGroups,
+    by_alias=True,
+    summary="The groups that were the furthest behind",
+)
+def get_worst_groups(
+    request: HttpRequest, cluster: schemas.Name, wanted: Query[WorstFilters]
+) -> dict[str, object]:
+    """The groups with the greatest lag to the high watermark in a range of time, each with its steps."""
+    found = worst_groups(cluster, wanted)
+    if found is None:
+        raise Http404(f"No cluster '{cluster}' is configured.")
+    return found
 
 
 @router.get("/{cluster}", response=ClusterOut, summary="One cluster")

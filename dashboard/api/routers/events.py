@@ -8,14 +8,12 @@ from typing import Literal
 from django.conf import settings
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
-from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.runtime import visibility
 from dashboard.timeline import queries as timeline_queries
 from fenceline.facts import Confidence
-from fenceline.time_range import InvalidTimeRange, TimeRange, read_time_range
 from fenceline.timeline import EventPlace, EventSource, TimelineEvent
 
 router = Router(tags=["events"])
@@ -71,12 +69,8 @@ class EventList(schemas.Listing):
     kept_since: dict[EventSource, str | None]
 
 
-class EventFilters(schemas.ListFilters, timeline_queries.EventCriteria):
+class EventFilters(schemas.ListFilters, timeline_queries.EventCriteria, schemas.RangeFilters):
     """The query string of the list; without `from` the last so long."""
-
-    start: schemas.Name = Field("", alias="from")
-    end: schemas.Name = Field("", alias="to")
-    last: schemas.Name = "1h"
 
 
 @router.get("", response=EventList, by_alias=True, summary="List events of a range of time")
@@ -87,7 +81,7 @@ def list_events(request: HttpRequest, wanted: Query[EventFilters]) -> dict[str, 
     have a `next` all the same.
     """
     now_ms = time.time_ns() // 1_000_000
-    shown = _range(wanted, now_ms)
+    shown = wanted.time_range(now_ms)
     place = cursors.decode_cursor(wanted.cursor, "events", (int, int, int))
     before = None if place is None else EventPlace(*(int(each) for each in place))
     found = timeline_queries.newest_events(wanted, shown, before=before, limit=wanted.limit)
@@ -101,10 +95,3 @@ def list_events(request: HttpRequest, wanted: Query[EventFilters]) -> dict[str, 
         "as_of": schemas.format_iso(visibility.noun_visibility(wanted.cluster).as_of_ms),
         "gaps": [schemas.gap_schema(row) for row in timeline_queries.gaps_within(wanted.cluster, shown)],
     }
-
-
-def _range(wanted: EventFilters, now_ms: int) -> TimeRange:
-    try:
-        return read_time_range(wanted.start, wanted.end, wanted.last, now_ms=now_ms)
-    except InvalidTimeRange as error:
-        raise HttpError(400, str(error)) from None

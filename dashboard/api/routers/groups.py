@@ -9,12 +9,15 @@ from ninja import Query, Router, Schema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import BlockerOut, OwnerOut
+from dashboard.api.series_schemas import GroupSeries, SeriesFilters, group_step, series_answer
 from dashboard.groups import queries as group_queries
 from dashboard.models import Group, GroupOffset
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
+from fenceline.decode import text
 from fenceline.kafka.groups import GroupStatus, Waiting
+from fenceline.series.points import GROUP
 
 router = Router(tags=["groups"])
 
@@ -111,6 +114,24 @@ def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, 
         "next": following,
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, GROUPS)),
     }
+
+
+@router.get(
+    "/{cluster}/{text:group}/series",
+    response=GroupSeries,
+    by_alias=True,
+    summary="The lag of a consumer group over time",
+)
+def get_group_series(
+    request: HttpRequest, cluster: schemas.Name, group: str, wanted: Query[SeriesFilters]
+) -> dict[str, object]:
+    """Its lag in a range of time; also of a group that is gone. Percent-encode all but letters and digits."""
+    row = group_queries.find_group(cluster, group)
+    name = text.escape_bytes(group.encode()) if row is None else row.group_id
+    found = series_answer(cluster, GROUP, name, wanted, group_step, is_known=lambda: row is not None)
+    if found is None:
+        raise Http404(f"No group '{group}' was ever known on cluster '{cluster}'.")
+    return found
 
 
 @router.get("/{cluster}/{text:group}", response=GroupDetail, summary="One consumer group")

@@ -11,6 +11,7 @@ from pydantic import WithJsonSchema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
+from dashboard.api.series_schemas import PartitionSeries, SeriesFilters, partition_step, series_answer
 from dashboard.groups import queries as group_queries
 from dashboard.models import PartitionRecord, PinRecord
 from dashboard.partitions import queries as partition_queries
@@ -20,6 +21,7 @@ from dashboard.system import owners
 from fenceline.kafka.end_offset_history import unpack_ends
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
+from fenceline.series.points import PARTITION
 
 router = Router(tags=["partitions"])
 
@@ -190,6 +192,32 @@ def get_partition(
             for look in partition_queries.replica_looks(row)
         ],
     )
+
+
+@router.get(
+    "/{cluster}/{topic}/{int:partition}/series",
+    response=PartitionSeries,
+    by_alias=True,
+    summary="The offsets of a partition over time",
+)
+def get_partition_series(
+    request: HttpRequest,
+    cluster: schemas.Name,
+    topic: schemas.Name,
+    partition: int,
+    wanted: Query[SeriesFilters],
+) -> dict[str, object]:
+    """LSO, high watermark and what is uncommitted, in a range of time; also of a partition that is gone."""
+
+    def is_watched() -> bool:
+        found = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
+        return found is not None
+
+    name = f"{topic}-{partition}"
+    found = series_answer(cluster, PARTITION, name, wanted, partition_step, is_known=is_watched)
+    if found is None:
+        raise Http404(f"No partition '{name}' was ever watched on cluster '{cluster}'.")
+    return found
 
 
 def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:

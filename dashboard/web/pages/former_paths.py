@@ -29,12 +29,12 @@ def fencing(request: HttpRequest) -> HttpResponse:
 
     It listed each, but re-initialisations only where they were asked for.
     """
-    asked = {name: value for name, value in request.GET.items() if name not in ("kind", "before")}
+    kept = {name: value for name, value in request.GET.dict().items() if name not in ("kind", "before")}
     kind = request.GET.get("kind", "")
     wanted = {} if kind in ("", "all") else {"kind": kind}
     single = {"unfolded": "true"} if kind == "all" or kind in ROUTINE else {}
-    asked = _with_range(asked, _FENCING_LAST)
-    return _moved("events", {**asked, "source": EventSource.TRANSITION.value, **wanted, **single})
+    ranged = _with_range(kept, _FENCING_LAST)
+    return _moved("events", {**ranged, "source": EventSource.TRANSITION.value, **wanted, **single})
 
 
 @signed_in

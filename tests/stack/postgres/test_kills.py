@@ -32,8 +32,8 @@ def states(stack: Stack) -> dict[str, str]:
 
 
 @pytest.mark.soak
-def test_any_part_may_be_killed_under_load(server: Server, tmp_path: Path) -> None:
-    rerun.run("tests/stack/test_kills.py::test_any_part_may_be_killed_under_load", server, tmp_path)
+def test_a_tail_and_redis_may_be_killed_under_load(server: Server, tmp_path: Path) -> None:
+    rerun.run("tests/stack/test_kills.py::test_a_tail_and_redis_may_be_killed_under_load", server, tmp_path)
 
 
 @pytest.mark.soak

@@ -1,0 +1,102 @@
+"""Open transactions over time, of a cluster and of each application: how many, how old, what they block.
+
+The evaluation knows what is blocked each second, and keeps a point of it every few seconds where something
+changed. All open ones are counted, however young.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from django.db.models import Count, Min
+
+from dashboard.models import IS_OPEN, Tally, Transaction
+from dashboard.runtime.collector_names import JUDGE
+from dashboard.runtime.leases import Lease
+from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.series.store import SeriesSample, extend_span, open_subjects, save_samples
+from fenceline.kafka.applications import application_of
+from fenceline.series.points import APPLICATION
+from fenceline.snapshot import PinnedPartition, Snapshot
+from fenceline.visibility import EVERYWHERE, Sense, Visibility
+
+#: Points of one series are at least so far apart.
+APART_MS = 5_000
+#: By column, through what it is seen.
+_SENSES = (Sense.TRANSACTIONS, Sense.TRANSACTIONS, Sense.PARTITIONS)
+#: So many applications have a series of their own: those with the oldest open transactions.
+MOST_APPLICATIONS = 200
+
+
+class OpenTransactionSeries:
+    """Writes the series of one cluster, whenever it is time."""
+
+    def __init__(self) -> None:
+        self._due_ms = 0
+
+    def save_due(self, lease: Lease, snapshot: Snapshot, sight: Visibility, *, now_ms: int) -> None:
+        """Save what a snapshot shows, unless that was done moments ago. Raises `leases.LeaseLost`."""
+        if self._due_ms - APART_MS <= now_ms < self._due_ms:
+            return
+        self._due_ms = now_ms + APART_MS
+        _save(lease, snapshot, sight, now_ms)
+
+
+@retry_write
+def _save(lease: Lease, snapshot: Snapshot, sight: Visibility, now_ms: int) -> None:
+    opened, blocked = _open_transactions(lease.cluster_id, snapshot, now_ms), _blocked(snapshot)
+    hides = [EVERYWHERE in sight.hidden.get(sense, ()) for sense in _SENSES]
+    number = sum(each for each, _ in opened.values())
+    oldest_ms = max((age_ms for _, age_ms in opened.values()), default=0)
+    samples = [SeriesSample(Tally.EVERY, _seen((number, oldest_ms, sum(blocked.values())), hides))]
+    with write_transaction(lease):
+        for name in _names(lease.cluster_id, opened, blocked):
+            figures = (*opened.get(name, (0, 0)), blocked.get(name, 0))
+            ended = not any(figures) and not any(hides)
+            samples.append(SeriesSample(name, _seen(figures, hides), ended))
+        save_samples(lease.cluster_id, APPLICATION, samples, at_ms=now_ms)
+        extend_span(lease.cluster_id, JUDGE, at_ms=now_ms)
+
+
+def _open_transactions(cluster_id: int, snapshot: Snapshot, now_ms: int) -> Mapping[str, tuple[int, int]]:
+    """Return how many are open by application, and the age of the oldest in ms.
+
+    By our clock where the snapshot has it: the coordinators' may be another one for the youngest.
+    """
+    rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id).order_by()
+    found = rows.values_list("application").annotate(Count("id"), Min("started_ms"))
+    oldest: dict[str, int] = {}
+    for each in snapshot.transactions:
+        if each.started_ms is not None:
+            oldest[each.application] = min(each.started_ms, oldest.get(each.application, each.started_ms))
+    return {
+        name: (number, max(0, now_ms - oldest.get(name, now_ms if started_ms is None else started_ms)))
+        for name, number, started_ms in found
+    }
+
+
+def _blocked(snapshot: Snapshot) -> Mapping[str, int]:
+    """Return the offsets behind LSOs that are blocked, by application of the transaction at the LSO.
+
+    Those of a transaction whose id is not known are of no application: "".
+    """
+    found: Counter[str] = Counter()
+    for partition in snapshot.partitions:
+        found[_blocker(partition)] += max(0, partition.high_watermark - partition.lso)
+    return found
+
+
+def _blocker(partition: PinnedPartition) -> str:
+    name = partition.pins[0].transactional_id if partition.pins else ""
+    return application_of(name).application if name else Tally.EVERY
+
+
+def _names(cluster_id: int, opened: Mapping[str, tuple[int, int]], blocked: Mapping[str, int]) -> list[str]:
+    """Return the applications to write: those that block, have the oldest, or had some open before."""
+    oldest = sorted(opened, key=lambda name: -opened[name][1])[:MOST_APPLICATIONS]
+    return sorted({*oldest, *blocked, *open_subjects(cluster_id, APPLICATION)} - {Tally.EVERY})
+
+
+def _seen(figures: Sequence[int], hides: Sequence[bool]) -> tuple[int | None, ...]:
+    return tuple(None if hidden else figure for figure, hidden in zip(figures, hides, strict=True))

@@ -1,0 +1,102 @@
+"""Figures over time: what is open of each series, what is closed, and when collectors observed at all."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from dashboard.models.collecting import Cluster
+from fenceline.series.points import KINDS, Resolution
+
+
+class Series(models.Model):
+    """The figures of one subject over time, as far as they are open: the newest ones.
+
+    Rewritten with each point, so it is small; what is full goes into a `SeriesChunk`, which never changes.
+    """
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    #: A code of `fenceline.series.points.KINDS`.
+    kind = models.SmallIntegerField(choices=[(kind.code, kind.name) for kind in KINDS])
+    #: SHA-256 of the name: a group's may be longer than an index entry.
+    key = models.BinaryField(max_length=32)
+    #: `orders-3`, a group's or an application's id; "" for all applications of a cluster together.
+    name = models.TextField(blank=True)
+    #: When its first point was, the first of `points`, and of `minutes`; None while there are none.
+    since_ms = models.BigIntegerField()
+    open_ms = models.BigIntegerField()
+    minutes_ms = models.BigIntegerField(null=True)
+    #: As `fenceline.series.packing` writes them.
+    points = models.BinaryField()
+    minutes = models.BinaryField(default=b"")
+    hours = models.BinaryField(default=b"")
+    #: The greatest leading figure of the open points and minutes, and of the open hours.
+    peak = models.BigIntegerField(null=True)
+    hours_peak = models.BigIntegerField(null=True)
+    #: Since when the subject is gone; None while it is there.
+    ended_ms = models.BigIntegerField(null=True)
+
+    class Meta:
+        verbose_name = "series"
+        verbose_name_plural = "series"
+        constraints = [models.UniqueConstraint(fields=["cluster", "kind", "key"], name="series_key")]
+        indexes = [
+            models.Index(
+                fields=["cluster", "ended_ms"], condition=Q(ended_ms__isnull=False), name="series_ended"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.name}"
+
+
+class SeriesChunk(models.Model):
+    """Closed rows of a series, of one resolution: they hold from `start_ms` until `until_ms`.
+
+    Chunks of a series lie side by side, so those that end after a range began are the ones it is made of.
+    """
+
+    #: Cluster and kind are its series': the index by which chunks of a time are found begins with them.
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    kind = models.SmallIntegerField()
+    series = models.ForeignKey(Series, models.CASCADE, db_index=False)
+    resolution = models.SmallIntegerField(choices=[(each.value, each.name.lower()) for each in Resolution])
+    start_ms = models.BigIntegerField()
+    until_ms = models.BigIntegerField()
+    #: The greatest leading figure, None where it was never known.
+    peak = models.BigIntegerField(null=True)
+    packed = models.BinaryField()
+
+    class Meta:
+        verbose_name = "series chunk"
+        verbose_name_plural = "series chunks"
+        constraints = [
+            models.UniqueConstraint(fields=["series", "resolution", "until_ms"], name="series_chunk_until")
+        ]
+        indexes = [
+            # Has all that the search for the worst subjects of a time reads.
+            models.Index(
+                fields=["cluster", "kind", "resolution", "until_ms", "series", "peak"],
+                name="series_chunk_of_time",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_resolution_display()} of {self.series_id} until {self.until_ms}"
+
+
+class ObservedSpan(models.Model):
+    """A time in which a collector polled without a pause; between two of them nothing was observed."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    source = models.CharField(max_length=64)
+    from_ms = models.BigIntegerField()
+    to_ms = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "observed span"
+        verbose_name_plural = "observed spans"
+        indexes = [models.Index(fields=["cluster", "source", "to_ms"], name="observed_span_to")]
+
+    def __str__(self) -> str:
+        return f"{self.source} from {self.from_ms} to {self.to_ms}"

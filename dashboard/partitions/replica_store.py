@@ -1,0 +1,60 @@
+"""Saves what the replicas of a partition say of their producers, when an operator asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dashboard.models import Cluster, PartitionRecord, ReplicaLook
+from dashboard.runtime.write_transactions import cluster_transaction, retry_write
+from fenceline.facts import TopicPartition
+from fenceline.kafka.partitions import ProducerState
+
+
+@retry_write
+def save_replicas(
+    cluster: str,
+    where: TopicPartition,
+    said: Mapping[int, Sequence[ProducerState] | str],
+    *,
+    leader: int | None,
+    ids: Mapping[int, str],
+    now_ms: int,
+) -> None:
+    """Save what the replicas of a partition say of its producers, by broker, or why one does not.
+
+    `ids` are transactional ids by producer id, as far as they are known. Rings for the partition's page.
+    """
+    cluster_id = Cluster.objects.get(name=cluster).pk
+    # Two that were asked for at once wait for each other here.
+    with cluster_transaction(cluster, cluster_id) as write:
+        mine = ReplicaLook.objects.filter(cluster_id=cluster_id, topic=where.topic, partition=where.partition)
+        mine.exclude(broker__in=said).delete()
+        for broker, producers in sorted(said.items()):
+            mine.update_or_create(
+                cluster_id=cluster_id,
+                topic=where.topic,
+                partition=where.partition,
+                broker=broker,
+                defaults={
+                    "leads": broker == leader,
+                    "seen_ms": now_ms,
+                    **_told(producers, ids),
+                },
+            )
+        write.notify_after_commit("partitions")
+
+
+def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
+    """Return the brokers that have a partition, as it was seen last; none where it never was."""
+    rows = PartitionRecord.objects.filter(cluster__name=cluster, topic=where.topic, partition=where.partition)
+    return tuple(rows.values_list("replicas", flat=True).first() or ())
+
+
+def _told(said: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
+    if isinstance(said, str):
+        return {"producers": [], "error": said}
+    return {"producers": [_shown(each, ids) for each in said], "error": ""}
+
+
+def _shown(producer: ProducerState, ids: Mapping[int, str]) -> dict[str, object]:
+    return {**producer._asdict(), "transactional_id": ids.get(producer.producer_id, "")}

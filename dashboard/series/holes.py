@@ -1,0 +1,74 @@
+"""Why nothing is known of parts of a range, in words, from what collectors recorded at the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from dashboard.models import GapRecord
+from dashboard.series.queries import SOURCES, SubjectReading
+from fenceline.series.reading import HoleReason, SeriesHole
+from fenceline.visibility import EVERYWHERE
+
+#: So many holes of a range are explained, the newest ones, by so many recorded gaps.
+MOST_HOLES, _MOST_GAPS = 50, 500
+_WORDS: Mapping[HoleReason, str] = {
+    HoleReason.NOT_RECORDED: "Nothing was recorded before.",
+    HoleReason.NOT_KEPT: "History was not kept that long: [retention] in fenceline.toml.",
+    HoleReason.NOT_OBSERVED: "The collector did not run.",
+    HoleReason.DAMAGED: "What was stored of it is damaged.",
+    HoleReason.UNAVAILABLE: "It could not be read.",
+}
+
+
+class ExplainedHole(NamedTuple):
+    """A time of which nothing is known, who would have observed it, and why it is not known."""
+
+    from_ms: int
+    to_ms: int
+    source: str
+    scope: str
+    reason: str
+
+
+def explained_holes(cluster_id: int, subject: SubjectReading) -> Sequence[ExplainedHole]:
+    """Return the holes of a range with their reasons, oldest first."""
+    holes = subject.reading.holes[-MOST_HOLES:]
+    gaps = _gaps(cluster_id, subject, holes)
+    source = SOURCES[subject.kind]
+    scope = f"{subject.kind.name}:{subject.name}" if subject.name else EVERYWHERE
+    return [ExplainedHole(*hole[:2], source, scope, _reason(hole, scope, gaps)) for hole in holes]
+
+
+def _gaps(
+    cluster_id: int, subject: SubjectReading, holes: Iterable[SeriesHole]
+) -> Sequence[tuple[str, int, int | None, str]]:
+    """Return what its collector recorded while it saw nothing: scope, since, until, reason."""
+    blind = [hole for hole in holes if hole.reason in (HoleReason.NOT_OBSERVED, HoleReason.UNAVAILABLE)]
+    if not blind:
+        return ()
+    rows = GapRecord.objects.filter(
+        cluster_id=cluster_id, source=SOURCES[subject.kind], since_ms__lt=blind[-1].to_ms
+    )
+    rows = rows.exclude(until_ms__lt=blind[0].from_ms).order_by("-since_ms")
+    return list(rows.values_list("scope", "since_ms", "until_ms", "reason")[:_MOST_GAPS])
+
+
+def _reason(hole: SeriesHole, scope: str, gaps: Iterable[tuple[str, int, int | None, str]]) -> str:
+    """Return the reason of a gap at the time: the subject's own, else that of all, or of where it may lie."""
+    at_the_time = [
+        (each, why)
+        for each, since_ms, until_ms, why in gaps
+        if since_ms < hole.to_ms and (until_ms is None or until_ms > hole.from_ms)
+    ]
+    if hole.reason is HoleReason.NOT_OBSERVED:
+        at_the_time = [each for each in at_the_time if each[0] == EVERYWHERE]
+    elif hole.reason is not HoleReason.UNAVAILABLE:
+        at_the_time = []
+    own = [why for each, why in at_the_time if each == scope]
+    places = [why for each, why in at_the_time if each.partition(":")[0] not in _NAMES]
+    return next(iter((*own, *places)), _WORDS[hole.reason])
+
+
+#: Scopes that are the name of one subject: those of others say nothing about this one.
+_NAMES = frozenset({"partition", "group", "transaction", "query"})

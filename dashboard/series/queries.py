@@ -1,0 +1,187 @@
+"""Figures over time as pages and the API show them: a range of one subject, and the worst subjects in it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db.models import Max, Q
+
+from dashboard.models import ObservedSpan, Series, SeriesChunk
+from dashboard.runtime.collector_names import GROUPS, JUDGE, PARTITIONS
+from dashboard.runtime.retention import series_kept_ms
+from dashboard.series.store import series_key
+from fenceline.series.points import APPLICATION, GROUP, PARTITION, Resolution, SeriesKind
+from fenceline.series.reading import (
+    MOST_STEPS,
+    HoleReason,
+    ReadingPlan,
+    SeriesHole,
+    SeriesReading,
+    not_observed,
+    plan_reading,
+    read_tiles,
+)
+from fenceline.series.rollup import OpenParts, SeriesTile, closed_tile, open_tiles
+from fenceline.time_range import TimeRange
+from fenceline.visibility import expected_ms
+
+#: What polls the subjects of a kind.
+SOURCES: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLICATION: JUDGE}
+_PEAKS = ("pk", "peak", "hours_peak", "open_ms", "minutes_ms")
+#: Steps of longer ranges than two days are longer.
+_LONGEST_BY_MINUTE_MS = 600_000
+_OPEN = ("pk", "name", "since_ms", "open_ms", "points", "minutes", "hours")
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectReading:
+    """A range of a subject's figures; `kept_since_ms` is None where nothing of it was ever kept."""
+
+    kind: SeriesKind
+    name: str
+    kept_since_ms: int | None
+    reading: SeriesReading
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """How a range of a cluster's series of one kind is read."""
+
+    cluster_id: int
+    kind: SeriesKind
+    from_ms: int
+    to_ms: int
+    now_ms: int
+    plan: ReadingPlan
+    kept_since: Mapping[Resolution, int]
+
+
+def read_series(
+    cluster_id: int,
+    kind: SeriesKind,
+    name: str,
+    time_range: TimeRange,
+    *,
+    now_ms: int,
+    most: int = MOST_STEPS,
+) -> SubjectReading:
+    """Return a range of a subject's figures, in at most so many steps."""
+    wanted = _range(cluster_id, kind, time_range, now_ms, most)
+    rows = Series.objects.filter(cluster_id=cluster_id, kind=kind.code, key=series_key(name))
+    found = _read(wanted, list(rows.values_list(*_OPEN)))
+    return found[0] if found else SubjectReading(kind, name, None, _nothing(wanted))
+
+
+def worst_series(
+    cluster_id: int, kind: SeriesKind, time_range: TimeRange, *, now_ms: int, number: int, most: int
+) -> Sequence[SubjectReading]:
+    """Return the subjects with the greatest leading figure in a range, the worst first; none without any."""
+    wanted = _range(cluster_id, kind, time_range, now_ms, most)
+    peaks = _peaks(wanted)
+    # Parts reach beyond the range: some more are read, and ranked by what they had within it.
+    ranked = sorted(peaks, key=lambda pk: (-peaks[pk], pk))[: number + 2]
+    rows = Series.objects.filter(pk__in=ranked).values_list(*_OPEN)
+    found = [(_worst(each), each) for each in _read(wanted, list(rows))]
+    ranked_again = sorted(found, key=lambda each: (-each[0], each[1].name))
+    return [each for worst, each in ranked_again if worst > 0][:number]
+
+
+def _range(cluster_id: int, kind: SeriesKind, time_range: TimeRange, now_ms: int, most: int) -> _Range:
+    to_ms = max(min(time_range.to_ms, now_ms), time_range.from_ms + 1)
+    kept = series_kept_ms(settings.FENCELINE.retention)
+    kept_since = {resolution: now_ms - ms for resolution, ms in kept.items()}
+    plan = plan_reading(time_range.from_ms, to_ms, kept_since, most=most)
+    return _Range(cluster_id, kind, time_range.from_ms, to_ms, now_ms, plan, kept_since)
+
+
+def _read(
+    wanted: _Range, rows: Sequence[tuple[int, str, int, int, bytes, bytes, bytes]]
+) -> list[SubjectReading]:
+    if not rows:
+        return []
+    closed, unseen = _closed(wanted, [row[0] for row in rows]), _unseen(wanted)
+    longest_ms = min(wanted.kept_since.values())
+    found = []
+    for pk, name, since_ms, open_ms, *parts in rows:
+        opened = OpenParts(open_ms, *map(bytes, parts))
+        tiles = [
+            *closed.get(pk, ()),
+            *open_tiles(wanted.kind, opened, wanted.plan.resolution, until_ms=wanted.now_ms),
+        ]
+        never = SeriesHole(0, since_ms, HoleReason.NOT_RECORDED)
+        reading = read_tiles(
+            wanted.kind, tiles, wanted.plan,
+            from_ms=wanted.from_ms, to_ms=wanted.to_ms, unseen=[never, *unseen],
+        )  # fmt: skip
+        found.append(SubjectReading(wanted.kind, name, max(since_ms, longest_ms), reading))
+    return found
+
+
+def _closed(wanted: _Range, keys: Sequence[int]) -> Mapping[int, Sequence[SeriesTile]]:
+    rows = SeriesChunk.objects.filter(
+        series__in=keys,
+        resolution=wanted.plan.resolution.value,
+        until_ms__gt=wanted.from_ms,
+        start_ms__lt=wanted.to_ms,
+    )
+    found: dict[int, list[SeriesTile]] = defaultdict(list)
+    columns = rows.order_by("series", "until_ms").values_list("series", "start_ms", "until_ms", "packed")
+    for pk, start_ms, until_ms, packed in columns:
+        found[pk].append(
+            closed_tile(
+                wanted.kind, bytes(packed), wanted.plan.resolution, start_ms=start_ms, until_ms=until_ms
+            )
+        )
+    return found
+
+
+def _unseen(wanted: _Range) -> Sequence[SeriesHole]:
+    """Return what of a range is not kept any more, and when its collector did not poll."""
+    rows = ObservedSpan.objects.filter(
+        cluster_id=wanted.cluster_id,
+        source=SOURCES[wanted.kind],
+        to_ms__gte=wanted.from_ms,
+        from_ms__lt=wanted.to_ms,
+    )
+    pause_ms = expected_ms(settings.FENCELINE.limits, reads_on=False)
+    spans = not_observed(
+        rows.values_list("from_ms", "to_ms"),
+        wanted.from_ms,
+        wanted.to_ms,
+        # The last poll of a range that ends now was moments ago.
+        pause_ms=pause_ms if wanted.now_ms - wanted.to_ms < pause_ms else 0,
+    )
+    return [SeriesHole(0, min(wanted.kept_since.values()), HoleReason.NOT_KEPT), *spans]
+
+
+def _nothing(wanted: _Range) -> SeriesReading:
+    hole = SeriesHole(wanted.from_ms, wanted.to_ms, HoleReason.NOT_RECORDED)
+    return SeriesReading(wanted.plan, wanted.from_ms, wanted.to_ms, (), (hole,))
+
+
+def _peaks(wanted: _Range) -> Mapping[int, int]:
+    """Return the greatest leading figures that subjects have in parts which reach into a range."""
+    of = {"cluster_id": wanted.cluster_id, "kind": wanted.kind.code}
+    # Hours of a long range are as few parts as minutes of a day.
+    by_hour = wanted.plan.step_ms > _LONGEST_BY_MINUTE_MS
+    resolution = Resolution.HOUR if by_hour else Resolution.MINUTE
+    chunks = SeriesChunk.objects.filter(
+        **of, resolution=resolution.value, until_ms__gt=wanted.from_ms, peak__gt=0
+    )
+    if wanted.to_ms < wanted.now_ms:
+        chunks = chunks.filter(start_ms__lt=wanted.to_ms)
+    found = dict(chunks.order_by().values_list("series").annotate(Max("peak")))
+    opened = Series.objects.filter(**of).filter(Q(peak__gt=0) | Q(hours_peak__gt=0))
+    for pk, peak, hours_peak, *since in opened.values_list(*_PEAKS):
+        reaches = min(each for each in since if each is not None) < wanted.to_ms
+        peaks = (peak if reaches else None, hours_peak if by_hour else None, found.get(pk))
+        found[pk] = max((each for each in peaks if each is not None), default=0)
+    return found
+
+
+def _worst(subject: SubjectReading) -> int:
+    highs = (step.extents[subject.kind.lead].high for step in subject.reading.steps)
+    return max((high for high in highs if high is not None), default=0)

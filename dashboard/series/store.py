@@ -1,0 +1,173 @@
+"""Adds polled figures to series, in the write transaction of whoever polled: the only writer of them.
+
+The cluster's row, which that transaction has locked, guards series. A subject whose figures have not changed
+is read and not written. Of another one its small row of open points is; points that are full are closed, and
+leave minutes and hours behind (`fenceline.series.rollup`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db import connection
+
+from dashboard.models import ObservedSpan, Series, SeriesChunk
+from dashboard.runtime.sql import Row
+from fenceline.series import packing
+from fenceline.series.points import SeriesKind, SeriesPoint, Values, known_values
+from fenceline.series.rollup import ClosedChunk, add_point, highest, most_points, roll_up
+from fenceline.visibility import expected_ms
+
+__all__ = ["SeriesSample", "extend_span", "open_subjects", "save_samples", "series_key"]
+
+#: Parameters of one question: SQLite takes 32,766.
+_ASK_AT_ONCE = 5_000
+_KNOWN = ("key", "pk", "open_ms", "points", "peak", "ended_ms")
+_TABLE = Series._meta.db_table
+_ADD = f"UPDATE {_TABLE} SET points = %s, peak = %s, ended_ms = %s WHERE id = %s"  # noqa: S608 - our own
+_CLOSED = (
+    "points", "peak", "ended_ms", "open_ms", "minutes", "hours", "minutes_ms", "hours_peak",
+)  # fmt: skip
+_CLOSE = f"UPDATE {_TABLE} SET {', '.join(f'{name} = %s' for name in _CLOSED)} WHERE id = %s"  # noqa: S608
+
+
+class SeriesSample(NamedTuple):
+    """What a poll found of a subject; `values` are None where it could not be seen.
+
+    `ended`: it is gone, or has nothing to show until it comes again.
+    """
+
+    name: str
+    values: Values | None
+    ended: bool = False
+
+
+class _Known(NamedTuple):
+    """A series as it is, but for its minutes and hours."""
+
+    pk: int
+    open_ms: int
+    points: bytes
+    peak: int | None
+    ended_ms: int | None
+
+
+class _Closing(NamedTuple):
+    """A series whose points are full."""
+
+    known: _Known
+    closed: bytes
+    points: bytes
+    ended_ms: int | None
+
+
+def series_key(name: str) -> bytes:
+    """Return what a series is found by."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def save_samples(cluster_id: int, kind: SeriesKind, samples: Iterable[SeriesSample], *, at_ms: int) -> None:
+    """Add what a poll at an instant found; call it in a transaction that has locked the cluster's row."""
+    found = {series_key(sample.name): sample for sample in samples}
+    if not found:
+        return
+    known = _known(cluster_id, kind, list(found))
+    news: list[Series] = []
+    added: list[Row] = []
+    closing: list[_Closing] = []
+    for key, sample in sorted(found.items()):
+        point = SeriesPoint(at_ms, kind.hole if sample.values is None else sample.values)
+        ended_ms = at_ms if sample.ended else None
+        row = known.get(key)
+        if row is None:
+            news += [_new(cluster_id, kind, key, sample, point)] if known_values(point.values) else []
+            continue
+        more = add_point(kind, row.points, point, most=most_points(key))
+        if more is not None and more.closed is not None:
+            closing.append(_Closing(row, more.closed, more.points, ended_ms))
+        elif more is not None:
+            added.append((more.points, highest(row.peak, point.values[kind.lead]), ended_ms, row.pk))
+        elif (ended_ms is None) != (row.ended_ms is None):
+            added.append((row.points, row.peak, ended_ms, row.pk))
+    Series.objects.bulk_create(news)
+    _update(_ADD, added)
+    _close(cluster_id, kind, closing, at_ms)
+
+
+def open_subjects(cluster_id: int, kind: SeriesKind) -> frozenset[str]:
+    """Return the subjects of series that have not ended."""
+    rows = Series.objects.filter(cluster_id=cluster_id, kind=kind.code, ended_ms=None)
+    return frozenset(rows.values_list("name", flat=True))
+
+
+def extend_span(cluster_id: int, source: str, *, at_ms: int) -> None:
+    """Note that a collector observed until an instant: in a new span where it paused for too long before."""
+    rows = ObservedSpan.objects.filter(cluster_id=cluster_id, source=source)
+    since_ms = at_ms - expected_ms(settings.FENCELINE.limits, reads_on=False)
+    if rows.filter(to_ms__gte=since_ms, to_ms__lte=at_ms).update(to_ms=at_ms):
+        return
+    # After a clock was set back, nothing is noted until it is there again.
+    if not rows.filter(to_ms__gt=at_ms).exists():
+        rows.create(cluster_id=cluster_id, source=source, from_ms=at_ms, to_ms=at_ms)
+
+
+def _known(cluster_id: int, kind: SeriesKind, keys: Sequence[bytes]) -> Mapping[bytes, _Known]:
+    found: dict[bytes, _Known] = {}
+    for start in range(0, len(keys), _ASK_AT_ONCE):
+        rows = Series.objects.filter(
+            cluster_id=cluster_id, kind=kind.code, key__in=keys[start : start + _ASK_AT_ONCE]
+        )
+        for key, pk, open_ms, points, *rest in rows.values_list(*_KNOWN):
+            found[bytes(key)] = _Known(pk, open_ms, bytes(points), *rest)
+    return found
+
+
+def _new(cluster_id: int, kind: SeriesKind, key: bytes, sample: SeriesSample, point: SeriesPoint) -> Series:
+    return Series(
+        cluster_id=cluster_id,
+        kind=kind.code,
+        key=key,
+        name=sample.name,
+        since_ms=point.at_ms,
+        open_ms=point.at_ms,
+        points=packing.pack_points([point]),
+        peak=point.values[kind.lead],
+        ended_ms=point.at_ms if sample.ended else None,
+    )
+
+
+def _update(statement: str, rows: Sequence[Row]) -> None:
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.executemany(statement, rows)
+
+
+def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing], at_ms: int) -> None:
+    """Close full points: as chunks, and as minutes and hours."""
+    if not closing:
+        return
+    rows = Series.objects.filter(pk__in=[each.known.pk for each in closing])
+    parts = {pk: tuple(map(bytes, each)) for pk, *each in rows.values_list("pk", "minutes", "hours")}
+    updates: list[Row] = []
+    chunks: list[SeriesChunk] = []
+    for each in closing:
+        pk, open_ms = each.known.pk, each.known.open_ms
+        rolled = roll_up(kind, each.closed, *parts[pk], start_ms=open_ms, until_ms=at_ms)
+        peak = highest(rolled.minutes_peak, _lead_of(kind, each.points))
+        hours = rolled.minutes, rolled.hours, rolled.minutes_ms, rolled.hours_peak
+        updates.append((each.points, peak, each.ended_ms, at_ms, *hours, pk))
+        chunks += [_chunk(cluster_id, kind, pk, chunk) for chunk in rolled.chunks]
+    _update(_CLOSE, updates)
+    SeriesChunk.objects.bulk_create(chunks)
+
+
+def _chunk(cluster_id: int, kind: SeriesKind, series_id: int, closed: ClosedChunk) -> SeriesChunk:
+    return SeriesChunk(cluster_id=cluster_id, kind=kind.code, series_id=series_id, **closed._asdict())
+
+
+def _lead_of(kind: SeriesKind, points: bytes) -> int | None:
+    newest = packing.newest_row(points, len(kind.columns))
+    return None if newest is None else newest.numbers[kind.lead]

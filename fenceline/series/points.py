@@ -1,0 +1,155 @@
+"""Which figures are kept of what, and when another point is worth keeping.
+
+A point has the figures of one poll. It holds until the next one, so what does not change costs nothing; a
+ramp (the age of something) grows by itself meanwhile. A point without any figure says that from then on the
+subject could not be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+#: By column; None where it is not known.
+Values = tuple[int | None, ...]
+
+#: A ramp that is off by no more than this, or by a tenth, is no news.
+_RAMP_NEWS_MS = 1_000
+
+
+class Resolution(IntEnum):
+    """How fine figures are kept: each change, the extents of minutes, or those of hours."""
+
+    DETAIL = 0
+    MINUTE = 1
+    HOUR = 2
+
+    @property
+    def span_ms(self) -> int:
+        """Return how long one of them is; a change has an instant."""
+        return _SPANS_MS[self]
+
+
+_SPANS_MS = (0, 60_000, 3_600_000)
+
+
+class SeriesColumn(NamedTuple):
+    """One figure of a series; a ramp grows by a millisecond each millisecond while it is above 0."""
+
+    name: str
+    ramp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesKind:
+    """What a series is about, and which figures it has."""
+
+    name: str
+    #: What stands for it in the database; never used for another one again.
+    code: int
+    columns: tuple[SeriesColumn, ...]
+    #: The figure by which the worst subjects are found.
+    lead: int
+
+    @property
+    def hole(self) -> Values:
+        """Return the figures of a subject that cannot be seen."""
+        return (None,) * len(self.columns)
+
+    @property
+    def has_ramps(self) -> bool:
+        """Return whether any of its figures grows by itself."""
+        return any(column.ramp for column in self.columns)
+
+
+#: `uncommitted` is high watermark minus LSO.
+PARTITION = SeriesKind("partition", 1, (SeriesColumn("lso"), SeriesColumn("uncommitted")), lead=1)
+#: Lag to the LSO and to the high watermark, age of the oldest unread record, partitions that are BLOCKED.
+GROUP = SeriesKind(
+    "group",
+    2,
+    (
+        SeriesColumn("lag_lso"),
+        SeriesColumn("lag_hw"),
+        SeriesColumn("lag_ms", ramp=True),
+        SeriesColumn("blocked"),
+    ),
+    lead=1,
+)
+#: Of an application, "" for all of a cluster: open transactions, the age of the oldest, and the offsets
+#: between LSO and high watermark of the partitions that they block.
+APPLICATION = SeriesKind(
+    "application",
+    3,
+    (SeriesColumn("open"), SeriesColumn("oldest_ms", ramp=True), SeriesColumn("blocked")),
+    lead=2,
+)
+KINDS = (PARTITION, GROUP, APPLICATION)
+
+
+class SeriesPoint(NamedTuple):
+    """The figures of one poll."""
+
+    at_ms: int
+    values: Values
+
+
+class Extent(NamedTuple):
+    """The least, the greatest and the last of a figure in some time; None where none was known."""
+
+    low: int | None
+    high: int | None
+    last: int | None
+
+
+class SeriesBucket(NamedTuple):
+    """The extents of a series in a minute or an hour, by column; the last ones are those at its end."""
+
+    at_ms: int
+    extents: tuple[Extent, ...]
+
+
+NOTHING = Extent(None, None, None)
+
+
+def extents_of(values: Values) -> tuple[Extent, ...]:
+    """Return figures as the extents of their instant."""
+    return tuple(Extent(value, value, value) for value in values)
+
+
+def widen(one: Extent, later: Extent) -> Extent:
+    """Return the extent of two times together, the second of which is the later one."""
+    lows = [low for low in (one.low, later.low) if low is not None]
+    highs = [high for high in (one.high, later.high) if high is not None]
+    return Extent(min(lows, default=None), max(highs, default=None), later.last)
+
+
+def grown(kind: SeriesKind, values: Values, elapsed_ms: int) -> Values:
+    """Return what figures have become after some time without a point."""
+    return tuple(_grown(kind, values, elapsed_ms))
+
+
+def _grown(kind: SeriesKind, values: Values, elapsed_ms: int) -> Iterator[int | None]:
+    for column, value in zip(kind.columns, values, strict=True):
+        yield value + elapsed_ms if column.ramp and value else value
+
+
+def is_news(kind: SeriesKind, before: SeriesPoint, now: SeriesPoint) -> bool:
+    """Return whether figures differ from what the point before says of this instant."""
+    if not kind.has_ramps:
+        return before.values != now.values
+    expected = grown(kind, before.values, now.at_ms - before.at_ms)
+    return any(map(_differs, kind.columns, expected, now.values))
+
+
+def _differs(column: SeriesColumn, expected: int | None, value: int | None) -> bool:
+    if expected is None or value is None or not column.ramp or not value or not expected:
+        return expected != value
+    return abs(value - expected) > max(_RAMP_NEWS_MS, expected // 10)
+
+
+def known_values(values: Sequence[int | None]) -> bool:
+    """Return whether any figure is known."""
+    return any(value is not None for value in values)

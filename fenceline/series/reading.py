@@ -1,0 +1,271 @@
+"""A range of a series as steps on a time axis, few enough for a chart, with the holes in between.
+
+Each step has the extents of what held in it, carried over from the last point before where nothing changed.
+Nothing is carried through a hole: what could not be seen there is not known, and never interpolated.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import chain, groupby, pairwise
+from operator import itemgetter
+from typing import NamedTuple
+
+from fenceline.series.points import (
+    NOTHING,
+    Extent,
+    Resolution,
+    SeriesBucket,
+    SeriesKind,
+    SeriesPoint,
+    extents_of,
+    grown,
+    known_values,
+    widen,
+)
+from fenceline.series.rollup import SeriesTile
+
+#: So many steps a range has at most.
+MOST_STEPS = 500
+_SECOND_MS, _MINUTE_MS, _HOUR_MS = 1_000, 60_000, 3_600_000
+#: Lengths of steps that can be read off an axis.
+_STEPS_MS = (
+    *(n * _SECOND_MS for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _MINUTE_MS for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _HOUR_MS for n in (1, 2, 3, 6, 12, 24, 168)),
+)
+_DAY_MS = 24 * _HOUR_MS
+
+
+class HoleReason(IntEnum):
+    """Why nothing is known of some time; of two that hold the first one counts."""
+
+    #: It is before the first record.
+    NOT_RECORDED = 0
+    #: It is before what is kept.
+    NOT_KEPT = 1
+    #: The collector did not run, or could not reach the cluster.
+    NOT_OBSERVED = 2
+    #: What was kept of it cannot be read.
+    DAMAGED = 3
+    #: The collector ran, and could not see the subject.
+    UNAVAILABLE = 4
+
+
+class SeriesHole(NamedTuple):
+    """A time of which nothing is known."""
+
+    from_ms: int
+    to_ms: int
+    reason: HoleReason
+
+
+class SeriesStep(NamedTuple):
+    """What held in the step that begins at `at_ms`, by column."""
+
+    at_ms: int
+    extents: tuple[Extent, ...]
+
+
+class ReadingPlan(NamedTuple):
+    """The resolution that a range is read at, and the length of its steps."""
+
+    resolution: Resolution
+    step_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesReading:
+    """A range of a series: steps where something changed or a hole is beside, and all holes, oldest first.
+
+    Between two steps with no hole in between the last figures of the first one held.
+    """
+
+    plan: ReadingPlan
+    from_ms: int
+    to_ms: int
+    steps: Sequence[SeriesStep]
+    holes: Sequence[SeriesHole]
+
+
+def plan_reading(
+    from_ms: int, to_ms: int, kept_since: Mapping[Resolution, int], *, most: int = MOST_STEPS
+) -> ReadingPlan:
+    """Return how to read a range in at most so many steps, from what is still kept at its begin."""
+    wanted = -(-(to_ms - from_ms) // most)
+    step_ms = next((step for step in _STEPS_MS if step >= wanted), 0) or -(-wanted // _DAY_MS) * _DAY_MS
+    fine = [each for each in Resolution if each.span_ms <= step_ms]
+    coarse = [each for each in Resolution if each.span_ms > step_ms]
+    # The coarsest that shows all of it is the quickest to read.
+    for resolution in chain(reversed(fine), coarse):
+        if kept_since[resolution] <= from_ms:
+            return ReadingPlan(resolution, max(step_ms, resolution.span_ms))
+    return ReadingPlan(Resolution.HOUR, max(step_ms, Resolution.HOUR.span_ms))
+
+
+def read_tiles(
+    kind: SeriesKind,
+    tiles: Sequence[SeriesTile],
+    plan: ReadingPlan,
+    *,
+    from_ms: int,
+    to_ms: int,
+    unseen: Iterable[SeriesHole] = (),
+) -> SeriesReading:
+    """Return what tiles, oldest first and side by side, hold of a range. `unseen` is not known besides."""
+    buckets = [each for tile in tiles for each in tile.buckets or ()]
+    found = [*unseen, *_damaged(tiles, from_ms, to_ms), *_unavailable(buckets, plan, to_ms)]
+    holes = list(apart(found, from_ms, to_ms))
+    steps = _Steps(kind, plan, from_ms, to_ms, holes)
+    return SeriesReading(plan, from_ms, to_ms, steps.read(buckets), holes)
+
+
+def apart(holes: Iterable[SeriesHole], from_ms: int, to_ms: int) -> Iterator[SeriesHole]:
+    """Yield holes within a range so that none overlaps another, oldest first; neighbours become one."""
+    edges: list[tuple[int, int, int]] = []
+    for hole in holes:
+        start_ms, end_ms = max(hole.from_ms, from_ms), min(hole.to_ms, to_ms)
+        if start_ms < end_ms:
+            edges += [(start_ms, hole.reason, 1), (end_ms, hole.reason, -1)]
+    number = [0] * len(HoleReason)
+    since_ms, current = from_ms, None
+    for at_ms, some in groupby(sorted(edges), key=itemgetter(0)):
+        for _, reason, change in some:
+            number[reason] += change
+        now = next((reason for reason in HoleReason if number[reason]), None)
+        if now is not current:
+            if current is not None:
+                yield SeriesHole(since_ms, at_ms, current)
+            since_ms, current = at_ms, now
+
+
+def not_observed(
+    spans: Iterable[tuple[int, int]], from_ms: int, to_ms: int, *, pause_ms: int
+) -> Iterator[SeriesHole]:
+    """Yield the parts of a range in none of the spans of observation, each of which begins before its end.
+
+    The last poll may be `pause_ms` before the end: more than 0 for a range that ends now.
+    """
+    begin = from_ms
+    for start_ms, end_ms in sorted(spans):
+        if begin < start_ms:
+            yield SeriesHole(begin, start_ms, HoleReason.NOT_OBSERVED)
+        begin = max(begin, end_ms)
+    if begin + pause_ms < to_ms:
+        yield SeriesHole(begin, to_ms, HoleReason.NOT_OBSERVED)
+
+
+def _damaged(tiles: Sequence[SeriesTile], from_ms: int, to_ms: int) -> Iterator[SeriesHole]:
+    """Yield the times whose tile is damaged or missing."""
+    for tile in tiles:
+        if tile.buckets is None:
+            yield SeriesHole(tile.start_ms, tile.until_ms, HoleReason.DAMAGED)
+    for one, following in pairwise(tiles):
+        yield SeriesHole(one.until_ms, following.start_ms, HoleReason.DAMAGED)
+    if tiles:
+        yield SeriesHole(from_ms, tiles[0].start_ms, HoleReason.DAMAGED)
+        yield SeriesHole(tiles[-1].until_ms, to_ms, HoleReason.DAMAGED)
+
+
+def _unavailable(buckets: Sequence[SeriesBucket], plan: ReadingPlan, to_ms: int) -> Iterator[SeriesHole]:
+    """Yield the times from buckets whose last figures are not known to those with one that is."""
+    since_ms: int | None = None
+    for bucket in buckets:
+        if known_values([extent.last for extent in bucket.extents]):
+            if since_ms is not None:
+                yield SeriesHole(since_ms, bucket.at_ms, HoleReason.UNAVAILABLE)
+            since_ms = None
+        elif since_ms is None:
+            partly = known_values([extent.high for extent in bucket.extents])
+            since_ms = bucket.at_ms + (plan.resolution.span_ms if partly else 0)
+    if since_ms is not None:
+        yield SeriesHole(since_ms, to_ms, HoleReason.UNAVAILABLE)
+
+
+class _Read(NamedTuple):
+    """A step, and whether anything changed in it."""
+
+    step: SeriesStep
+    moved: bool
+
+
+class _Steps:
+    """Steps of a range, read one after the other."""
+
+    def __init__(
+        self, kind: SeriesKind, plan: ReadingPlan, from_ms: int, to_ms: int, holes: Sequence[SeriesHole]
+    ) -> None:
+        self._kind, self._span_ms, self._step_ms = kind, plan.resolution.span_ms, plan.step_ms
+        self._from_ms, self._to_ms = from_ms, to_ms
+        self._holes, self._hole_starts = holes, [hole.from_ms for hole in holes]
+        #: The newest figures, and as of when.
+        self._known: SeriesPoint | None = None
+
+    def read(self, buckets: Sequence[SeriesBucket]) -> Sequence[SeriesStep]:
+        """Return the steps that say something new."""
+        place = 0
+        while place < len(buckets) and buckets[place].at_ms + self._span_ms <= self._from_ms:
+            self._take(buckets[place])
+            place += 1
+        runs: list[list[_Read]] = [[]]
+        first_ms = self._from_ms - self._from_ms % self._step_ms
+        for start_ms in range(first_ms, self._to_ms, self._step_ms):
+            begun, end_ms = place, min(start_ms + self._step_ms, self._to_ms)
+            while place < len(buckets) and buckets[place].at_ms < end_ms:
+                place += 1
+            step = self._step(max(start_ms, self._from_ms), end_ms, buckets[begun:place])
+            if step is None:
+                runs.append([])
+            else:
+                runs[-1].append(_Read(step, place > begun))
+        return [step for run in runs for step in self._telling(run)]
+
+    def _step(self, begin: int, end: int, inside: Sequence[SeriesBucket]) -> SeriesStep | None:
+        """Return one step; None where all of it is in a hole, or nothing is known of it."""
+        extents: tuple[Extent, ...] = (NOTHING,) * len(self._kind.columns)
+        seen_ms = self._first_seen(begin)
+        if seen_ms < (inside[0].at_ms if inside else end):
+            extents = self._held(extents, seen_ms)
+        for bucket in inside:
+            if (self._span_ms or bucket.at_ms > begin) and self._was_seen_before(bucket.at_ms):
+                extents = self._held(extents, bucket.at_ms)
+            extents = tuple(map(widen, extents, bucket.extents))
+            self._take(bucket)
+        if self._was_seen_before(end):
+            extents = self._held(extents, end)
+        known = seen_ms < end and any(extent.high is not None for extent in extents)
+        return SeriesStep(begin, extents) if known else None
+
+    def _held(self, extents: tuple[Extent, ...], at_ms: int) -> tuple[Extent, ...]:
+        """Return extents with what the newest figures have come to by an instant."""
+        known = self._known
+        if known is None or not known_values(known.values):
+            return extents
+        values = grown(self._kind, known.values, max(0, at_ms - known.at_ms))
+        return tuple(map(widen, extents, extents_of(values)))
+
+    def _take(self, bucket: SeriesBucket) -> None:
+        last = tuple(extent.last for extent in bucket.extents)
+        self._known = SeriesPoint(bucket.at_ms + self._span_ms, last)
+
+    def _was_seen_before(self, at_ms: int) -> bool:
+        return self._first_seen(at_ms - 1) == at_ms - 1
+
+    def _first_seen(self, at_ms: int) -> int:
+        """Return the first instant from one on that is in no hole."""
+        place = bisect_right(self._hole_starts, at_ms) - 1
+        while 0 <= place < len(self._holes) and at_ms < self._holes[place].to_ms:
+            at_ms = self._holes[place].to_ms
+            place = bisect_right(self._hole_starts, at_ms) - 1
+        return at_ms
+
+    def _telling(self, run: Sequence[_Read]) -> Iterator[SeriesStep]:
+        """Yield the steps without which the run could not be drawn: a ramp also needs where it ended."""
+        for n, each in enumerate(run):
+            at_edge = n in (0, len(run) - 1)
+            before_change = self._kind.has_ramps and not at_edge and run[n + 1].moved
+            if each.moved or at_edge or before_change:
+                yield each.step

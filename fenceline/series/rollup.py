@@ -1,0 +1,275 @@
+"""How points become minutes, and minutes hours: what is full is closed, and leaves its extents behind.
+
+A series has three open parts: points, minutes, hours. A full part is closed as a chunk, which holds from its
+first row until the first row of what follows: chunks of one resolution lie side by side, and a figure that
+does not change for days is in the one chunk that holds then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fenceline.series import packing
+from fenceline.series.packing import DamagedSeries, PackedRow
+from fenceline.series.points import (
+    Extent,
+    Resolution,
+    SeriesBucket,
+    SeriesKind,
+    SeriesPoint,
+    extents_of,
+    grown,
+    is_news,
+    widen,
+)
+
+#: Points of a part when it is closed. They differ by series, so that not all close at once.
+FEWEST_POINTS, MORE_POINTS = 96, 64
+#: Minutes, or hours, of a part when it is closed.
+MOST_BUCKETS = 60
+
+
+class ClosedChunk(NamedTuple):
+    """A part that is full: rows that hold from `start_ms` until `until_ms`.
+
+    `peak` is the greatest of the figure by which the worst are found, None where it was never known.
+    """
+
+    resolution: Resolution
+    start_ms: int
+    until_ms: int
+    peak: int | None
+    packed: bytes
+
+
+class AddedPoint(NamedTuple):
+    """The open points with another one, and those that were closed for it, None where none were."""
+
+    points: bytes
+    closed: bytes | None = None
+
+
+class SeriesTile(NamedTuple):
+    """A part of a series, which holds from `start_ms` until `until_ms`; `buckets` are None where damaged."""
+
+    start_ms: int
+    until_ms: int
+    buckets: Sequence[SeriesBucket] | None
+
+
+class OpenParts(NamedTuple):
+    """The open parts of a series; its open points begin at `start_ms`."""
+
+    start_ms: int
+    points: bytes
+    minutes: bytes
+    hours: bytes
+
+    def part(self, resolution: Resolution) -> bytes:
+        """Return the open part of a resolution."""
+        return (self.points, self.minutes, self.hours)[resolution]
+
+
+class RolledUp(NamedTuple):
+    """The open minutes and hours after points were closed, the peak of each, and all that is closed.
+
+    `minutes_ms` is when the open minutes begin.
+    """
+
+    minutes: bytes
+    hours: bytes
+    minutes_ms: int
+    minutes_peak: int | None
+    hours_peak: int | None
+    chunks: Sequence[ClosedChunk]
+
+
+def most_points(key: bytes) -> int:
+    """Return how many points a series closes at."""
+    return FEWEST_POINTS + key[0] % MORE_POINTS
+
+
+def add_point(kind: SeriesKind, points: bytes, point: SeriesPoint, *, most: int) -> AddedPoint | None:
+    """Return open points with another one; None where it is no news, or not newer than the last.
+
+    Points that are damaged are closed: what they were cannot be read any more.
+    """
+    try:
+        newest = packing.newest_row(points, len(kind.columns))
+        full = packing.count_rows(points) >= most
+    except DamagedSeries:
+        return AddedPoint(packing.pack_points([point]), points)
+    if newest is not None and (point.at_ms <= newest.at or not is_news(kind, SeriesPoint(*newest), point)):
+        return None
+    if full:
+        return AddedPoint(packing.pack_points([point]), points)
+    return AddedPoint(packing.add_row(points, PackedRow(*point)))
+
+
+def roll_up(
+    kind: SeriesKind, points: bytes, minutes: bytes, hours: bytes, *, start_ms: int, until_ms: int
+) -> RolledUp:
+    """Close points: keep them as they are, and add their minutes to the open ones.
+
+    `start_ms` is the instant of the first point, for points that are damaged: they leave a hole.
+    """
+    try:
+        found = packing.unpack_points(points, len(kind.columns))
+    except DamagedSeries:
+        found = [SeriesPoint(start_ms, kind.hole)]
+    chunks = [ClosedChunk(Resolution.DETAIL, start_ms, until_ms, _peak_of(kind, found), points)]
+    open_minutes = _unpacked(kind, minutes, Resolution.MINUTE)
+    open_hours = _unpacked(kind, hours, Resolution.HOUR)
+    for minute in buckets_of(kind, found, Resolution.MINUTE, until_ms=until_ms):
+        closed = _add(open_minutes, minute)
+        if closed:
+            chunks.append(_chunk(kind, closed, Resolution.MINUTE, minute.at_ms))
+            merged = merge_buckets(kind, closed, Resolution.MINUTE, Resolution.HOUR, until_ms=minute.at_ms)
+            for hour in merged:
+                full = _add(open_hours, hour)
+                chunks += [_chunk(kind, full, Resolution.HOUR, hour.at_ms)] if full else []
+    return RolledUp(
+        packing.pack_buckets(open_minutes, Resolution.MINUTE),
+        packing.pack_buckets(open_hours, Resolution.HOUR),
+        open_minutes[0].at_ms,
+        _highest(kind, open_minutes),
+        _highest(kind, open_hours),
+        chunks,
+    )
+
+
+def open_tiles(
+    kind: SeriesKind, opened: OpenParts, resolution: Resolution, *, until_ms: int
+) -> list[SeriesTile]:
+    """Return the open parts as tiles of a resolution, oldest first, the last one until `until_ms`."""
+    found: list[SeriesTile] = []
+    for finer in (each for each in Resolution if each <= resolution and opened.part(each)):
+        tile = _open_tile(kind, opened, finer, resolution, found[-1].start_ms if found else until_ms)
+        found += [] if tile is None else [tile]
+    return found[::-1]
+
+
+def _open_tile(
+    kind: SeriesKind, opened: OpenParts, finer: Resolution, resolution: Resolution, until_ms: int
+) -> SeriesTile | None:
+    """Return one open part; None for damaged minutes or hours: it is not known since when they are."""
+    is_detail = finer is Resolution.DETAIL
+    try:
+        found = unpack_part(kind, opened.part(finer), finer)
+    except DamagedSeries:
+        return SeriesTile(opened.start_ms, until_ms, None) if is_detail else None
+    if finer is not resolution:
+        found = merge_buckets(kind, found, finer, resolution, until_ms=until_ms)
+    return SeriesTile(opened.start_ms if is_detail else found[0].at_ms, until_ms, found)
+
+
+def closed_tile(
+    kind: SeriesKind, packed: bytes, resolution: Resolution, *, start_ms: int, until_ms: int
+) -> SeriesTile:
+    """Return a closed chunk as a tile."""
+    try:
+        return SeriesTile(start_ms, until_ms, unpack_part(kind, packed, resolution))
+    except DamagedSeries:
+        return SeriesTile(start_ms, until_ms, None)
+
+
+def unpack_part(kind: SeriesKind, packed: bytes, resolution: Resolution) -> list[SeriesBucket]:
+    """Return the buckets of a part, points as buckets of their own instants; raises DamagedSeries."""
+    if resolution is Resolution.DETAIL:
+        return as_buckets(packing.unpack_points(packed, len(kind.columns)))
+    return packing.unpack_buckets(packed, len(kind.columns), resolution)
+
+
+def as_buckets(points: Iterable[SeriesPoint]) -> list[SeriesBucket]:
+    """Return points as buckets of their own instants."""
+    return [SeriesBucket(point.at_ms, extents_of(point.values)) for point in points]
+
+
+def buckets_of(
+    kind: SeriesKind, points: Iterable[SeriesPoint], resolution: Resolution, *, until_ms: int
+) -> list[SeriesBucket]:
+    """Return the extents of points, oldest first, by minute or hour; the last one held until `until_ms`."""
+    return merge_buckets(kind, as_buckets(points), Resolution.DETAIL, resolution, until_ms=until_ms)
+
+
+def merge_buckets(
+    kind: SeriesKind,
+    buckets: Sequence[SeriesBucket],
+    finer: Resolution,
+    resolution: Resolution,
+    *,
+    until_ms: int,
+) -> list[SeriesBucket]:
+    """Return buckets of a finer resolution, oldest first, as those of a coarser one."""
+    found: list[SeriesBucket] = []
+    ends = [*(bucket.at_ms for bucket in buckets[1:]), until_ms]
+    for bucket, held_ms in zip(buckets, ends, strict=False):
+        at_ms = bucket.at_ms - bucket.at_ms % resolution.span_ms
+        elapsed_ms = min(held_ms, at_ms + resolution.span_ms) - bucket.at_ms - finer.span_ms
+        whole = SeriesBucket(at_ms, _with_growth(kind, bucket.extents, elapsed_ms))
+        if found and found[-1].at_ms == at_ms:
+            found[-1] = _merged(found[-1], whole)
+        else:
+            found.append(whole)
+    return found
+
+
+def _with_growth(kind: SeriesKind, extents: tuple[Extent, ...], elapsed_ms: int) -> tuple[Extent, ...]:
+    """Return extents with what their ramps have grown to."""
+    if elapsed_ms <= 0 or not kind.has_ramps:
+        return extents
+    values = grown(kind, tuple(extent.last for extent in extents), elapsed_ms)
+    return tuple(map(widen, extents, extents_of(values)))
+
+
+def highest(one: int | None, other: int | None) -> int | None:
+    """Return the greater of two, None where neither is known."""
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def _merged(one: SeriesBucket, later: SeriesBucket) -> SeriesBucket:
+    return one._replace(extents=tuple(map(widen, one.extents, later.extents)))
+
+
+def _add(opened: list[SeriesBucket], bucket: SeriesBucket) -> list[SeriesBucket]:
+    """Add a bucket to the open ones; return those that were closed for it."""
+    if opened and opened[-1].at_ms == bucket.at_ms:
+        # Its minute was begun by points that were closed before.
+        opened[-1] = _merged(opened[-1], bucket)
+        return []
+    if len(opened) < MOST_BUCKETS:
+        opened.append(bucket)
+        return []
+    closed, opened[:] = list(opened), [bucket]
+    return closed
+
+
+def _unpacked(kind: SeriesKind, packed: bytes, resolution: Resolution) -> list[SeriesBucket]:
+    """Return open buckets; none where they are damaged: the time that they were of is a hole then."""
+    try:
+        return packing.unpack_buckets(packed, len(kind.columns), resolution)
+    except DamagedSeries:
+        return []
+
+
+def _chunk(
+    kind: SeriesKind, buckets: Sequence[SeriesBucket], resolution: Resolution, until_ms: int
+) -> ClosedChunk:
+    return ClosedChunk(
+        resolution,
+        buckets[0].at_ms,
+        until_ms,
+        _highest(kind, buckets),
+        packing.pack_buckets(buckets, resolution),
+    )
+
+
+def _peak_of(kind: SeriesKind, points: Sequence[SeriesPoint]) -> int | None:
+    values = (point.values[kind.lead] for point in points)
+    return max((value for value in values if value is not None), default=None)
+
+
+def _highest(kind: SeriesKind, buckets: Sequence[SeriesBucket]) -> int | None:
+    highs = (each.extents[kind.lead].high for each in buckets)
+    return max((high for high in highs if high is not None), default=None)
