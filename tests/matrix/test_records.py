@@ -58,7 +58,7 @@ def settled(stage: Stage) -> list[TransactionRecord]:
     return [each for each in found if isinstance(each, TransactionRecord) and each.transactional_id in ids]
 
 
-def judged(records: list[TransactionRecord]) -> list[Transition]:
+def derived_transitions(records: list[TransactionRecord]) -> list[Transition]:
     """Return what is told of an id's records in the end, oldest first."""
     life, told = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
@@ -76,13 +76,13 @@ def raised(records: list[TransactionRecord], state: TransactionState) -> set[int
 
 @pytest.mark.parametrize("client", BOTH)
 @pytest.mark.parametrize("scenario", ENDED_BY_CLIENT)
-def test_a_clients_own_end_is_judged_right(
+def test_a_clients_end_gets_the_correct_verdict(
     make_stage: MakeStage, expected: Expected, client: str, scenario: scenarios.Scenario
 ) -> None:
     stage = make_stage(client, scenario.__name__)
     truth = scenario(stage).split()
     records = settled(stage)
-    told = judged(records)
+    told = derived_transitions(records)
     protocol_2 = client == "java" and expected.protocol_2
     if scenario is scenarios.commit and protocol_2:
         # The last abort of a protocol 2 client looks like the broker's own until that client goes on.
@@ -107,13 +107,13 @@ def test_a_clients_own_end_is_judged_right(
 
 @pytest.mark.parametrize("client", BOTH)
 @pytest.mark.parametrize("scenario", ENDED_BY_BROKER)
-def test_the_coordinators_own_abort_is_told_from_a_clients(
+def test_the_coordinators_abort_is_distinguished_from_a_clients(
     make_stage: MakeStage, expected: Expected, client: str, scenario: scenarios.Scenario
 ) -> None:
     stage = make_stage(client, scenario.__name__)
     truth = scenario(stage).split()
     records = settled(stage)
-    told = judged(records)
+    told = derived_transitions(records)
     assert raised(records, TransactionState.PREPARE_ABORT) == {expected.forced_bump}
     assert raised(records, TransactionState.COMPLETE_ABORT) == {0}
     forced = next(each for each in records if each.state is TransactionState.PREPARE_ABORT)
@@ -137,7 +137,7 @@ def test_a_producer_id_that_is_used_up_is_followed_by_another(
     found = settled(stage)
     first = found[0].producer_id
     records = [each for each in found if each.producer_id != first or each.producer_epoch >= BURNT_TO]
-    told = judged(records)
+    told = derived_transitions(records)
     assert [each.kind.value for each in told] == truth
     assert ("rotation" in truth) == expected.protocol_2
     prepared = [each for each in records if each.state is TransactionState.PREPARE_COMMIT]

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.matrix, pytest.mark.spark]
 
 
 @pytest.mark.parametrize("version", SPARKS)
-def test_queries_of_older_sparks_are_heard(version: str, tmp_path: Path) -> None:
+def test_queries_of_older_sparks_are_reported(version: str, tmp_path: Path) -> None:
     python = python_with(version, tmp_path / "venv")
     own = {key: value for key, value in settings(tmp_path).items() if key != "spark.jars"}
     around = environment(tmp_path) | {

@@ -68,7 +68,7 @@ def _follow(driver: subprocess.Popen[str], dashboard: Dashboard, how: str) -> No
     )
     assert [(row["batch_id"], row["input_rows"]) for row in batches] == [(0, 1), (1, 1), (2, 1)]
     assert {row["run_id"] for row in batches} == {running["run_id"]}
-    _go_on(driver)
+    _continue(driver)
     _read_word(driver, "failed")
     wait_for(lambda: query(dashboard, good).get("state") == "stopped", "it is stopped", DEADLINE_S)
     assert query(dashboard, good)["ended_ms"] >= running["started_ms"]
@@ -77,7 +77,7 @@ def _follow(driver: subprocess.Popen[str], dashboard: Dashboard, how: str) -> No
     assert query(dashboard, tracked)["asynchronous"] == (1 if how == "classic" else None)
     wait_for(lambda: query(dashboard, bad).get("state") == "failed", "it failed", DEADLINE_S)
     assert "it broke on purpose" in query(dashboard, bad)["exception"]
-    _go_on(driver)
+    _continue(driver)
     assert driver.wait(DEADLINE_S) == 0
 
 
@@ -86,7 +86,7 @@ def _read_word(driver: subprocess.Popen[str], word: str) -> None:
     assert driver.stdout.readline() == f"{word}\n"
 
 
-def _go_on(driver: subprocess.Popen[str]) -> None:
+def _continue(driver: subprocess.Popen[str]) -> None:
     assert driver.stdin is not None
     driver.stdin.write("\n")
     driver.stdin.flush()

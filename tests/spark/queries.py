@@ -101,7 +101,7 @@ def rewrite(folder: Path, path: str, text: str) -> None:
     (folder / path).write_text(text)
 
 
-def look_at(folder: Path) -> CheckpointObservation:
+def poll_checkpoint(folder: Path) -> CheckpointObservation:
     """Return a first look at one checkpoint."""
     looked = CheckpointsCollector([CheckpointRoot(str(folder), "sandbox")]).poll(0, every_s=1)
     assert not looked.blind, looked.blind

@@ -103,7 +103,7 @@ def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
         pytest.skip("needs root: to become another user")
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
     secrets = {path.name: path.read_text().strip() for path in (stack.data / "secrets").iterdir()}
-    found = met_by_a_stranger(stack, list(secrets.values()))
+    found = reachable_by_another_user(stack, list(secrets.values()))
     web, receiver = stack.url.rpartition(":")[2], str(ports(stack)["receiver"])
     assert {port: line for port, line in found.pop("http").items() if line.startswith("HTTP/")} == {
         web: "HTTP/1.1 401 Unauthorized",
@@ -116,12 +116,12 @@ def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
 
 
 def ports(stack: Stack) -> dict[str, int]:
-    """Return the ports that the stack has chosen, by the name of what listens there."""
+    """Return the ports that the stack has chosen, by the name of the part that listens."""
     return {name: int(port) for name, port in json.loads((stack.data / "ports.json").read_text()).items()}
 
 
-def met_by_a_stranger(stack: Stack, secrets: list[str]) -> Any:
-    """Return what stranger.py finds of the stack: its folder, open files, processes and ports."""
+def reachable_by_another_user(stack: Stack, secrets: list[str]) -> Any:
+    """Return what other_user.py finds of the stack: its folder, open files, processes and ports."""
     everything = processes(stack)
     kafka = {port for name, port in ports(stack).items() if name.startswith("kafka")}
     # Its programs and libraries are for everybody; what is written is not.
@@ -140,7 +140,7 @@ def met_by_a_stranger(stack: Stack, secrets: list[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def test_sparks_query_writes_what_was_committed_and_nothing_else(stack: Stack) -> None:
+def test_sparks_query_writes_only_committed_records(stack: Stack) -> None:
     aborted = wait_for(
         lambda: orders(stack, "read_uncommitted") - orders(stack, "read_committed"),
         "an aborted order",
@@ -249,7 +249,7 @@ def test_safe_to_restart_does_not_change_with_the_phase_of_a_batch(stack: Stack)
 
 
 @pytest.mark.soak
-def test_a_dead_driver_is_one_incident_and_named_with_its_prepared_batch(stack: Stack) -> None:
+def test_a_killed_driver_is_one_incident_with_its_prepared_batch(stack: Stack) -> None:
     """The scene's driver dies by SIGKILL when it has prepared a batch, and stays away for 20 s."""
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
     headlines: list[str] = []
@@ -297,7 +297,7 @@ def test_an_unknown_scene_is_refused_with_the_names_that_exist(stack: Stack) -> 
         stack.manage("scene", "nonsense")
 
 
-def test_nothing_in_the_log_looks_like_a_fault(stack: Stack) -> None:
+def test_the_log_has_no_fault(stack: Stack) -> None:
     log = stack.log()
     assert "Traceback" not in log
     assert "died" not in log

@@ -123,7 +123,7 @@ def test_arguments_and_files_become_kafkas_options(tmp_path: Path) -> None:
     assert chosen.name == chosen.prefix == "orders-to-copy"
 
 
-def test_without_sql_the_bytes_pass_as_they_are(
+def test_without_sql_records_are_copied_unchanged(
     job: Callable[..., tuple[int, str]], kafka_42: Broker, topics: tuple[str, str]
 ) -> None:
     assert job() == (0, "")
@@ -132,7 +132,7 @@ def test_without_sql_the_bytes_pass_as_they_are(
     assert raw(kafka_42, topics[1]) == raw(kafka_42, topics[0])
 
 
-def test_sql_sees_the_fields_and_its_columns_become_json(
+def test_sql_reads_the_fields_and_its_columns_become_json(
     job: Callable[..., tuple[int, str]], kafka_42: Broker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     sql = tmp_path / "total.sql"
@@ -159,14 +159,14 @@ def test_sql_sees_the_fields_and_its_columns_become_json(
         ("SELECT value, count(*) AS key FROM input GROUP BY value", "Invalid streaming output mode: append"),
     ],
 )
-def test_sql_that_cannot_be_meant_is_told_in_a_line(
+def test_unusable_sql_is_refused_in_one_line(
     job: Callable[..., tuple[int, str]], sql: str, said: str
 ) -> None:
     status, text = job("--sql", sql)
     assert (status, said in text, text.count("\n")) == (2, True, 0), text
 
 
-def test_surroundings_that_are_wrong_are_told_in_a_line(job: Callable[..., tuple[int, str]]) -> None:
+def test_a_wrong_environment_is_refused_in_one_line(job: Callable[..., tuple[int, str]]) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     for status, said, instead in (
         (2, f"no broker answers at {nobody}", {"bootstrap_servers": nobody}),
@@ -186,7 +186,7 @@ def test_surroundings_that_are_wrong_are_told_in_a_line(job: Callable[..., tuple
         ("SELECT CAST(value AS INT) AS value FROM input", "[CAST_INVALID_INPUT] The value '{"),
     ],
 )
-def test_what_fails_in_a_task_is_told_without_its_traces(
+def test_a_failed_task_is_reported_without_stack_traces(
     job: Callable[..., tuple[int, str]], sql: str, said: str
 ) -> None:
     status, text = job("--sql", sql)

@@ -155,7 +155,7 @@ def cluster(kafka_42: Broker, java: JavaGateway) -> Iterator[ClientCluster]:
         yield ClientCluster(kafka_42.bootstrap, java, admin, topics)
 
 
-def test_real_fates_over_restarts_are_what_the_replay_says(
+def test_real_outcomes_over_restarts_equal_the_replay(
     kafka_42: Broker, spark: SparkSession, cluster: ClientCluster, tmp_path: Path
 ) -> None:
     print(f"FENCELINE_SEED={SEED}")
@@ -228,7 +228,7 @@ def kill_when(job: Job, folder: Path, there: Callable[[], object]) -> None:
             driver.wait()
 
 
-def test_spark_that_sees_no_internal_topic_is_refused_and_not_believed(
+def test_spark_without_the_internal_topic_is_refused(
     kafka_42: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = Producer({"bootstrap.servers": kafka_42.bootstrap, "transactional.id": "history-seen"})
@@ -248,7 +248,7 @@ def test_spark_that_sees_no_internal_topic_is_refused_and_not_believed(
         job.run(spark)
 
 
-def test_a_topic_without_records_is_waited_for_and_one_that_is_not_there_is_named(
+def test_an_empty_topic_is_waited_for_and_a_missing_one_is_named(
     kafka_42: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     empty = f"history-empty-{SEED}"

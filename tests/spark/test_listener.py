@@ -27,7 +27,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 
 
 @pytest.mark.parametrize("how", ["classic", pytest.param("connect", marks=pytest.mark.soak)])
-def test_queries_are_heard_from_start_to_end(dashboard: Dashboard, tmp_path: Path, how: str) -> None:
+def test_queries_are_reported_from_start_to_end(dashboard: Dashboard, tmp_path: Path, how: str) -> None:
     around = environment(tmp_path)
     assert assert_listener_reports(dashboard, how, tmp_path, sys.executable, settings(tmp_path), around) == {
         "4.2.0"

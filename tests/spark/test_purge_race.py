@@ -27,7 +27,7 @@ STORES = {"local": (0.0, 1), "1 ms per stat": (0.001, 24)}
 
 
 @pytest.mark.parametrize("retained", [2, 20, 100])
-def test_no_poll_takes_a_purge_for_damage(spark: SparkSession, tmp_path: Path, retained: int) -> None:
+def test_no_poll_reports_a_purge_as_damage(spark: SparkSession, tmp_path: Path, retained: int) -> None:
     folder = tmp_path / "orders"
     with settings(spark, {RETAIN: str(retained)}):
         query = noop(numbers(spark, rows=1), folder).start()

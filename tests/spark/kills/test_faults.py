@@ -124,7 +124,7 @@ class Query:
         """Return its open transactions."""
         return open_transactions(self.bootstrap, self.name)
 
-    def wrong(self) -> str:
+    def differences(self) -> str:
         """Say how the output differs from each number once; "" when it does not."""
         return wrong_rows(self.rows(), self.produced)
 
@@ -153,7 +153,7 @@ def outlasting(bootstrap: str, prefix: str) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.mapInArrow(each, "key string, value string")
 
 
-def test_a_transaction_that_ends_before_its_batch_is_refused_and_nothing_is_seen(query: Query) -> None:
+def test_a_transaction_that_ends_before_its_batch_is_refused_and_nothing_is_readable(query: Query) -> None:
     """The tasks outlast the timeout: verification says so before anything is decided."""
     text = query.run(change=outlasting(query.bootstrap, query.name), transaction_timeout_ms=4_000)
     assert isinstance(query.error, SinkError), text
@@ -161,11 +161,11 @@ def test_a_transaction_that_ends_before_its_batch_is_refused_and_nothing_is_seen
     assert "transaction_timeout_ms" in text, "it says what to do"
     assert query.rows() == []
     assert query.run() == ""
-    assert query.wrong() == ""
+    assert query.differences() == ""
     assert query.open() == []
 
 
-def test_a_prepared_batch_that_times_out_is_lost_aloud_until_it_is_accepted(query: Query) -> None:
+def test_a_prepared_batch_that_times_out_is_reported_as_lost_until_it_is_accepted(query: Query) -> None:
     assert query.run() == "", "the first batch is slow, and its tasks' processes are used again"
     query.add()
     text = query.run(crash_at(Step.PREPARED), transaction_timeout_ms=8_000)
@@ -199,17 +199,17 @@ def test_a_prepared_batch_that_times_out_is_lost_aloud_until_it_is_accepted(quer
         *(pytest.param(each, marks=pytest.mark.soak) for each in (Step.PREPARED, Step.ENDED)),
     ],
 )
-def test_a_query_that_fails_at_any_step_goes_on_where_it_was(query: Query, step: Step) -> None:
+def test_a_query_that_fails_at_any_step_resumes_where_it_was(query: Query, step: Step) -> None:
     """No death, only an exception: whoever tidies up then must not roll back what is decided."""
     assert f"{step.name} of batch 0" in query.run(crash_at(step))
     query.add()
     assert query.run() == ""
-    assert query.wrong() == ""
+    assert query.differences() == ""
     assert query.open() == []
 
 
 @pytest.mark.parametrize("step", [pytest.param(Step.WRITTEN, marks=pytest.mark.soak), Step.ENDED])
-def test_state_goes_on_with_a_batch_that_was_committed_before_spark_knew(query: Query, step: Step) -> None:
+def test_state_is_kept_when_spark_repeats_a_committed_batch(query: Query, step: Step) -> None:
     """Spark runs it again, to commit its state and its offsets: keys are remembered, nothing is written."""
 
     def distinct(rows: DataFrame) -> DataFrame:
@@ -220,11 +220,11 @@ def test_state_goes_on_with_a_batch_that_was_committed_before_spark_knew(query: 
     query.produced = 0
     query.add(200)
     assert query.run(change=distinct) == ""
-    assert query.wrong() == ""
+    assert query.differences() == ""
 
 
 @pytest.mark.parametrize("step", [pytest.param(Step.PREPARED, marks=pytest.mark.soak), Step.ENDING])
-def test_a_broker_that_dies_amid_the_commits_is_waited_for(
+def test_a_broker_that_stops_during_the_commits_is_waited_for(
     spark: SparkSession, tmp_path: Path, step: Step
 ) -> None:
     with Broker(tmp_path / "kafka", properties=PROPERTIES) as broker:
@@ -245,7 +245,7 @@ def test_a_broker_that_dies_amid_the_commits_is_waited_for(
         broker.wait_ready()
         assert not failed or "batch 1" in failed
         assert query.run() == ""
-        assert query.wrong() == ""
+        assert query.differences() == ""
         assert query.open() == []
 
 
@@ -265,7 +265,7 @@ def test_a_checkpoint_without_its_ledger_is_refused_until_it_is_adopted(query: Q
     assert "adopt" in text
     assert len(query.rows()) == 100, "nothing was written"
     assert query.run(adopt=True) == ""
-    assert query.wrong() == ""
+    assert query.differences() == ""
 
 
 @pytest.mark.parametrize("identity", [["metadata"], []], ids=["lost", "kept"])
@@ -338,7 +338,7 @@ CLUSTER = {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "5
 
 
 @pytest.mark.soak
-def test_an_executor_that_dies_amid_its_task_is_replaced(kafka_42: Broker, tmp_path: Path) -> None:
+def test_an_executor_that_stops_during_its_task_is_replaced(kafka_42: Broker, tmp_path: Path) -> None:
     dice = random.Random(f"{SEED} executor")
     with KilledQuery(kafka_42.bootstrap, tmp_path, dice, conf=CLUSTER) as query:
         query.produce(1500)
@@ -373,7 +373,7 @@ def test_copies_of_a_task_write_its_rows_once(kafka_42: Broker, tmp_path: Path, 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
-def test_a_dead_driver_after_a_loss_asks_again_at_each_start(
+def test_a_driver_killed_before_a_loss_reports_it_at_each_start(
     kafka_42: Broker, tmp_path: Path, adapter: str
 ) -> None:
     """The same in processes of their own: kill -9 after the decision, and a start that comes too late."""

@@ -27,7 +27,9 @@ TIMES = int(os.environ.get("FENCELINE_KILLS", "20"))
 TURNING_POINTS = (Point.WRITING, Point.ENDING, Point.ENDED)
 
 
-def test_a_driver_may_die_before_amid_and_after_the_end_of_a_batch(kafka_42: Broker, tmp_path: Path) -> None:
+def test_a_driver_killed_before_during_and_after_a_commit_writes_each_row_once(
+    kafka_42: Broker, tmp_path: Path
+) -> None:
     """With state, through foreachBatch; in the end a task fails and is run again, too."""
     print(f"FENCELINE_SEED={SEED}")
     dice = random.Random(f"{SEED} True")
@@ -45,7 +47,7 @@ def test_a_driver_may_die_before_amid_and_after_the_end_of_a_batch(kafka_42: Bro
 @pytest.mark.soak
 @pytest.mark.parametrize("stateful", [False, True], ids=["stateless", "stateful"])
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
-def test_a_driver_may_die_at_each_point_many_times(
+def test_a_driver_killed_many_times_at_each_point_writes_each_row_once(
     kafka_42: Broker, tmp_path: Path, adapter: str, stateful: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = random.Random(f"{SEED} {adapter} {stateful}")

@@ -28,7 +28,7 @@ class Driver:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.said = ""
+        self.output = ""
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None
@@ -39,10 +39,10 @@ class Driver:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it; `said` is then what it has printed."""
+        """Kill it; `output` is then what it has printed."""
         if self._process.poll() is None:
             self._process.kill()
-            self.said = self._error()
+            self.output = self._error()
 
     def _error(self) -> str:
         return self._process.communicate()[1]

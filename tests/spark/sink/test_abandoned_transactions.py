@@ -19,7 +19,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.kafka
 
 
-def test_a_late_attempt_of_a_task_neither_harms_nor_stays_open(query: FakeQuery) -> None:
+def test_a_late_attempt_of_a_task_changes_nothing_and_is_ended(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     first = query.run_task(attempt, 0, ["lost attempt"])
@@ -32,7 +32,7 @@ def test_a_late_attempt_of_a_task_neither_harms_nor_stays_open(query: FakeQuery)
     assert open_ids(query) == []
 
 
-class Standing:
+class PausedTask:
     """A task that has begun to write, and stands until it is let go."""
 
     def __init__(self, query: FakeQuery, attempt: Attempt) -> None:
@@ -54,10 +54,10 @@ class Standing:
         return str(refusal.value)
 
 
-def test_a_copy_of_a_task_that_still_writes_when_it_is_swept_can_write_no_more(query: FakeQuery) -> None:
+def test_a_running_copy_of_a_task_is_fenced_when_its_transaction_is_ended(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
-    copy = Standing(query, attempt)
+    copy = PausedTask(query, attempt)
     done = query.run_task(attempt, 0, values_of(0, 0), number=1)
     assert done is not None
     driver.commit(attempt, [done])
@@ -66,10 +66,10 @@ def test_a_copy_of_a_task_that_still_writes_when_it_is_swept_can_write_no_more(q
     assert query.committed() == values_of(0, 0)
 
 
-def test_a_task_that_outlasts_its_transaction_says_so(query: FakeQuery) -> None:
+def test_a_task_that_outlasts_its_transaction_fails_with_the_reason(query: FakeQuery) -> None:
     driver = query.driver(0, timeout_ms=2_000)
     attempt = query.begin(driver, 0)
-    task = Standing(query, attempt)
+    task = PausedTask(query, attempt)
     wait_for(lambda: not open_ids(query), "its timeout has aborted it")
     text = task.refused()
     assert "partition 0" in text
@@ -79,7 +79,7 @@ def test_a_task_that_outlasts_its_transaction_says_so(query: FakeQuery) -> None:
     assert query.committed() == []
 
 
-def test_strays_of_older_generations_are_swept_and_others_left_alone(
+def test_transactions_of_older_generations_are_ended_and_others_stay_open(
     query: FakeQuery, tmp_path: Path
 ) -> None:
     driver = query.driver(0)

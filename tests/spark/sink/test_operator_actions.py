@@ -30,7 +30,7 @@ from tests.kafka.action_worker import (
     result_texts,  # fmt: skip
 )
 from tests.spark.sink.queries import FakeQuery, values_of
-from tests.spark.sink.test_protocol import Dies, dying, end_behind_its_back, open_ids
+from tests.spark.sink.test_protocol import DriverStopped, end_behind_its_back, open_ids, stopping_at
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -53,8 +53,8 @@ def known(query: FakeQuery) -> Iterator[None]:
 
 def killed(query: FakeQuery, step: Step) -> None:
     """Run batch 0 until its driver dies at a step."""
-    with suppress(Dies):
-        driver = query.driver(0, observer=dying(step))
+    with suppress(DriverStopped):
+        driver = query.driver(0, observer=stopping_at(step))
         attempt = query.begin(driver, 0)
         driver.commit(attempt, query.run_tasks(attempt, tasks=3))
 
@@ -65,7 +65,7 @@ def plan(query: FakeQuery, act: Act) -> Plan:
 
 @pytest.mark.parametrize("comes_back", [False, True])
 @pytest.mark.parametrize("step", list(Step))
-def test_a_dead_driver_s_batch_is_ended_as_its_ledger_says(
+def test_a_batch_of_a_stopped_driver_is_ended_by_its_ledger(
     query: FakeQuery, step: Step, comes_back: bool
 ) -> None:
     killed(query, step)
@@ -91,7 +91,7 @@ def test_a_dead_driver_s_batch_is_ended_as_its_ledger_says(
         assert query.committed() == sorted(values_of(0, 0, 1, 2) + values_of(1, 0, 1))
 
 
-def test_the_ledger_says_who_it_was(query: FakeQuery) -> None:
+def test_the_ledger_names_the_operator(query: FakeQuery) -> None:
     killed(query, Step.ENDING)
     execute_plan(plan(query, Act.FINISH_BATCH))
     done = query.ledger.read_outcome(Round(0, 0))
@@ -128,7 +128,7 @@ def is_decided(query: FakeQuery) -> None:
         ),
     ],
 )
-def test_what_a_driver_did_since_the_preview_holds(
+def test_a_change_by_the_driver_since_the_preview_takes_precedence(
     query: FakeQuery, step: Step, act: Act, happens: Callable[[FakeQuery], None], said: str
 ) -> None:
     killed(query, step)
@@ -141,7 +141,7 @@ def test_what_a_driver_did_since_the_preview_holds(
     assert query.files() == files
 
 
-def test_a_driver_that_prepares_first_wins(query: FakeQuery) -> None:
+def test_a_driver_that_prepares_first_takes_precedence(query: FakeQuery) -> None:
     """Between the last look and the decision: the exclusive create is the arbiter."""
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
@@ -153,7 +153,7 @@ def test_a_driver_that_prepares_first_wins(query: FakeQuery) -> None:
     assert query.committed() == values_of(0, 0, 1)
 
 
-def test_a_living_driver_s_batch_fails_and_runs_again(query: FakeQuery) -> None:
+def test_a_rolled_back_batch_of_a_running_driver_fails_and_runs_again(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)
@@ -165,11 +165,11 @@ def test_a_living_driver_s_batch_fails_and_runs_again(query: FakeQuery) -> None:
     assert query.committed() == values_of(0, 0, 1)
 
 
-def test_what_was_lost_since_the_preview_is_told_and_never_written_off(query: FakeQuery) -> None:
-    driver = query.driver(0, observer=dying(Step.PREPARED))
+def test_transactions_lost_since_the_preview_are_reported_and_not_accepted(query: FakeQuery) -> None:
+    driver = query.driver(0, observer=stopping_at(Step.PREPARED))
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)
-    with pytest.raises(Dies):
+    with pytest.raises(DriverStopped):
         driver.commit(attempt, written)
     made = plan(query, Act.FINISH_BATCH)
     end_behind_its_back(query, attempt, written[0].transactional_id)
@@ -197,7 +197,7 @@ def test_what_was_lost_since_the_preview_is_told_and_never_written_off(query: Fa
         ("ledger", 1, Action.State.DONE, "nothing of it is open any more"),
     ],
 )
-def test_a_dead_worker_s_roll_back_is_told_and_the_driver_ends_it(
+def test_a_roll_back_of_a_stopped_worker_is_reported_and_ended_by_the_driver(
     query: FakeQuery, step: str, which: int, state: str, said: str
 ) -> None:
     killed(query, Step.WRITTEN)
@@ -215,7 +215,7 @@ def test_a_dead_worker_s_roll_back_is_told_and_the_driver_ends_it(
 
 
 @pytest.mark.parametrize(("step", "which"), [("EndTxn", 0), ("ledger", 0)])
-def test_a_dead_worker_s_finish_is_told_and_can_be_planned_again(
+def test_a_finish_of_a_stopped_worker_is_reported_and_can_be_planned_again(
     query: FakeQuery, step: str, which: int
 ) -> None:
     killed(query, Step.PREPARED)
@@ -231,7 +231,7 @@ def test_a_dead_worker_s_finish_is_told_and_can_be_planned_again(
     assert query.committed() == values_of(0, 0, 1, 2)
 
 
-def test_a_ledger_that_is_gone_is_a_clear_failure(query: FakeQuery, tmp_path: Path) -> None:
+def test_a_missing_ledger_is_a_clear_failure(query: FakeQuery, tmp_path: Path) -> None:
     killed(query, Step.PREPARED)
     made = plan(query, Act.FINISH_BATCH)
     query.folder.rename(tmp_path / "moved")
