@@ -29,7 +29,7 @@ def can(attempt: Callable[[], object]) -> bool:
     return True
 
 
-def look(path: str) -> object:
+def read_path(path: str) -> object:
     """Read of a folder its list, of a file its first byte; raises OSError."""
     return os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1)
 
@@ -40,7 +40,7 @@ def connect(path: str) -> None:
         client.connect(path)
 
 
-def said(port: int, request: bytes) -> str:
+def first_line(port: int, request: bytes) -> str:
     """Return the first line of the answer to a request, "" without one."""
     try:
         # Not create_connection: the names that it looks up need modules that nobody may load.
@@ -61,9 +61,9 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def found(paths: list[str], pids: list[int], ports: list[int], secrets: list[str]) -> dict[str, Any]:
+def reachable(paths: list[str], pids: list[int], ports: list[int], secrets: list[str]) -> dict[str, Any]:
     """Try everything."""
-    readable = [path for path in paths if can(lambda path=path: look(path))]
+    readable = [path for path in paths if can(lambda path=path: read_path(path))]
     texts = {path: Path(path).read_bytes() for path in readable if stat.S_ISREG(os.stat(path).st_mode)}
     lines = [command_line(pid) for pid in pids]
     return {
@@ -73,9 +73,10 @@ def found(paths: list[str], pids: list[int], ports: list[int], secrets: list[str
         "leaks": [path for path, text in texts.items() if any(secret.encode() in text for secret in secrets)],
         "environ": [pid for pid in pids if can(Path(f"/proc/{pid}/environ").read_bytes)],
         "cmdline": [line for line in lines if any(secret in line for secret in secrets)],
-        "redis": {port: said(port, b"PING\r\n") for port in ports},
+        "redis": {port: first_line(port, b"PING\r\n") for port in ports},
         "http": {
-            port: said(port, b"GET /api/v1/clusters HTTP/1.0\r\nHost: localhost\r\n\r\n") for port in ports
+            port: first_line(port, b"GET /api/v1/clusters HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            for port in ports
         },
     }
 
@@ -84,4 +85,4 @@ if __name__ == "__main__":
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
-    print(json.dumps(found(**json.load(sys.stdin))))
+    print(json.dumps(reachable(**json.load(sys.stdin))))

@@ -27,7 +27,7 @@ def alerting(request: pytest.FixtureRequest, tmp_path: Path) -> AlertProcesses:
     return AlertProcesses(tmp_path, postgres.new_database())
 
 
-def test_a_tick_that_is_killed_has_written_nothing_and_two_that_race_tell_each_group_once(
+def test_a_killed_tick_writes_nothing_and_two_racing_ticks_notify_each_group_once(
     alerting: AlertProcesses,
 ) -> None:
     with alerting.start("hang") as hanging:

@@ -76,7 +76,7 @@ def page(stack: Stack) -> Iterator[Page]:
         browser.close()
 
 
-class Room:
+class ControlRoom:
     """What the tests share: a receiver that a channel of the stack tells everything."""
 
     def __init__(self, stack: Stack, page: Page, receiver: Receiver) -> None:
@@ -95,7 +95,7 @@ class Room:
         page.click("button:has-text('Add channel')")
         return page.locator("#the-secret").inner_text().strip()
 
-    def told(self, status: str, rule: str) -> dict[str, Any] | None:
+    def notified_message(self, status: str, rule: str) -> dict[str, Any] | None:
         """Return the newest message in which an alert of a rule has a status; signatures must be right."""
         for request in reversed(self.receiver.received):
             message = request.verified(self._secret)
@@ -136,16 +136,18 @@ class Room:
 
 
 @pytest.fixture
-def room(stack: Stack, page: Page) -> Iterator[Room]:
+def control_room(stack: Stack, page: Page) -> Iterator[ControlRoom]:
     with Receiver() as receiver:
-        yield Room(stack, page, receiver)
+        yield ControlRoom(stack, page, receiver)
 
 
-def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(kafka_42: Broker, room: Room) -> None:
-    topic, group = f"{room.name}-orders", f"{room.name}-billing"
+def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(
+    kafka_42: Broker, control_room: ControlRoom
+) -> None:
+    topic, group = f"{control_room.name}-orders", f"{control_room.name}-billing"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
     write_records(kafka_42.bootstrap, topic, 5, partitions=1)
-    producer = LibrdkafkaProducer(kafka_42.bootstrap, room.name, {"transaction.timeout.ms": "600000"})
+    producer = LibrdkafkaProducer(kafka_42.bootstrap, control_room.name, {"transaction.timeout.ms": "600000"})
     producer.init()
     producer.begin()
     producer.send(topic, 0, "never committed")
@@ -153,19 +155,29 @@ def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(kafka_42: B
     write_records(kafka_42.bootstrap, topic, 7, partitions=1)
     commit_offsets(kafka_42.bootstrap, group, topic, p0=5)
 
-    wait_for(lambda: room.told("firing", "open_too_long"), "the webhook that it is stuck", DEADLINE_S)
+    wait_for(
+        lambda: control_room.notified_message("firing", "open_too_long"),
+        "the webhook that it is stuck",
+        DEADLINE_S,
+    )
     assert len(read(kafka_42.bootstrap, topic)) == 5
-    wait_for(lambda: (room.item("groups", q=group) or {}).get("blocked"), "the blocked group", DEADLINE_S)
-    detail = room.stack.api(f"transactions/{CLUSTER}/{room.name}")
+    wait_for(
+        lambda: (control_room.item("groups", q=group) or {}).get("blocked"), "the blocked group", DEADLINE_S
+    )
+    detail = control_room.stack.api(f"transactions/{CLUSTER}/{control_room.name}")
     assert (detail["verdict"], [each["group"] for each in detail["waiting"]]) == ("open", [group])
-    room.find("open")
-    room.act("Fence producer", "Fence producer", room.name)
-    followed = room.page.locator("section[aria-labelledby=followed]")
+    control_room.find("open")
+    control_room.act("Fence producer", "Fence producer", control_room.name)
+    followed = control_room.page.locator("section[aria-labelledby=followed]")
     expect(followed).to_contain_text(f"LSO of {topic}-0 moved 5 → 14")
     expect(followed).to_contain_text("Recovery of")
     assert len(read(kafka_42.bootstrap, topic)) == 12
-    wait_for(lambda: room.told("resolved", "open_too_long"), "the webhook that it is over", DEADLINE_S)
-    recovery = wait_for(lambda: recovery_with_losses(room), "the recovery", DEADLINE_S)
+    wait_for(
+        lambda: control_room.notified_message("resolved", "open_too_long"),
+        "the webhook that it is over",
+        DEADLINE_S,
+    )
+    recovery = wait_for(lambda: recovery_with_losses(control_room), "the recovery", DEADLINE_S)
     assert recovery["cause"] == "admin_fence"
     (lost,) = recovery["lost"]
     assert (lost["topic"], lost["partition"], lost["first_offset"], lost["sure"]) == (topic, 0, 5, True)
@@ -173,33 +185,44 @@ def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(kafka_42: B
     producer.abandon()
 
 
-def recovery_with_losses(room: Room) -> dict[str, Any] | None:
+def recovery_with_losses(control_room: ControlRoom) -> dict[str, Any] | None:
     """Return the recovery of the room's transaction once all that was aborted is known."""
-    return next((each for each in room.items("recoveries", q=room.name) if each["lost_complete"]), None)
+    return next(
+        (each for each in control_room.items("recoveries", q=control_room.name) if each["lost_complete"]),
+        None,
+    )
 
 
 def test_a_hanging_transaction_is_aborted_by_a_marker_and_notified_as_resolved(
-    kafka_42: Broker, room: Room
+    kafka_42: Broker, control_room: ControlRoom
 ) -> None:
-    topic = f"{room.name}-lost"
+    topic = f"{control_room.name}-lost"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
-    identity = identity_of(kafka_42, room.name)
+    identity = identity_of(kafka_42, control_room.name)
     with verification_disabled(kafka_42):
-        write_stray_records(kafka_42, room.name, identity, (topic, 0), records=3)
+        write_stray_records(kafka_42, control_room.name, identity, (topic, 0), records=3)
     write_records(kafka_42.bootstrap, topic, 7, partitions=1)
 
-    wait_for(lambda: room.told("firing", "hanging"), "the webhook that it hangs", DEADLINE_S)
+    wait_for(
+        lambda: control_room.notified_message("firing", "hanging"), "the webhook that it hangs", DEADLINE_S
+    )
     assert read(kafka_42.bootstrap, topic) == []
-    partition = room.item("partitions", q=topic) or {}
+    partition = control_room.item("partitions", q=topic) or {}
     assert (partition["verdict"], partition["held"], partition["leader"]) == ("hanging", 10, 1)
-    assert [each["transactional_id"] for each in partition["transactions"]] == [room.name]
+    assert [each["transactional_id"] for each in partition["transactions"]] == [control_room.name]
     others = {"coordinator_overdue", "open_too_long"}
     assert not [
-        each for each in room.items("findings") if each["rule"] in others and room.name in each["subject"]
+        each
+        for each in control_room.items("findings")
+        if each["rule"] in others and control_room.name in each["subject"]
     ]
-    room.find("hanging")
-    room.act("Abort hanging transaction", "Write abort marker", room.name)
-    followed = room.page.locator("section[aria-labelledby=followed]")
+    control_room.find("hanging")
+    control_room.act("Abort hanging transaction", "Write abort marker", control_room.name)
+    followed = control_room.page.locator("section[aria-labelledby=followed]")
     expect(followed).to_contain_text(f"LSO of {topic}-0 moved 0 → 11")
     assert len(read(kafka_42.bootstrap, topic)) == 7
-    wait_for(lambda: room.told("resolved", "hanging"), "the webhook that it is over", DEADLINE_S)
+    wait_for(
+        lambda: control_room.notified_message("resolved", "hanging"),
+        "the webhook that it is over",
+        DEADLINE_S,
+    )

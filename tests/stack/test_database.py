@@ -71,7 +71,7 @@ def test_a_locked_database_is_waited_for_and_nothing_is_lost(
     wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
 
 
-def test_a_database_that_is_gone_is_said_and_used_again_when_it_is_back(
+def test_a_missing_database_is_reported_and_used_again_when_it_is_back(
     stack: Stack, broker: Broker, database: Path
 ) -> None:
     stack.api("collectors")

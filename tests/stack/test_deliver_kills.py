@@ -42,7 +42,7 @@ def postgres() -> Iterator[Server]:
         yield postgres
 
 
-def lasting(postgres: Server) -> str:
+def durable_database(postgres: Server) -> str:
     """Return the URL of a new database that has what it confirmed when its server is killed."""
     url = postgres.new_database()
     with psycopg.connect(url, autocommit=True) as connection:
@@ -128,12 +128,12 @@ def test_a_worker_may_be_killed_at_any_moment(tmp_path: Path, kills: int) -> Non
 def test_worker_and_database_may_be_killed_at_any_moment(
     tmp_path: Path, postgres: Server, kills: int
 ) -> None:
-    with Worker(tmp_path, lasting(postgres)) as worker:
+    with Worker(tmp_path, durable_database(postgres)) as worker:
         kill_while_sending(worker, kills, postgres)
         assert "Traceback" not in worker.log
 
 
-def test_who_answers_nothing_holds_up_nobody_and_memory_is_flat(tmp_path: Path) -> None:
+def test_a_receiver_without_answers_delays_no_other_and_memory_stays_flat(tmp_path: Path) -> None:
     with (
         Worker(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}") as worker,
         Receiver(usually=receivers.hold) as silent,

@@ -68,7 +68,7 @@ COMMANDS = sorted({tuple(words) for words in compose_commands()})
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_command_names_what_is_there(words: Sequence[str]) -> None:
+def test_a_command_names_existing_services_and_files(words: Sequence[str]) -> None:
     files, profiles, subcommand, options, operands = parsed(words)
     services = compose_file.load({}, *files)["services"]
     assert set(profiles) <= {each for service in services.values() for each in service.get("profiles", ())}
@@ -138,7 +138,7 @@ def test_a_second_shard_is_the_first_with_another_number() -> None:
     assert second["healthcheck"]["test"] == test
 
 
-def test_a_tag_takes_the_place_of_the_former_one(tmp_path: Path) -> None:
+def test_a_tag_replaces_the_former_one(tmp_path: Path) -> None:
     """The two lines of an upgrade, run by a shell."""
     (block,) = (each for each in blocks("") if "git pull" in each)
     lines = [line for line in block.splitlines() if "FENCELINE_TAG" in line]

@@ -75,7 +75,7 @@ def loaded(stack: Stack, cluster: ClientCluster) -> Iterator[Load]:
 def check(stack: Stack, cluster: ClientCluster, load: Load) -> None:
     """Hold all that is kept against what the clients were told, and against the log."""
     wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
-    compare(stack, cluster.bootstrap)
+    compare_with_replay(stack, cluster.bootstrap)
 
 
 def states(stack: Stack) -> dict[str, str]:
@@ -94,9 +94,9 @@ def is_fresh(stack: Stack, since: float) -> bool:
     return as_of is not None and as_of > time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since))
 
 
-def compare(stack: Stack, bootstrap: str) -> None:
+def compare_with_replay(stack: Stack, bootstrap: str) -> None:
     """Hold the database against a replay of the whole topic."""
-    records = wait_for(lambda: records_seen(stack, bootstrap), "every record is seen", DEADLINE_S)
+    records = wait_for(lambda: records_read(stack, bootstrap), "every record is seen", DEADLINE_S)
     assert len(records) == sum(offline_replay.ends(records).values()), "the topic is whole"
     with databases.reading(stack.described()["database"]) as cursor:
         found = offline_replay.stored_rows(cursor)
@@ -113,7 +113,7 @@ def compare(stack: Stack, bootstrap: str) -> None:
     )
 
 
-def records_seen(stack: Stack, bootstrap: str) -> list[RawRecord]:
+def records_read(stack: Stack, bootstrap: str) -> list[RawRecord]:
     """Return all records once the stack has read exactly these, nothing until then."""
     records = list(raw_records(bootstrap))
     with databases.reading(stack.described()["database"]) as cursor:
@@ -138,14 +138,14 @@ def kill_some(stack: Stack, load: Load, parts: tuple[str, ...], times: int) -> N
 
 
 def test_a_tail_and_redis_may_be_killed_under_load(stack: Stack, cluster: ClientCluster) -> None:
-    """These two hold positions and messages; all parts are in `test_thirty_kills`."""
+    """These two hold positions and messages; all parts are in `test_thirty_kills_lose_nothing`."""
     with loaded(stack, cluster) as load:
         kill_some(stack, load, ("worker-tail-0", "redis"), 2)
     check(stack, cluster, load)
 
 
 @pytest.mark.soak
-def test_a_dashboard_that_was_off_has_no_hole_in_its_history(stack: Stack, cluster: ClientCluster) -> None:
+def test_a_dashboard_that_was_off_has_a_complete_history(stack: Stack, cluster: ClientCluster) -> None:
     """It comes back under load, and with another number of workers."""
     with ExitStack() as until_the_end:
         with loaded(stack, cluster) as load:
@@ -159,7 +159,7 @@ def test_a_dashboard_that_was_off_has_no_hole_in_its_history(stack: Stack, clust
 
 @pytest.mark.soak
 @pytest.mark.parametrize("shards", [1, 2])
-def test_thirty_kills(tmp_path: Path, cluster: ClientCluster, shards: int) -> None:
+def test_thirty_kills_lose_nothing(tmp_path: Path, cluster: ClientCluster, shards: int) -> None:
     tails = tuple(f"worker-tail-{shard}" for shard in range(shards))
     with Stack(tmp_path, BOOTSTRAP=cluster.bootstrap, DEMO="0", SHARDS=str(shards)) as stack:
         with loaded(stack, cluster) as load:

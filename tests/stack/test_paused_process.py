@@ -41,14 +41,14 @@ def fail(pid: int) -> None:
         raise KeyboardInterrupt
 
 
-def test_it_goes_on_afterwards_and_after_a_failure(sleeper: int) -> None:
+def test_a_paused_process_resumes_afterwards_and_after_a_failure(sleeper: int) -> None:
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             fail(sleeper)
         assert state(sleeper) != "T"
 
 
-def test_it_goes_on_when_its_pauser_is_killed(sleeper: int) -> None:
+def test_a_paused_process_resumes_when_its_pauser_is_killed(sleeper: int) -> None:
     with subprocess.Popen([sys.executable, "-c", PAUSER, str(sleeper)], cwd=ROOT) as pauser:
         wait_for(lambda: state(sleeper) == "T", "it is paused")
         pauser.kill()

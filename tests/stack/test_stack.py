@@ -43,7 +43,7 @@ def test_each_broker_and_each_shard_is_a_part(stack: Stack) -> None:
     assert len(stack.described()["kafka"].split(",")) == len(NODES)
 
 
-def test_every_shard_sees_its_share_and_the_scene_is_seen(stack: Stack) -> None:
+def test_every_shard_reads_its_share_and_the_scene_is_shown(stack: Stack) -> None:
     assert "has the id in Empty" in stack.manage("scene", "hanging")
 
     def tails() -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Watch:
     """Everything that the stack said while it was watched: rules with their subjects, and gaps."""
 
     def __init__(self, stack: Stack) -> None:
-        self.said: set[tuple[str, str]] = set()
+        self.reported: set[tuple[str, str]] = set()
         self.gaps: set[tuple[str, str]] = set()
         self._stack, self._stopped = stack, threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -93,7 +93,7 @@ class Watch:
     def _watch(self) -> None:
         while not self._stopped.wait(0.3):
             answer = self._stack.api("findings")
-            self.said |= {(each["rule"], each["subject"]) for each in answer["items"]}
+            self.reported |= {(each["rule"], each["subject"]) for each in answer["items"]}
             for noun in ("partitions", "groups"):
                 found = self._stack.api(f"{noun}?limit=1")["gaps"]
                 self.gaps |= {(each["source"], each["scope"]) for each in found}
@@ -173,7 +173,7 @@ def tool(tmp_path: Path) -> Broker:
     return broker
 
 
-def test_nothing_is_accused_wrongly_and_all_figures_are_right_again(stack: Stack, tool: Broker) -> None:
+def test_no_finding_is_wrong_and_all_figures_become_correct_again(stack: Stack, tool: Broker) -> None:
     bootstrap = stack.described()["kafka"]
     with Load(bootstrap, 8) as load, Reader(bootstrap):
         wait_for(lambda: len(our_ends(stack)) == PARTITIONS, "every partition is seen", RIGHT_WITHIN_S)
@@ -184,7 +184,7 @@ def test_nothing_is_accused_wrongly_and_all_figures_are_right_again(stack: Stack
             load.finish()
             took_s = until(lambda: our_ends(stack) == ends(bootstrap), "the oracle's ends")
             print(f"the oracle's ends {took_s:.1f} s after the last broker was back and the load's end")
-        said = {each for each in watch.said if each[0] not in ABOUT_SIGHT} - {TRUE_OF_THE_LOAD}
+        said = {each for each in watch.reported if each[0] not in ABOUT_SIGHT} - {TRUE_OF_THE_LOAD}
         # While brokers were away some could not commit: the load knows how long each took.
         slow = {name for name, seconds in load.longest.items() if seconds > SANDBOX_OPEN_TOO_LONG_S}
         assert said <= {("open_too_long", f"transaction:{name}") for name in slow}
