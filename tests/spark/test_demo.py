@@ -1,4 +1,4 @@
-"""Proves the sandbox as a user meets it: the demo's Spark query, the scenes, and what pages say of them.
+"""Proves the sandbox as a user meets it: the demo's Spark query, the scenes, and their pages.
 
 Another user of the machine reaches none of it.
 """
@@ -98,7 +98,7 @@ def listening(everything: list[psutil.Process]) -> set[int]:
 
 
 def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
-    """Not tried: the ports of the demo's own Kafka and Spark, which hold nothing but the demo."""
+    """Not tried: the ports of the demo's own Kafka and Spark, which have nothing but the demo."""
     if os.geteuid():
         pytest.skip("needs root: to become another user")
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
@@ -250,7 +250,7 @@ def test_safe_to_restart_does_not_change_with_the_phase_of_a_batch(stack: Stack)
 
 @pytest.mark.soak
 def test_a_killed_driver_is_one_incident_with_its_prepared_batch(stack: Stack) -> None:
-    """The scene's driver dies by SIGKILL when it has prepared a batch, and stays away for 20 s."""
+    """The scene's driver dies by SIGKILL when it has prepared a batch, and restarts after 20 s."""
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
     headlines: list[str] = []
     incidents: dict[int, str] = {}

@@ -1,4 +1,6 @@
-"""Proves that without Redis nothing is lost: collectors read on, pages answer, all is live again after it."""
+"""Proves that without Redis nothing is lost: collectors continue, pages answer, all is live again after
+it.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def readiness(stack: Stack) -> dict[str, object]:
 
 
 def seen_through_s(stack: Stack) -> float:
-    """Return the instant up to which everything was seen, in seconds; 0 before the first look."""
+    """Return the instant up to which everything was read, in seconds; 0 before the first poll."""
     seen = stack.api("collectors")["as_of"]
     return datetime.fromisoformat(seen).timestamp() if seen else 0
 
