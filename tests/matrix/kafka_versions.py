@@ -1,4 +1,4 @@
-"""What differs between the versions of Kafka that Fenceline knows: each told by what it changed.
+"""What differs between the versions of Kafka that Fenceline knows: each named by what it changed.
 
 A test that is to run on every version goes into this folder. It takes the fixtures `kafka` (one broker after
 the other, tests/matrix/conftest.py) and `expected` (what this one shows), and its module's `pytestmark` has
@@ -35,7 +35,7 @@ class Expected:
 
     @property
     def protocol_2(self) -> bool:
-        """Whether Java's client of the tests and this broker speak protocol 2 with each other."""
+        """Whether Java's client of the tests and this broker use protocol 2."""
         return self.transaction_version == 2
 
 

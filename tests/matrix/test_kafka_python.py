@@ -1,6 +1,7 @@
-"""The contract of transaction_admin, from tests/kafka, with every release of kafka-python from ours on.
+"""The contract of transaction_admin, from tests/kafka, with every release of kafka-python from the pinned
+one on.
 
-transaction_admin leans on parts of kafka-python that are not its public interface: this shows what a release
+transaction_admin uses parts of kafka-python that are not its public interface: this shows what a release
 would break before the pin in pyproject.toml moves.
 """
 

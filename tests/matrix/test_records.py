@@ -1,5 +1,5 @@
-"""On every version: the records are those that docs/design/kafka.md §1.3 to §1.5 names, and we read and judge
-them right.
+"""On every version: the records are those that docs/design/kafka.md §1.3 to §1.5 names, and they are read
+and interpreted correctly.
 
 The scenarios are those of tests/data, whose captures of 3.9 and 4.2 prove the rest without a broker.
 """
@@ -59,7 +59,7 @@ def settled(stage: Stage) -> list[TransactionRecord]:
 
 
 def derived_transitions(records: list[TransactionRecord]) -> list[Transition]:
-    """Return what is told of an id's records in the end, oldest first."""
+    """Return the final transitions of an id's records, oldest first."""
     life, told = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
         step = derive_transition(life, record, 0, offset, whole=True)

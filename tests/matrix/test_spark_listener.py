@@ -1,4 +1,4 @@
-"""Proves that the listener hears the queries of older Sparks, each in an environment of its own.
+"""Proves that the listener reports the queries of older Sparks, each in an environment of its own.
 
 Needs a package index: PySpark is installed anew for each version.
 """

@@ -1,7 +1,7 @@
 """What the history job must find: an offline replay of the same records, one at a time.
 
-Knows `fenceline.kafka.transitions` and the decoder alone: neither the fold that the job's tasks run, nor how
-its entries are packed, nor how the stream is cut.
+Uses `fenceline.kafka.transitions` and the decoder alone: neither the aggregation that the job's tasks run,
+nor how its entries are packed, nor how the stream is cut.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _replay(partition: int, records: list[RawRecord], found: Replay, undecoded: 
 
 
 def sums(found: Replay, *, by_id: bool) -> dict[tuple[str, ...], Mapping[str, object]]:
-    """Return what the reports must say of each day and application, and id."""
+    """Return the expected sums of each day and application, and id."""
     counts: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     epochs: Counter[tuple[str, ...]] = Counter()
     opened: defaultdict[tuple[str, ...], Histogram] = defaultdict(dict)

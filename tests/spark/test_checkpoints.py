@@ -1,7 +1,7 @@
-"""Proves that checkpoints of every kind that Spark 4.2 writes are read, and as Spark itself tells them.
+"""Proves that checkpoints of every kind that Spark 4.2 writes are read, and equal Spark's own reports.
 
-Each is made by real Spark here; every figure is held against its own progress events, and what it says of
-state against its own state-metadata source.
+Each is made by real Spark here; every figure is compared with its own progress events, and
+state with its own state-metadata source.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _assert_batches_match(look: CheckpointObservation, progress: Progress) -> No
 def _assert_operators_match(
     spark: SparkSession, look: CheckpointObservation, folder: Path, progress: Progress
 ) -> None:
-    """Stateful operators are those that Spark's own source reads, and that its events tell of."""
+    """Stateful operators are those that Spark's own source reads, and that its events report."""
     operators = look.checkpoint.operators
     told = sorted(each["operatorName"] for each in progress[-1]["stateOperators"])
     assert sorted(each.name for each in operators) == told

@@ -1,4 +1,4 @@
-"""Proves the sandbox as a user meets it: the demo's Spark query, the scenes, and what pages say of them.
+"""Proves the sandbox as a user meets it: the demo's Spark query, the scenes, and their pages.
 
 Another user of the machine reaches none of it.
 """
@@ -98,7 +98,7 @@ def listening(everything: list[psutil.Process]) -> set[int]:
 
 
 def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
-    """Not tried: the ports of the demo's own Kafka and Spark, which hold nothing but the demo."""
+    """Not tried: the ports of the demo's own Kafka and Spark, which have nothing but the demo."""
     if os.geteuid():
         pytest.skip("needs root: to become another user")
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
@@ -116,7 +116,7 @@ def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
 
 
 def ports(stack: Stack) -> dict[str, int]:
-    """Return the ports that the stack has chosen, by the name of what listens there."""
+    """Return the ports that the stack has chosen, by the name of the part that listens."""
     return {name: int(port) for name, port in json.loads((stack.data / "ports.json").read_text()).items()}
 
 

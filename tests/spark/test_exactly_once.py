@@ -1,4 +1,4 @@
-"""Proves the job `spark_pipeline/exactly_once.py`: arguments, what SQL sees, refusals in one line.
+"""Proves the job `spark_pipeline/exactly_once.py`: arguments, the input of SQL, refusals in one line.
 
 And the archive of `make spark-zip`: real spark-submit runs the job with it, far from the checkout.
 """
@@ -56,7 +56,7 @@ def job(
     kafka_42: Broker, topics: tuple[str, str], spark: SparkSession, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str]]:  # fmt: skip
-    """Runs the job in this process to the end of its input: exit status and what it says on stderr."""
+    """Runs the job in this process to the end of its input: exit status and what it prints on stderr."""
 
     def play(*more: str, **instead: str) -> tuple[int, str]:
         named = {
@@ -233,7 +233,7 @@ class Submitted:
             )
 
     def text(self) -> str:
-        """Return all it has said."""
+        """Return all that it has printed."""
         return self.log.read_text()
 
     def ended(self, seconds: float = 180) -> int:

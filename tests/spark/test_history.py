@@ -1,7 +1,8 @@
 """Proves the history job on real Kafka and real Spark: what it leaves is the offline replay.
 
-Thousands of records of all sorts of fates in small micro-batches, with merges and restarts; a driver that is
-killed with SIGKILL between its steps, again and again; and everything that it must refuse to do in silence.
+Thousands of records with all sorts of outcomes in small micro-batches, with merges and restarts; a driver
+that is killed with SIGKILL between its steps, again and again; and everything that it must refuse to do in
+silence.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Job:
 
 
 def check(spark: SparkSession, job: Job, records: Sequence[RawRecord]) -> int:
-    """Hold the output to the replay of what was read; return how many transitions that were."""
+    """Compare the output with the replay of what was read; return how many transitions that were."""
     last = job.manifests()[-1]
     read = [each for each in records if each.offset < last.positions.get(each.partition, 0)]
     assert last.records == len(read)
@@ -135,7 +136,7 @@ def write(bootstrap: str, topic: str, records: Sequence[RawRecord]) -> None:
 
 @pytest.fixture(scope="module")
 def topic(kafka_42: Broker) -> str:
-    """A topic like `__transaction_state` with records of random lives, some of them unreadable."""
+    """A topic like `__transaction_state` with records of random histories, some of them unreadable."""
     name = f"history-{SEED}"
     create_topics(kafka_42.bootstrap, name, partitions=test_history_task.PARTITIONS)
     write(kafka_42.bootstrap, name, test_history_task.lived(SEED, ids=60, steps=1_500))

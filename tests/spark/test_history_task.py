@@ -1,6 +1,6 @@
 """Proves a task of the history job, without Spark: its rows are the offline replay's, wherever it is cut.
 
-Random lives of ids, with tombstones, holes, undecodable records and epochs that run out, in random
+Random histories of ids, with tombstones, holes, undecodable records and epochs that run out, in random
 micro-batches and Arrow batches; the transitions that its rows resolve to, the sums, and what it must refuse.
 """
 
@@ -69,7 +69,7 @@ def random_records(seed: int, ids: int, steps: int) -> list[RawRecord]:
 
 
 class Output:
-    """What the job would keep: rows of all micro-batches, and what its driver would tell the next one."""
+    """What the job would keep: rows of all micro-batches, and what its driver would pass to the next one."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -144,7 +144,7 @@ def transition_of(row: Row) -> tuple[str, str, Transition]:
 
 
 def check(output: Output, records: Sequence[RawRecord]) -> None:
-    """Hold an output to the replay of its records."""
+    """Compare an output with the replay of its records."""
     expected, undecoded = replay(records)
     assert output.transitions() == expected
     strange: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""Proves that a real Spark's queries are heard, by a session of its own kind and by Spark Connect.
+"""Proves that a real Spark's queries are reported, by a session of its own kind and by Spark Connect.
 
-Started, finished batches, idle, stopped and failed: each as it stands in the dashboard's database. Older
+Started, finished batches, idle, stopped and failed: each as it is in the dashboard's database. Older
 versions of Spark: tests/matrix/test_spark_listener.py.
 """
 

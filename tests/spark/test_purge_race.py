@@ -1,7 +1,7 @@
 """Proves on real queries of Spark that purge all the time: no poll reports a damaged checkpoint, none flaps.
 
-A run of `make soak` polls 60,000 times for each number of batches kept and each store; FENCELINE_POLLS says
-otherwise.
+A run of `make soak` polls 60,000 times for each number of batches kept and each store; FENCELINE_POLLS
+changes that.
 """
 
 from __future__ import annotations

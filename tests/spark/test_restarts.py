@@ -1,6 +1,7 @@
-"""Proves the decision table: a checkpoint of real Spark is damaged, our verdict said, Spark restarted on it.
+"""Proves the decision table: a checkpoint of real Spark is damaged, a verdict predicted, Spark restarted on
+it.
 
-Spark does what we said: the first batch that it runs and its range, or the words with which it fails.
+Spark does what was predicted: the first batch that it runs and its range, or the words with which it fails.
 """
 
 from __future__ import annotations

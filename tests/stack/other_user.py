@@ -1,4 +1,5 @@
-"""Another user of the machine: `python -m tests.stack.other_user`, started by root, becomes nobody.
+"""Another user of the machine: `python -m tests.stack.other_user`, started by root, runs as an unprivileged
+user.
 
 Takes JSON on its standard input: `paths`, `pids`, `ports` (TCP on 127.0.0.1) and `secrets`. Prints as JSON
 which paths it can `read`, `write` or `connect` to, whose `environ` it can read, where a command line

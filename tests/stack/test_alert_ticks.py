@@ -1,4 +1,6 @@
-"""Proves that a tick of alerts may be killed in the middle and raced by another: each group is told once."""
+"""Proves that a tick of alerts may be killed in the middle and raced by another: each group is notified
+once.
+"""
 
 from __future__ import annotations
 

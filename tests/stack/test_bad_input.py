@@ -1,4 +1,4 @@
-"""Proves that one bad cluster harms no other: each says what is wrong, and recovers without a restart."""
+"""Proves that one bad cluster harms no other: each reports its error, and recovers without a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker whose address is known and that nobody has started."""
+    """A broker whose address is configured and that is not started."""
     broker = Broker(tmp_path_factory.mktemp("late"))
     yield broker
     broker.kill()

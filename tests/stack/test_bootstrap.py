@@ -1,4 +1,4 @@
-"""The set-up of .venv: what a machine lacks is one clear line, and what was cut short goes on.
+"""The set-up of .venv: what a machine lacks is one clear line, and an interrupted set-up resumes.
 
 The real script runs in a small checkout in a path with blanks. Its lock file names uv alone, and a program
 that only notes its environment stands for uv, so that nothing is fetched.

@@ -30,7 +30,7 @@ def write(bootstrap: str, partition: int) -> int:
 
 
 def orders(bootstrap: str) -> dict[int, PartitionMetadata]:
-    """Return the partitions of a topic once the broker that answers has heard of it and of their leaders."""
+    """Return the partitions of a topic once the broker that answers has it and their leaders."""
 
     def known_partitions() -> dict[int, PartitionMetadata]:
         found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(

@@ -2,7 +2,7 @@
 notified; it is ended from the browser, and notified as resolved.
 
 A real broker, a real stack, a real browser, and a real receiver that checks each signature with the reference
-library of Standard Webhooks. What Kafka's own reader of committed records reads decides what was released.
+library of Standard Webhooks. What Kafka's own reader of committed records reads decides what was unblocked.
 """
 
 from __future__ import annotations

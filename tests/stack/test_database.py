@@ -1,4 +1,4 @@
-"""Proves that a database that refuses for a while costs nothing but time: SQLite, whose file others may hold.
+"""Proves that a database that refuses for a while costs nothing but time: SQLite, whose file others may lock.
 
 tests/stack/postgres/test_kills.py has a PostgreSQL that dies.
 """

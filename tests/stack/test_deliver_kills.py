@@ -1,6 +1,6 @@
 """Proves that a worker or its database may be killed in the middle of sending: every message arrives, each
 kill costs at most one that comes twice, with the id by which its receiver knows it again. And that a receiver
-which answers nothing holds up no other, and that memory does not grow with what was sent.
+which answers nothing delays no other, and that memory does not grow with what was sent.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def kill_database(postgres: Server) -> None:
 
 
 def kill_while_sending(worker: Worker, times: int, postgres: Server | None = None) -> None:
-    """Kill the worker, or its database, at moments of several sorts; then let it finish and look."""
+    """Kill the worker, or its database, at moments of several sorts; then let it finish and check."""
     print(f"\nFENCELINE_SEED={SEED}")
     dice = random.Random(SEED)
     with Receiver() as receiver:
@@ -96,7 +96,7 @@ def holding_after(receiver: Receiver, count: int) -> receivers.Manner:
 
 
 def check(worker: Worker, receiver: Receiver, sent: list[str], kills: int) -> None:
-    """Hold what arrived, and what the rows say, against what was to be sent."""
+    """Compare what arrived, and the rows, with what was to be sent."""
     wait_for(lambda: {each.message_id for each in receiver.received} == set(sent), "all arrive", DEADLINE_S)
     rows = wait_for(lambda: all_ended(worker), "all are written down", DEADLINE_S)
     arrived = Counter(each.message_id for each in receiver.received)

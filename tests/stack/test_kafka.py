@@ -1,4 +1,4 @@
-"""The sandbox's broker keeps its data, guards its second listener and says why it cannot start."""
+"""The sandbox's broker keeps its data, guards its second listener and reports why it cannot start."""
 
 from __future__ import annotations
 

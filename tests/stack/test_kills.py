@@ -1,7 +1,7 @@
 """Proves that any part may be killed at any time under load, and the dashboard be off for a while: everything
-is right again by itself, soon, and nothing of the history is lost or doubled.
+is correct again by itself, soon, and nothing of the history is lost or doubled.
 
-Two oracles. What the clients were told: the last acknowledged commit or abort of every id. And an offline
+Two oracles. The answers to clients: the last acknowledged commit or abort of every id. And an offline
 replay by `fenceline` of every record of the topic, none of which is compacted here: rows, last transitions,
 notable transitions, counters and histograms equal it to the byte.
 """
@@ -63,7 +63,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, cluster: ClientCluster) -> I
 
 @contextmanager
 def loaded(stack: Stack, cluster: ClientCluster) -> Iterator[Load]:
-    """Load of both sorts, once the stack has seen every id of it; ended when left."""
+    """Load of both sorts, once the stack has read every id of it; ended when left."""
     print(f"\nFENCELINE_SEED={SEED}")
     with Load(cluster.bootstrap, IDS) as load, RoughLoad(cluster, SEED) as rough:
         wait_for(lambda: len(states(stack)) == IDS, "every id is seen", DEADLINE_S)
@@ -73,7 +73,7 @@ def loaded(stack: Stack, cluster: ClientCluster) -> Iterator[Load]:
 
 
 def check(stack: Stack, cluster: ClientCluster, load: Load) -> None:
-    """Hold all that is kept against what the clients were told, and against the log."""
+    """Compare all rows with the answers to clients, and with the log."""
     wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
     compare_with_replay(stack, cluster.bootstrap)
 
@@ -86,7 +86,7 @@ def states(stack: Stack) -> dict[str, str]:
 
 
 def is_fresh(stack: Stack, since: float) -> bool:
-    """Whether everything up to `since`, an instant of now, has been seen."""
+    """Whether everything up to `since`, an instant of now, has been read."""
     try:
         as_of = stack.api("collectors")["as_of"]
     except OSError:
@@ -122,7 +122,9 @@ def records_read(stack: Stack, bootstrap: str) -> list[RawRecord]:
 
 
 def kill_some(stack: Stack, load: Load, parts: tuple[str, ...], times: int) -> None:
-    """Kill parts in random order, each after a random amount of load, and wait for sight in between."""
+    """Kill parts in random order, each after a random amount of load, and wait until everything is read in
+    between.
+    """
     dice = random.Random(SEED)
     order = list(parts) * (times // len(parts))
     dice.shuffle(order)

@@ -1,4 +1,4 @@
-"""A process that is paused does nothing, and goes on whatever becomes of who paused it."""
+"""A process that is paused does nothing, and resumes whatever becomes of the process that paused it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded Redis: only its owner reaches it, and nobody reaches the machine through it.
+"""The embedded Redis: only its owner reaches it, and no client reaches the machine through it.
 
 Celery and Channels work through its address, wherever the folder is; each platform has a server or one line.
 """

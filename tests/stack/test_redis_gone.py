@@ -1,4 +1,6 @@
-"""Proves that without Redis nothing is lost: collectors read on, pages answer, all is live again after it."""
+"""Proves that without Redis nothing is lost: collectors continue, pages answer, all is live again after
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenes do to a real broker what they say, and refuse every Kafka but the sandbox's own."""
+"""Scenes have their described effects on a real broker, and refuse every Kafka but the sandbox's own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STRAYS = "strays"
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Return a broker that looks for timed-out transactions twice a second."""
+    """Return a broker that checks for timed-out transactions twice a second."""
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     with Broker(tmp_path_factory.mktemp("kafka"), properties=often) as broker:
         assert broker.process
@@ -139,7 +139,9 @@ def active_producers(stage: Stage) -> dict[int, int]:
 
 
 def stray_record(stage: Stage, name: str) -> int:
-    """Write a record of a transaction that no coordinator was told of; return its offset. Raises Refused."""
+    """Write a record of a transaction that is unknown to every coordinator; return its offset. Raises
+    Refused.
+    """
     with (
         wire.CoordinatorConnection(stage.bootstrap, name) as coordinator,
         wire.Connection(stage.bootstrap) as broker,

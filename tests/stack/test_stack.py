@@ -1,5 +1,5 @@
-"""`make up` with three brokers and four shards: each part runs, a dead broker comes back, a scene is
-seen, and who guesses passwords cannot invent an address."""
+"""`make up` with three brokers and four shards: each part runs, a killed broker comes back, a scene is
+shown, and a client that guesses passwords cannot forge its address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor restarts what dies, names what fails, and leaves no process behind however it ends.
+"""The supervisor restarts stopped parts, names what fails, and leaves no process behind however it ends.
 
 Every process here is real: parts.py runs servers, parents of daemons and a part that ignores SIGTERM.
 """

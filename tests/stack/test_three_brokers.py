@@ -1,7 +1,7 @@
-"""Proves sight on three brokers: under a rolling restart and a kill nothing is accused wrongly, what cannot
-be seen is said, and soon after all of it is back every figure is Kafka's own.
+"""Proves observation of three brokers: under a rolling restart and a kill no finding is wrong, what is
+unavailable is reported, and soon after all of it is back every figure is Kafka's own.
 
-The oracle is Kafka's ConsumerGroupCommand, and the offsets that confluent-kafka is told.
+The oracle is Kafka's ConsumerGroupCommand, and the offsets that confluent-kafka reads.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Reader:
 
 
 class Watch:
-    """Everything that the stack said while it was watched: rules with their subjects, and gaps."""
+    """Everything that the stack reported while it was watched: rules with their subjects, and gaps."""
 
     def __init__(self, stack: Stack) -> None:
         self.reported: set[tuple[str, str]] = set()
@@ -119,7 +119,9 @@ def _in_sync(bootstrap: str) -> bool:
 
 
 def ends(bootstrap: str) -> dict[int, tuple[int, int]] | None:
-    """Return LSO and high watermark by partition, as confluent-kafka is told; None while a leader is new."""
+    """Return LSO and high watermark by partition, as confluent-kafka reads them; None while a leader is
+    new.
+    """
     try:
         return _ends(bootstrap)
     except KafkaException as error:

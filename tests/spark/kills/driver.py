@@ -1,7 +1,7 @@
 """A driver that is to be killed: `python -m tests.spark.kills.driver FOLDER`.
 
 It starts its session at once and waits for the path of its run on stdin, so that one may be ready while
-another one dies. Everything that happens goes to the run's events.
+another one is killed. Everything that happens goes to the run's events.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def start_session(folder: Path, more: dict[str, str]) -> SparkSession:
 
 
 class Started(StreamingQueryListener):
-    """Tells when the query's started event came."""
+    """Records when the query's started event came."""
 
     def __init__(self, run: DriverRun) -> None:
         self.run = run

@@ -155,8 +155,8 @@ def is_java(pid: int) -> bool:
 def passing(run: DriverRun) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return what `mapInArrow` puts before the sink: rows pass, and in WRITING they kill the driver.
 
-    A task dies once another one's transaction is open at the broker: records are written, and nobody has
-    been told of them. Alone, it dies after its last row.
+    A task dies once another one's transaction is open at the broker: records are written, and not yet
+    reported. Alone, it dies after its last row.
     """
 
     def each(batches: Iterator[Any]) -> Iterator[Any]:

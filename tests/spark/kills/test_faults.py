@@ -2,7 +2,7 @@
 
 A transaction that times out, before its batch is decided and after; a broker that dies in the middle of the
 commits; checkpoints without their ledger, ledgers without their checkpoint. `make soak` adds executors that
-die, drivers that stand still, and two of them on one checkpoint. Never silence: a batch that cannot be
+are killed, paused drivers, and two of them on one checkpoint. Always reported: a batch that cannot be
 committed is named with its range and its transactional ids.
 """
 
@@ -125,7 +125,7 @@ class Query:
         return open_transactions(self.bootstrap, self.name)
 
     def differences(self) -> str:
-        """Say how the output differs from each number once; "" when it does not."""
+        """Return how the output differs from each number once; "" when it does not."""
         return wrong_rows(self.rows(), self.produced)
 
 
@@ -154,7 +154,7 @@ def outlasting(bootstrap: str, prefix: str) -> Callable[[DataFrame], DataFrame]:
 
 
 def test_a_transaction_that_ends_before_its_batch_is_refused_and_nothing_is_readable(query: Query) -> None:
-    """The tasks outlast the timeout: verification says so before anything is decided."""
+    """The tasks outlast the timeout: verification finds it before anything is decided."""
     text = query.run(change=outlasting(query.bootstrap, query.name), transaction_timeout_ms=4_000)
     assert isinstance(query.error, SinkError), text
     assert "batch 0" in text
@@ -210,7 +210,7 @@ def test_a_query_that_fails_at_any_step_resumes_where_it_was(query: Query, step:
 
 @pytest.mark.parametrize("step", [pytest.param(Step.WRITTEN, marks=pytest.mark.soak), Step.ENDED])
 def test_state_is_kept_when_spark_repeats_a_committed_batch(query: Query, step: Step) -> None:
-    """Spark runs it again, to commit its state and its offsets: keys are remembered, nothing is written."""
+    """Spark runs it again, to commit its state and its offsets: keys are kept, nothing is written."""
 
     def distinct(rows: DataFrame) -> DataFrame:
         return rows.dropDuplicates(["key"])
@@ -315,7 +315,7 @@ def test_two_drivers_on_one_checkpoint_write_each_row_once(kafka_42: Broker, tmp
 def test_a_driver_that_was_paused_and_taken_over_commits_nothing(
     kafka_42: Broker, tmp_path: Path, adapter: str
 ) -> None:
-    """It stands between its verification and its decision while another one does all of its work."""
+    """It is paused between its verification and its decision while another one does all of its work."""
     dice = random.Random(f"{SEED} {adapter} paused")
     with KilledQuery(kafka_42.bootstrap, tmp_path, dice, adapter) as query:
         query.produce(1000)
@@ -360,7 +360,9 @@ SPECULATION = {
 @pytest.mark.soak
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
 def test_copies_of_a_task_write_its_rows_once(kafka_42: Broker, tmp_path: Path, adapter: str) -> None:
-    """In each batch one task stands with its rows written until Spark runs a copy of it on another host."""
+    """In each batch one task is paused with its rows written until Spark runs a copy of it on another
+    host.
+    """
     dice = random.Random(f"{SEED} {adapter} speculation")
     with Standalone(tmp_path) as cluster:
         conf = {"spark.master": cluster.url, **SPECULATION}

@@ -1,8 +1,8 @@
 """Proves that a query may be killed with kill -9 at any point of a batch: its output has every row once.
 
 A real driver, its JVM and its Python workers die together, in the middle of the sink's own steps or in one of
-its tasks, again and again on one checkpoint; what a read_committed consumer gets in the end is held against
-what was put in. `make soak` does each point twenty times, stateless and stateful, through both adapters.
+its tasks, again and again on one checkpoint; what a read_committed consumer gets in the end is compared with
+the input. `make soak` does each point twenty times, stateless and stateful, through both adapters.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_a_driver_killed_many_times_at_each_point_writes_each_row_once(
 
 
 def seconds(query: KilledQuery) -> str:
-    """Tell how long recovery took, with Spark's own planning of the batch and without."""
+    """Print how long recovery took, with Spark's own planning of the batch and without."""
     told = []
     for since, name in (("started", "from the started event"), ("called", "from the sink's first call")):
         if times := sorted(query.recoveries(since)):

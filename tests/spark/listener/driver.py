@@ -1,4 +1,4 @@
-"""A driver of its own that tells of batches and then lives on until it is killed.
+"""A driver of its own that reports batches and then runs until it is killed.
 
 python -m tests.spark.listener.driver URL SPOOL FIRST COUNT [LARGEST FILE]
 """
@@ -17,7 +17,7 @@ from sandbox.options import ROOT
 
 
 class Driver:
-    """Such a process, from when it has told of its batches; killed, as the kernel would, at the end."""
+    """Such a process, from when it has reported its batches; killed, as the kernel would, at the end."""
 
     def __init__(self, url: str, spool: Path, first: int, count: int, largest: int = -1) -> None:
         arguments = [url, str(spool), str(first), str(count), str(largest)]
@@ -49,7 +49,7 @@ class Driver:
 
 
 def main(url: str, spool: str, first: str, count: str, largest: str) -> None:
-    """Tell of the batches, then wait for ever."""
+    """Report the batches, then wait for ever."""
     from spark_listener import FencelineListener
     from tests.spark.listener.events import QUICK, TOKEN, call_listener
 

@@ -1,4 +1,4 @@
-"""Events as Spark hands them to a listener, made of what a real Spark has told; and a pace for tests."""
+"""Events as Spark hands them to a listener, made of what a real Spark has reported; and a pace for tests."""
 
 from __future__ import annotations
 

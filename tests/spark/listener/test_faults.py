@@ -254,7 +254,7 @@ def test_a_heartbeat_reports_its_own_interval(server: Scripted, tmp_path: Path) 
 
 
 def test_leftovers_of_another_driver_do_not_delay_heartbeats(server: Scripted, tmp_path: Path) -> None:
-    """A dead driver's events, in posts without our queries, used to count as a heartbeat of ours."""
+    """A dead driver's events, in posts without the driver's own queries, used to count as its heartbeat."""
     with Driver("http://127.0.0.1:1", tmp_path / "spool", 0, EVENTS):
         pass
     server.reply = lambda posted: problem(413) if len(posted.numbers) > 5 else TAKEN

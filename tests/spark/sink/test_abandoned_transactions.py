@@ -1,4 +1,4 @@
-"""Proves that transactions which nobody will end are fenced: a late or dying attempt writes no more, and what
+"""Proves that orphaned transactions are fenced: a late or dying attempt writes no more, and what
 another ledger has open is left alone."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_a_late_attempt_of_a_task_changes_nothing_and_is_ended(query: FakeQuery)
 
 
 class PausedTask:
-    """A task that has begun to write, and stands until it is let go."""
+    """A task that has begun to write, and is paused until it is released."""
 
     def __init__(self, query: FakeQuery, attempt: Attempt) -> None:
         self._let_go, self._query = threading.Event(), query

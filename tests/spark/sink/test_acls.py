@@ -1,5 +1,5 @@
-"""Proves that the sink writes where one has to sign in, with the rights that docs/sink.md lists and no other,
-and that what is missing is told as the command that grants it."""
+"""Proves that the sink writes to a broker with authentication, with the rights that docs/sink.md lists and
+no other, and that a missing right is reported with the command that grants it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPIC = "guarded"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that asks who you are, and lets only the ACLs decide."""
+    """A broker with authentication and ACLs."""
     sasl = Sasl({"writer": "right;ful"})
     folder = tmp_path_factory.mktemp("kafka-guarded-sink")
     with Broker(folder, properties=PROPERTIES, sasl=sasl, authorizer=True) as broker:

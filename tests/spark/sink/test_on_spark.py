@@ -168,7 +168,7 @@ def test_a_checkpoint_on_hdfs_keeps_the_ledger_over_a_restart(
 
 
 def slow_rows(here: Place, fate: str = "java_method('java.lang.Thread', 'sleep', 200L)") -> DataFrame:
-    """Return rows of two tasks: one is done at once, and holds its transaction open while the other is slow.
+    """Return rows of two tasks: one is done at once, and keeps its transaction open while the other is slow.
 
     `fate` is what happens to each row of the slow one.
     """

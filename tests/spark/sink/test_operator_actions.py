@@ -1,6 +1,6 @@
 """Proves that an operator ends what a driver left that died at any step of the sink's protocol: what it had
 prepared is finished, what it had not is rolled back, never the other way round; and readers of committed
-records see each batch exactly once, whether the driver comes back or stays dead."""
+records see each batch exactly once, whether the driver comes back or stays stopped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEFT_PREPARED = (Step.PREPARED, Step.ENDING, Step.ENDED)
 
 @pytest.fixture(autouse=True)
 def known(query: FakeQuery) -> Iterator[None]:
-    """The query as the collector of checkpoints knows it."""
+    """The query as the collector of checkpoints saves it."""
     root = CheckpointRoot(str(query.folder.parent), CLUSTER)
     with configured_cluster({"bootstrap.servers": query.options["kafka.bootstrap.servers"]}, [root]):
         Query.objects.create(
@@ -142,7 +142,7 @@ def test_a_change_by_the_driver_since_the_preview_takes_precedence(
 
 
 def test_a_driver_that_prepares_first_takes_precedence(query: FakeQuery) -> None:
-    """Between the last look and the decision: the exclusive create is the arbiter."""
+    """Between the last check and the decision: the exclusive create is the arbiter."""
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)

@@ -1,6 +1,6 @@
 """Proves the sink's protocol on a real broker, without Spark: tasks write and flush, drivers decide, die,
-come back, take over from each other and are late; readers of committed records see each batch exactly once,
-or the sink says which batch, range and ids are lost."""
+come back, take over from each other and are late; readers of committed records get each batch exactly once,
+or the sink reports which batch, range and ids are lost."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_another_process_can_finish_only_a_prepared_batch(query: FakeQuery) -> N
 
 
 def test_a_late_finish_of_a_batch_finds_it_done(query: FakeQuery) -> None:
-    """Amid its work the living driver goes on to the batch after the next, with the same ids: no loss."""
+    """Meanwhile the running driver continues to the batch after the next, with the same ids: no loss."""
     half, gone_on = threading.Event(), threading.Event()
 
     def pause(step: Step, batch: int) -> None:

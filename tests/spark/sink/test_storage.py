@@ -1,5 +1,5 @@
-"""Proves that of many who create one file exactly one is told so, in each kind of store, that a file is never
-seen half written, and that a store that cannot promise it is refused before anything is written."""
+"""Proves that of many writers of one file exactly one succeeds, in each kind of store, that a file is never
+read half written, and that a store that cannot promise it is refused before anything is written."""
 
 from __future__ import annotations
 

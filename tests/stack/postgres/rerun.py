@@ -15,14 +15,14 @@ from tests.stack.postgres.server import Server
 
 
 def run(part: str, server: Server, folder: Path) -> None:
-    """Run a part's tests on a server, in databases of their own; fails with what pytest said."""
+    """Run a part's tests on a server, in databases of their own; fails with pytest's output."""
     if os.environ["DATABASE_URL"].startswith("postgres"):
         pytest.skip("this whole run is on PostgreSQL")
     run_with({"DATABASE_URL": server.url("postgres")}, [part], folder)
 
 
 def run_with(variables: Mapping[str, str], parts: Sequence[str], folder: Path) -> None:
-    """Run tests with variables of the environment; fails with what pytest said."""
+    """Run tests with variables of the environment; fails with pytest's output."""
     options = ["-q", "-p", "no:cacheprovider", f"--basetemp={folder / 'tmp'}"]
     command = [sys.executable, "-m", "pytest", *parts, *options]
     environment = {**_plain(os.environ), **variables}

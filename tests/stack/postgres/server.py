@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: Debian's programs, in a folder and on a port that nobody else has.
+"""A PostgreSQL of the tests' own: Debian's programs, in a folder and on a port of its own.
 
     with Server() as server:
         url = server.new_database()
@@ -34,7 +34,7 @@ _SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "o
 
 
 def programs() -> Path:
-    """Return the folder of PostgreSQL's programs; `make test` installs them or says what to do."""
+    """Return the folder of PostgreSQL's programs; `make test` installs them or gives the remedy."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     on_path = shutil.which("initdb")
     found = debian or [Path(each) for each in (on_path,) if each]
