@@ -65,7 +65,6 @@ SINK_MEANS: Mapping[str, str] = MappingProxyType(
 LINK_TONES: Mapping[str, str] = MappingProxyType(
     {"done": "ok", "waiting": "info", "broken": "critical", "unknown": "unknown", "absent": "unknown"}
 )
-SINK_ORDER: Sequence[str] = ("exactly_once", "kafka", "other", "unknown")
 
 
 def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:

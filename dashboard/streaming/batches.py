@@ -93,14 +93,14 @@ _BEGAN = Coalesce("planned_ms", "started_ms", "committed_ms")
 def batch_page(of: Query, wanted: Ranged, *, page: Number, size: int) -> Page[BatchEntry]:
     """Return one page of a query's batches that began in a range, the newest first."""
     batches = page_of(_begun_within(of, wanted).order_by("-batch_id"), page, size)
-    return batches.with_items(_entries(of, batches.items))
+    return batches.with_items(batch_entries(of, batches.items))
 
 
 def batches_before(of: Query, place: int | None, wanted: Ranged, *, limit: int) -> Sequence[BatchEntry]:
     """Return the batches of a range before one, the newest first; without one from the newest on."""
     rows = _begun_within(of, wanted)
     rows = rows if place is None else rows.filter(batch_id__lt=place)
-    return _entries(of, rows.order_by("-batch_id")[:limit])
+    return batch_entries(of, rows.order_by("-batch_id")[:limit])
 
 
 def _begun_within(of: Query, wanted: Ranged) -> QuerySet[Batch]:
@@ -133,7 +133,7 @@ def _first_since(of: Query, at_ms: int) -> int:
 
 def find_entry(of: Query, batch_id: int) -> BatchEntry | None:
     """Return one batch of a query, None where nothing is kept of it."""
-    return next(iter(_entries(of, Batch.objects.filter(query=of, batch_id=batch_id))), None)
+    return next(iter(batch_entries(of, Batch.objects.filter(query=of, batch_id=batch_id))), None)
 
 
 def recent_batches(of: Query, most: int) -> Sequence[Batch]:
@@ -142,14 +142,14 @@ def recent_batches(of: Query, most: int) -> Sequence[Batch]:
     return list(reversed(rows))
 
 
-def batch_entries(of: Query, batches: Sequence[Batch]) -> Sequence[BatchEntry]:
+def batch_entries(of: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:
     """Return batches, in their order, with what the query's sink decided about each."""
-    return _entries(of, batches)
-
-
-def newest_reported(of: Query) -> Batch | None:
-    """Return the newest batch of which a listener told, None without any."""
-    return next(iter(recent_batches(of, 1)), None)
+    found = list(batches)
+    by_batch: dict[int, list[SinkDecision]] = defaultdict(list)
+    numbers = [batch.batch_id for batch in found]
+    for each in SinkDecision.objects.filter(query=of, batch_id__in=numbers).order_by("round"):
+        by_batch[each.batch_id].append(each)
+    return [BatchEntry(batch, by_batch.get(batch.batch_id, ())) for batch in found]
 
 
 def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
@@ -190,15 +190,6 @@ def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
     keys = [row.pk for row in of]
     rows = SinkDecision.objects.filter(query__in=keys, outcome="", decided=Decided.PREPARED.value)
     return list(rows.select_related("query").order_by("decided_ms", "pk"))
-
-
-def _entries(of: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:
-    found = list(batches)
-    by_batch: dict[int, list[SinkDecision]] = defaultdict(list)
-    numbers = [batch.batch_id for batch in found]
-    for each in SinkDecision.objects.filter(query=of, batch_id__in=numbers).order_by("round"):
-        by_batch[each.batch_id].append(each)
-    return [BatchEntry(batch, by_batch.get(batch.batch_id, ())) for batch in found]
 
 
 def _sent(told: Mapping[str, Any], row: Transaction | None) -> Sent:

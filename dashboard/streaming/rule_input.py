@@ -89,7 +89,7 @@ class Queries:
 
     def read_statuses(self, *, now_ms: int) -> tuple[QueryStatus, ...]:
         """Return how every query stands now."""
-        self._follow(now_ms)
+        self._follow()
         for known in self._known.values():
             if known.lately.rev != known.row.rev and now_ms - known.lately.at_ms >= _PAST_MS:
                 known.lately = _lately(known.row, now_ms)
@@ -102,7 +102,7 @@ class Queries:
             for pk, known in sorted(self._known.items())
         )
 
-    def _follow(self, now_ms: int) -> None:
+    def _follow(self) -> None:
         """Read again what has changed; what listeners say of being alive is read each time."""
         rows = Query.objects.filter(cluster=self._cluster_id)
         seen = {pk: each for pk, *each in rows.values_list("pk", "rev", *_MOVING)}
