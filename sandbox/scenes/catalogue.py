@@ -59,7 +59,7 @@ SCENES: Mapping[str, Scene] = {
     ),
     "late-marker": Scene(
         "a broker is away and a commit stays in PrepareCommit",
-        "about 2 min",
+        "1 to 2 min",
         "demo-late-marker",
         "sandbox.scenes.late_marker:play",
         brokers=3,
