@@ -19,6 +19,7 @@ from dashboard.web.pages import (
     overview,
     parent_paths,
     partitions,
+    pipelines,
     queries,
     recoveries,
     reports,
@@ -40,6 +41,7 @@ urlpatterns = [
     path("incidents/<int:number>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("incidents/<int:number>/notes", incidents.add_note, name="incident-note"),
     path("find", find.find_page, name="find"),
+    path("pipelines", pipelines.pipelines_page, name="pipelines"),
     path("events", events.event_list, name="events"),
     path("transactions", transactions.transaction_list, name="transactions"),
     path(

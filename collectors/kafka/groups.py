@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from collectors.kafka.committers import CommitterReader, CommitterRows
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
@@ -37,7 +38,7 @@ _NOT_LISTED = GroupListed("", "", "", -1)
 Ends = Mapping[TopicPartition, Offsets]
 
 
-class PreviousGroupState(Protocol):
+class PreviousGroupState(CommitterRows, Protocol):
     """What the database knows of one cluster, read when asked (`dashboard.groups.store.GroupRows`)."""
 
     def logged_groups(self) -> Collection[str]:
@@ -45,9 +46,6 @@ class PreviousGroupState(Protocol):
 
     def logged_commits(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
         """Return their newest commits, where the tail sees them as they come; others are left out."""
-
-    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the ids that have these producer ids, as far as they are known."""
 
 
 @dataclass(slots=True)
@@ -69,6 +67,7 @@ class GroupsCollector:
     def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
         self._reads = reads
         self._pending = PendingReader(properties, reads)
+        self._committers = CommitterReader(reads)
         self._markers = Markers(reads)
         self._due = time.monotonic()
         self._lately = RecentDuration()
@@ -115,6 +114,7 @@ class GroupsCollector:
             offsets=ends,
             only_markers=self._only_markers(seen, ends),
             pending=pending,
+            committers=self._committers.read_committers(ours),
             gaps=seen.gaps,
             partial="; ".join(map(str, listing.unseen)),
         )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 #: Pages of the sidebar: name of the route, words, key after `g`, and the heading above.
 PAGES = (
     ("overview", "Incidents", "i", ""),
+    ("pipelines", "Pipelines", "f", "Monitor"),
     ("transactions", "Transactions", "t", "Monitor"),
     ("partitions", "Partitions", "p", "Monitor"),
     ("groups", "Consumer groups", "g", "Monitor"),
@@ -74,6 +75,7 @@ _LIST_OF = {
 #: What a page shows, by its route or that of a page that leads to it; transactions where nothing is said.
 _NOUNS = {
     "overview": EVERYTHING,
+    "pipelines": EVERYTHING,
     "partitions": PARTITIONS,
     "groups": GROUPS,
     "queries": QUERIES,
@@ -85,6 +87,7 @@ _NOUNS = {
 #: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
 _SEARCH_KEEPS = {
     "transactions": ("state", "application", "min_age_s", "sort", "dir", "size"),
+    "pipelines": ("fold",),
     "partitions": ("verdict", "internal", "sort", "dir", "size"),
     "groups": ("status", "family", "sort", "dir", "size"),
     "queries": ("state", "sink", "sort", "dir", "size"),
@@ -110,6 +113,7 @@ _PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges
 #: What a search on a page looks for, by its route or its list; transactional ids where nothing is said.
 _SEARCHED = {
     "events": "subjects",
+    "pipelines": "applications, topics, groups, queries",
     "partitions": "topics",
     "groups": "groups",
     "queries": "queries",

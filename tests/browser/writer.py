@@ -56,7 +56,7 @@ def without_role(name: str) -> None:
 
 def reset(kind: str, ids: int = 300) -> None:
     """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held", "queries", "acting",
-    "alerts" or "blind"."""
+    "flow", "large flow", "alerts" or "blind"."""
     _clear()
     if kind == "none":
         return
@@ -121,7 +121,12 @@ def _acting(prod: Cluster) -> None:
     scenarios.busy_audit_log()
 
 
-_FILLED = {"queries": _queries, "acting": _acting}
+_FILLED = {
+    "queries": _queries,
+    "acting": _acting,
+    "flow": scenarios.busy_flow,
+    "large flow": scenarios.large_flow,
+}
 
 
 def seen(ahead_ms: int) -> None:

@@ -49,7 +49,7 @@ def test_every_package_of_the_dashboard_has_a_row() -> None:
 def test_the_picture_has_the_layers_of_the_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = [each["layers"] for each in contracts if each["type"] == "layers"]
-    picture = ARCHITECTURE.split("## The rooms of the dashboard")[1].split("```mermaid")[1].split("```")[0]
+    picture = ARCHITECTURE.split("## The rooms of the dashboard")[1].split("flowchart TB")[1].split("```")[0]
     places = {name: picture.index(name) for layer in layers for name in layer.split(" | ")}
     firsts = [min(places[name] for name in layer.split(" | ")) for layer in layers]
     assert firsts == sorted(firsts)

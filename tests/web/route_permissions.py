@@ -107,6 +107,7 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/audit", AUDIT),
     # Alerting.
     RoutePermission("GET", "/events", PAGE),
+    RoutePermission("GET", "/pipelines", PAGE),
     RoutePermission("GET", "/find", PAGE),
     RoutePermission("GET", "/incidents", PAGE),
     RoutePermission("GET", "/incidents/{incident}", PAGE),
@@ -158,6 +159,8 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/api/v1/transactions", API_READ),
     RoutePermission("GET", "/api/v1/transactions/prod/payments-7", API_READ),
     RoutePermission("GET", "/api/v1/events", API_READ),
+    RoutePermission("GET", "/api/v1/pipelines", API_READ),
+    RoutePermission("GET", "/api/v1/pipelines/edges", API_READ),
     RoutePermission("GET", "/api/v1/exports/transactions.csv", API_READ),
     RoutePermission("GET", "/api/v1/transitions", API_READ),
     RoutePermission("GET", "/api/v1/applications", API_READ),

@@ -23,6 +23,7 @@ CLOSED = (
     "/fencing",
     "/history",
     "/reports",
+    "/pipelines",
     "/partitions",
     "/partitions/prod/payments/0",
     "/groups",

@@ -24,9 +24,9 @@ NOW = 1_795_000_000_000
 HOUR_MS = 3_600_000
 PAST = {"from": "2026-11-18T02:00:00Z", "to": "2026-11-18T02:15:00Z"}
 LISTS = (
-    "/", "/incidents", "/transactions", "/partitions", "/groups", "/queries", "/events", "/recoveries",
-    "/actions", "/audit", "/alerts", "/channels", "/deliveries", "/silences", "/rules", "/reports", "/system",
-    "/scenes",
+    "/", "/incidents", "/pipelines", "/transactions", "/partitions", "/groups", "/queries", "/events",
+    "/recoveries", "/actions", "/audit", "/alerts", "/channels", "/deliveries", "/silences", "/rules",
+    "/reports", "/system", "/scenes",
 )  # fmt: skip
 #: Pages of what is known as of now: an example of each in `time_ranges.AS_OF_NOW`.
 NOW_ONLY = {

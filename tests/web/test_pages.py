@@ -249,6 +249,8 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
         ("/transactions", 16),
         # Each source by itself, once for the list and once for the lanes.
         ("/events", 43),
+        # What applications write, groups read, queries read and write, and what blocks them.
+        ("/pipelines", 32),
         ("/system", 16),
         ("/transactions?state=open", 18),
         ("/transactions/prod/payments-ledger-7", 31),

@@ -30,6 +30,7 @@ _NOT_NARROWING = frozenset(
         "cluster",
         "since",
         "unfolded",
+        "fold",
         "internal",
         "sort",
         "dir",
