@@ -30,7 +30,7 @@ from fenceline.snapshot import Snapshot
 
 NAME = JUDGE
 #: Columns of a finding that follow its rule's words from tick to tick.
-_WORDS = ["severity", "summary", "evidence", "next_step", "affected", "since_ms"]
+_WORDS = ["severity", "summary", "evidence", "next_step", "affected", "deadline_ms", "since_ms"]
 #: What is open after a tick, and complete, was found by it.
 _IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 

@@ -12,7 +12,6 @@ from django.test import Client
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.pages.incidents import IncidentListQuery
-from fenceline.facts import TransactionState
 from tests.web import factories, roles
 from tests.web.roles import page_html
 
@@ -65,17 +64,15 @@ def test_the_action_that_comes_first_is_offered_once(page: Client, prod: Cluster
         assert text.count('name="act" value="fence"') == 1, url
 
 
-def test_the_deadline_is_the_first_timeout_of_its_open_transactions(page: Client, prod: Cluster) -> None:
-    first = factories.transaction(prod, "payments-7", age_ms=10_000)
-    factories.transaction(prod, "payments-8", age_ms=5_000)
-    factories.transaction(prod, "payments-9", TransactionState.COMPLETE_ABORT, age_ms=90_000)
-    names = [f"transaction:payments-{number}" for number in (9, 8)]
-    row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7", affected=names))
+def test_an_open_incident_counts_down_to_its_deadline(page: Client, prod: Cluster) -> None:
+    deadline_ms = factories.now_ms() + 50_000
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7"), deadline_ms=deadline_ms)
     none = factories.incident_of(prod, factories.finding(prod, "group:billing"))
     for url in "/", f"/incidents/{row.pk}":
-        found = re.findall(r'data-deadline="(\d+)"', page_html(page, url))
-        assert found == [str(first.started_ms + first.timeout_ms)], url
+        assert re.findall(r'data-deadline="(\d+)"', page_html(page, url)) == [str(deadline_ms)], url
     assert "data-deadline" not in page_html(page, f"/incidents/{none.pk}")
+    Incident.objects.update(closed_ms=factories.now_ms())
+    assert "data-deadline" not in page_html(page, f"/incidents/{row.pk}")
 
 
 def test_a_page_has_cause_effects_history_and_who_else_blocks_them(page: Client, prod: Cluster) -> None:

@@ -81,9 +81,7 @@ def incident_cards(request: HttpRequest, problems: Sequence[OpenProblem]) -> Seq
     """Return problems as cards, with owners and the actions to take."""
     action_buttons.prefetch_offers(request, [row for each in problems for row in each.findings[:_ACTIONABLE]])
     whose = owners.of_findings([each.findings[0] for each in problems])
-    grouped = {each.incident.pk: each.findings for each in problems if each.incident}
-    deadlines = incident_queries.deadlines_of(grouped)
-    return [_card(request, each, whose, deadlines) for each in problems]
+    return [_card(request, each, whose) for each in problems]
 
 
 def primary_button(request: HttpRequest, findings: Sequence[FindingRecord]) -> Sequence[Button]:
@@ -102,12 +100,7 @@ def impact_words(row: Incident) -> Sequence[tuple[str, int]]:
     return [(words, number) for key, words in _FIGURES.items() if (number := row.impact.get(key))]
 
 
-def _card(
-    request: HttpRequest,
-    problem: OpenProblem,
-    whose: Mapping[int, Owner | None],
-    deadlines: Mapping[int, int],
-) -> IncidentCard:
+def _card(request: HttpRequest, problem: OpenProblem, whose: Mapping[int, Owner | None]) -> IncidentCard:
     row, (shown, *effects) = problem.incident, problem.findings
     if row is None:
         buttons = action_buttons.of_finding(request, shown)
@@ -121,5 +114,5 @@ def _card(
         effects[:_EFFECTS],
         len(effects),
         impact_words(row),
-        deadlines.get(row.pk),
+        row.deadline_ms,
     )

@@ -172,7 +172,7 @@ def _detail(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]
         "past": [line for line in lines if line.of.until_ms is not None],
         "others": sorted({number for line in now for number in line.others}),
         "figures": cards.impact_words(row),
-        "deadline_ms": incident_queries.deadlines_of({row.pk: findings}).get(row.pk),
+        "deadline_ms": row.deadline_ms if row.closed_ms is None else None,
         "offers": cards.primary_button(request, findings),
         "events": list(reversed(incident_queries.incident_events(row, report.MOST))),
         "cannot_write": access.permission_refusal(actor_of(request, "page"), access.INCIDENTS),
