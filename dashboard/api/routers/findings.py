@@ -28,8 +28,8 @@ class FindingOut(Schema):
     """A rule's verdict about a subject, `kind:name`; not `complete`: not all that the rule needs was seen.
 
     `closed_at` is null while it holds. `deadline_at` is when a coordinator aborts the transaction, or
-    records are lost, unless somebody acts; null where no instant is known. `/rules/{rule}` says what the rule means. `offers` are the acts that
-    may be planned now, by what the planner would refuse.
+    records are lost, unless somebody acts; null where no instant is known. `/rules/{rule}` says what the
+    rule means. `offers` are the acts that may be planned now, by what the planner would refuse.
     """
 
     id: int
