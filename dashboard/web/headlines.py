@@ -67,6 +67,14 @@ def overview_headline(
     return Headline("ok", ("No transaction is stuck.",), shown)
 
 
+def range_headline(number: int, most: int) -> Headline:
+    """Return how many incidents a range that has ended had; of more than `most` there is no count."""
+    if not number:
+        return Headline("ok", ("No incident was open in this range.",), ())
+    words = f"More than {most} incidents" if number > most else count_noun(number, "incident")
+    return Headline("unknown", (f"{words} in this range.",), ())
+
+
 _HOW_TO_CONFIGURE = (
     'Name one under [clusters.NAME] in fenceline.toml with "bootstrap.servers"',
     "or start with make up BOOTSTRAP=host:port",

@@ -103,8 +103,8 @@ def incident_title(facts: IncidentFacts) -> Sentence:
     if facts.rule == "coordinator_overdue":
         return (f"The coordinator of {facts.name} has not aborted it, due for ", Age(facts.since_ms))
     if facts.rule == "hanging":
-        words = f"{facts.name} is blocked by a transaction that no coordinator owns, for "
-        return (words, Age(facts.since_ms))
+        whose = " by a transaction that no coordinator owns"
+        return (f"{facts.name} has been blocked for ", Age(facts.since_ms), whose)
     if facts.rule == "lso_pinned":
         return (f"The last stable offset of {facts.name} has not moved for ", Age(facts.since_ms))
     if facts.rule in ("group_stalled", "query_blocked") and facts.partitions:
@@ -115,7 +115,8 @@ def incident_title(facts: IncidentFacts) -> Sentence:
 def incident_explanation(facts: IncidentFacts, *, now_ms: int) -> Sentence:
     """Return what the cause does and how it ends, in a sentence or three."""
     if facts.cause_over_ms is not None:
-        return ("The cause ended at ", Instant(facts.cause_over_ms), f": {_stop(facts.over_summary)}")
+        what = f": {facts.over_summary}" if facts.over_summary else ""
+        return ("The cause ended at ", Instant(facts.cause_over_ms), _stop(what or "."))
     if facts.batches:
         return _batch_explanation(facts, facts.batches, now_ms)
     if facts.rule == "open_too_long":
@@ -209,7 +210,7 @@ def _silence(facts: IncidentFacts) -> Sentence:
 
 def _end(facts: IncidentFacts, now_ms: int) -> Sentence:
     if facts.deadline_ms is None:
-        return ("It never times out (two-phase commit). ",)
+        return (f"{_stop(facts.evidence)} ",)
     if facts.deadline_ms <= now_ms:
         return ("Its timeout passed at ", Instant(facts.deadline_ms), ". ")
     return ("The coordinator aborts it at ", Instant(facts.deadline_ms), ". ")

@@ -138,7 +138,7 @@ def _room_for_labels(points: Sequence[LanePoint], from_ms: int, to_ms: int) -> S
     """Return the label of each point, "" where the next one, or the end of the axis, is too near."""
     room = (to_ms - from_ms) * _LABEL_ROOM
     starts = sorted({point.at_ms for point in points})
-    following = dict(zip(starts, [*starts[1:], to_ms], strict=True))
+    following = dict(zip(starts, [*starts[1:], to_ms], strict=False))
     return [_label(point.label) if following[point.at_ms] - point.at_ms >= room else "" for point in points]
 
 

@@ -25,6 +25,7 @@ from dashboard.web.charts.figures import Figure
 from dashboard.web.charts.incident_figure import incident_figure
 from dashboard.web.incidents import cards, timeline
 from dashboard.web.incidents.facts import FactsReader, OpenProblem
+from dashboard.web.incidents.lines import newest_cause, summary_of
 from dashboard.web.incidents.timeline import IncidentHistory
 from dashboard.web.request_time import now_ms
 from fenceline.alerts.matchers import matchers_text
@@ -144,20 +145,6 @@ def incident_context(request: HttpRequest, row: Incident, note: str) -> Mapping[
     }
 
 
-def newest_cause(members: Sequence[IncidentFinding]) -> IncidentFinding | None:
-    """Return the cause of now among an incident's findings, else the last one that was."""
-    causes = [each for each in members if each.role == IncidentFinding.Role.CAUSE]
-    return max(causes, key=lambda each: (each.until_ms is None, each.pk), default=None)
-
-
-def summary_of(
-    row: Incident, causes: Mapping[int, IncidentFinding], kept: Mapping[int, FindingRecord]
-) -> str:
-    """Return the newest summary of an incident's cause, by the causes and kept findings of several."""
-    cause = causes.get(row.pk)
-    return kept.get(cause.finding, cause).summary if cause else f"{row.rule} of {row.subject}"
-
-
 def _headline(
     row: Incident,
     facts: IncidentFacts | None,
@@ -167,8 +154,7 @@ def _headline(
 ) -> Sentence:
     if facts is not None:
         return (*incident_title(facts), ". ", *incident_consequence(facts, now_ms=now_ms))
-    cause = newest_cause(members)
-    summary = summary_of(row, {row.pk: cause} if cause else {}, kept).rstrip(".")
+    summary = summary_of(row, newest_cause(members), kept).rstrip(".")
     if row.closed_ms is None:
         return (f"{summary}.",)
     lasted_ms = row.closed_ms - (row.opened_ms if row.reopened_ms is None else row.reopened_ms)

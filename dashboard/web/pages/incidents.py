@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -20,7 +19,7 @@ from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.incidents import detail, report
+from dashboard.web.incidents import detail, lines, report
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.incidents.markdown import incident_markdown
@@ -28,14 +27,6 @@ from fenceline.incidents.markdown import incident_markdown
 _ROWS = 50
 #: The timeline of an open incident moves with the clock, in such steps.
 _STEP_MS = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentLine:
-    """One incident of the list."""
-
-    row: Incident
-    summary: str
 
 
 class IncidentListQuery(list_forms.ListByRow, incident_queries.IncidentCriteria):
@@ -129,11 +120,9 @@ def _list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     found = incident_queries.incidents_before(wanted.before, wanted, limit=_ROWS + 1)
     rows = found[:_ROWS]
-    causes = incident_queries.causes_of(rows)
-    kept = incident_queries.finding_rows(each.finding for each in causes.values())
     return {
         "wanted": wanted,
-        "lines": [IncidentLine(row, detail.summary_of(row, causes, kept)) for row in rows],
+        "lines": lines.incident_lines(rows),
         "next": rows[-1].pk if len(found) > _ROWS else None,
         "states": choices(IncidentListQuery, "state"),
         "severities": choices(IncidentListQuery, "severity"),

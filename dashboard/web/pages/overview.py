@@ -1,4 +1,4 @@
-"""The first page: the open incidents, the timeline of the last hour, and each Spark query in a line."""
+"""The first page: the open incidents, or those of a range, the timeline, and each Spark query in a line."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.groups import queries as group_queries
+from dashboard.incidents import queries as incident_queries
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import queries as streaming_queries
 from dashboard.timeline import queries as timeline_queries
 from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
-from dashboard.web.headlines import OverviewFigures, overview_headline
-from dashboard.web.incidents import cards
+from dashboard.web.headlines import OverviewFigures, overview_headline, range_headline
+from dashboard.web.incidents import cards, lines
 from dashboard.web.pages import events
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.kafka.groups import GroupStatus
-from fenceline.time_range import last_range
 
 #: How many of the queries that need somebody most it lists.
 _MOST_QUERIES = 6
 #: How many incidents it lists.
 _CARDS = 50
-#: The timeline's range, and the events that it marks at most.
-_LAST, _MARKS = "1h", 200
+#: The events that the timeline marks at most.
+_MARKS = 200
 #: The timeline moves with the clock, in such steps.
 _STEP_MS = 5_000
 
@@ -47,7 +47,25 @@ def collector_states(request: HttpRequest) -> object:
 
 
 def _read(request: HttpRequest) -> Mapping[str, Any]:
-    frame, at_ms = page_context.chrome_of(request), now_ms(request)
+    frame = page_context.chrome_of(request)
+    shown = _past(frame) if frame.time_range.is_past else _now(request, frame)
+    return {**shown, **_timeline(frame, now_ms(request)), **_queries(request, frame.cluster)}
+
+
+def _past(frame: page_context.Chrome) -> Mapping[str, Any]:
+    """Return what was open at any time of a range that has ended."""
+    shown = frame.time_range.window()
+    rows = incident_queries.incidents_within(frame.cluster, shown.from_ms, shown.to_ms, limit=_CARDS + 1)
+    return {
+        "verdict": range_headline(len(rows), _CARDS),
+        "lines": lines.incident_lines(rows[:_CARDS]),
+        "several": len(frame.clusters) > 1 and not frame.cluster,
+    }
+
+
+def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
+    """Return the verdict and the open incidents."""
+    at_ms = now_ms(request)
     problems = cards.open_problems(frame.cluster, frame.all_findings)
     shown = problems[:_CARDS]
     facts = cards.read_facts(request, shown)
@@ -74,17 +92,15 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "quiet": alert_queries.unnotified_counts(frame.cluster)[1],
         "open": figures.open_now,
         "several": len(figures.clusters) > 1,
-        **_timeline(frame, at_ms),
-        **_queries(request, frame.cluster),
     }
 
 
 def _timeline(frame: page_context.Chrome, at_ms: int) -> Mapping[str, Any]:
-    """Return the lanes of the last hour, as the page of events draws them."""
-    wanted = events.EventListQuery.model_validate({"cluster": frame.cluster, "last": _LAST})
-    lately = last_range(_LAST, now_ms=at_ms)
-    found = timeline_queries.newest_events(wanted, lately, limit=_MARKS)
-    return events.timeline_chart(frame, wanted, lately, found, at_ms)
+    """Return the lanes of the page's range, as the page of events draws them."""
+    wanted = events.EventListQuery(cluster=frame.cluster)
+    shown = frame.time_range.window()
+    found = timeline_queries.newest_events(wanted, shown, limit=_MARKS)
+    return events.timeline_chart(frame, wanted, shown, found, at_ms)
 
 
 def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:

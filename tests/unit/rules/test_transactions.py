@@ -126,7 +126,7 @@ def test_open_too_long_gives_what_an_operator_needs() -> None:
     ("timeout_s", "deadline_ms"), [(900, NOW_MS + 780_000), (60, NOW_MS - 60_000), (TWO_PHASE_S, None)]
 )
 def test_open_too_long_has_its_timeout_as_deadline(timeout_s: float, deadline_ms: int | None) -> None:
-    (finding,) = found("open_too_long", transactions=(transaction(120, timeout_s=timeout_s),))
+    (finding,) = findings_of("open_too_long", transactions=(transaction(120, timeout_s=timeout_s),))
     assert finding.deadline_ms == deadline_ms
 
 
