@@ -38,6 +38,7 @@ urlpatterns = [
     path("incidents/<int:number>", incidents.incident_detail, name="incident"),
     path("incidents/<int:number>.md", incidents.incident_markdown_file, name="incident-markdown"),
     path("incidents/<int:number>.html", incidents.incident_html_file, name="incident-html"),
+    path("incidents/<int:number>.csv", incidents.incident_offsets_file, name="incident-offsets"),
     path("incidents/<int:number>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("incidents/<int:number>/notes", incidents.add_note, name="incident-note"),
     path("find", find.find_page, name="find"),

@@ -1,14 +1,18 @@
-"""The verdict: everything the first page shows, said in one sentence. Pure."""
+"""The verdict of the first page: how many incidents are open, and the worst fact with its deadline. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from dashboard.models import FindingRecord
-from dashboard.web.freshness import Blind, Freshness
+from dashboard.runtime.collector_names import RECONCILE
+from dashboard.web.freshness import Blind, Freshness, collector_state
 from fenceline.facts import Severity
-from fenceline.formatting import count_noun, format_clock, format_duration
+from fenceline.formatting import count_noun, format_clock
+from fenceline.incidents.sentences import IncidentFacts, worst_fact
+from fenceline.kafka.reconcile import format_agreement
+from fenceline.sentences import Sentence
 
 #: A subject of 32 kB makes no headline.
 _LONGEST = 140
@@ -16,51 +20,59 @@ _LONGEST = 140
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A sentence, the figures it stands on, and its tone: a severity, "ok" or "unknown"."""
+    """A sentence, the figures below it, and its tone: a severity, "ok" or "unknown"."""
 
     tone: str
-    sentence: str
+    sentence: Sentence
     figures: Sequence[str]
-    #: The rule that decided, "" where none did.
-    rule: str = ""
+
+
+class OverviewFigures(NamedTuple):
+    """What the first page is about."""
+
+    clusters: Sequence[str]
+    ids: int
+    open_now: int
+    #: Partitions whose LSO an open transaction blocks, and groups that are at such an LSO.
+    blocked_partitions: int = 0
+    blocked_groups: int = 0
 
 
 def overview_headline(
-    findings: Sequence[FindingRecord],
+    problems: Sequence[tuple[str, IncidentFacts]],
+    number: int,
     sight: Freshness,
+    figures: OverviewFigures,
     *,
-    clusters: Sequence[str],
-    ids: int,
-    open_now: int,
-    oldest_ms: int | None,
     now_ms: int,
-    pinned: int = 0,
-    blocked: int = 0,
 ) -> Headline:
-    """Judge the whole: the worst finding decides, and nothing is called fine that was not seen.
+    """Return the verdict: the first open incident decides, and nothing is called fine that was not seen.
 
-    `oldest_ms` is when the oldest open transaction began; `pinned` partitions are held back by one, and
-    `blocked` groups are at its LSO.
+    `problems` are the first of `number`, by damage and deadline: how bad each is, and its facts.
     """
-    if not clusters:
-        return Headline("unknown", "No cluster is configured.", _HOW_TO_CONFIGURE)
-    needs = [row for row in findings if row.severity != Severity.INFO]
-    figures = _figures(len(clusters), ids, open_now, oldest_ms, now_ms)
-    figures += [f"{count_noun(pinned, 'partition')} blocked"] if pinned else []
-    figures += [f"{count_noun(blocked, 'group')} blocked"] if blocked else []
+    if not figures.clusters:
+        return Headline("unknown", ("No cluster is configured.",), _HOW_TO_CONFIGURE)
+    needs = [(severity, facts) for severity, facts in problems if severity != Severity.INFO]
+    shown = _figures(figures, sight, now_ms)
     if needs:
-        return Headline(needs[0].severity, _worst(needs), [*figures, *_unseen(sight.blind)], needs[0].rule)
+        severity, facts = needs[0]
+        begin = f"{count_noun(number, 'open incident')}. "
+        return Headline(severity, (begin, *_clipped(worst_fact(facts, now_ms=now_ms))), shown)
     if sight.blind:
-        return Headline(
-            "warning",
-            _blind(sight.blind, clusters),
-            [*figures, "nothing was stuck in the last complete data"],
-        )
+        sentence = _blind(sight.blind, figures.clusters)
+        return Headline("warning", (sentence,), [*shown, "nothing was stuck in the last complete data"])
     if sight.unseen:
-        return Headline(
-            "unknown", f"{_listed(sight.unseen)} {_have(sight.unseen)} not been read yet.", _progress(sight)
-        )
-    return Headline("ok", "No transaction is stuck.", figures)
+        sentence = f"{_listed(sight.unseen)} {_have(sight.unseen)} not been read yet."
+        return Headline("unknown", (sentence,), _progress(sight))
+    return Headline("ok", ("No transaction is stuck.",), shown)
+
+
+def range_headline(number: int, most: int) -> Headline:
+    """Return how many incidents a range that has ended had; of more than `most` there is no count."""
+    if not number:
+        return Headline("ok", ("No incident was open in this range.",), ())
+    words = f"More than {most} incidents" if number > most else count_noun(number, "incident")
+    return Headline("unknown", (f"{words} in this range.",), ())
 
 
 _HOW_TO_CONFIGURE = (
@@ -69,11 +81,10 @@ _HOW_TO_CONFIGURE = (
 )
 
 
-def _worst(needs: Sequence[FindingRecord]) -> str:
-    first = needs[0].summary.rstrip(".")
-    first = first if len(first) <= _LONGEST else f"{first[:_LONGEST]}…"
-    more = len(needs) - 1
-    return f"{first}." if not more else f"{first} (+{more:,} more)."
+def _clipped(sentence: Sentence) -> Sentence:
+    return tuple(
+        f"{part[:_LONGEST]}…" if isinstance(part, str) and len(part) > _LONGEST else part for part in sentence
+    )
 
 
 def _blind(blind: Sequence[Blind], clusters: Sequence[str]) -> str:
@@ -83,19 +94,39 @@ def _blind(blind: Sequence[Blind], clusters: Sequence[str]) -> str:
     return f"Data is incomplete{where} since {since}: whether anything is stuck is unknown."
 
 
+def _figures(figures: OverviewFigures, sight: Freshness, now_ms: int) -> list[str]:
+    """Return what the verdict stands on: how much there is, and how far it was seen."""
+    several = [count_noun(len(figures.clusters), "cluster")] if len(figures.clusters) > 1 else []
+    seen = [count_noun(figures.ids, "transactional id"), f"{figures.open_now:,} open"]
+    blocked = {"partition": figures.blocked_partitions, "group": figures.blocked_groups}
+    seen += [f"{count_noun(number, noun)} blocked" for noun, number in blocked.items() if number]
+    return [*several, *seen, *_collectors(sight, now_ms), *_unseen(sight.blind), *_agreement(sight)]
+
+
+def _collectors(sight: Freshness, now_ms: int) -> Sequence[str]:
+    number = len(sight.collectors)
+    current = sum(collector_state(row, now_ms).tone == "ok" for row in sight.collectors)
+    if not number:
+        return []
+    return [
+        f"all {number} collectors current"
+        if current == number
+        else f"{current} of {number} collectors current"
+    ]
+
+
 def _unseen(blind: Sequence[Blind]) -> Sequence[str]:
-    return (
-        [f"data is incomplete since {format_clock(min(reason.since_ms for reason in blind))}"]
-        if blind
-        else []
-    )
+    if not blind:
+        return []
+    return [f"data is incomplete since {format_clock(min(reason.since_ms for reason in blind))}"]
 
 
-def _figures(clusters: int, ids: int, open_now: int, oldest_ms: int | None, now_ms: int) -> list[str]:
-    figures = [count_noun(ids, "transactional id"), f"{open_now:,} open"]
-    if open_now and oldest_ms is not None:
-        figures[1] += f", the oldest for {format_duration(now_ms - oldest_ms)}"
-    return [*figures, *([count_noun(clusters, "cluster")] if clusters > 1 else [])]
+def _agreement(sight: Freshness) -> Sequence[str]:
+    """Return how far what was read agrees with the coordinators' own lists, where these were compared."""
+    details = [row.detail for row in sight.collectors if row.name == RECONCILE]
+    compared = sum(each.get("compared", 0) for each in details)
+    agreed = sum(each.get("agreed", 0) for each in details)
+    return [f"{format_agreement(agreed, compared)} agreement with coordinators"] if compared else []
 
 
 def _progress(sight: Freshness) -> Sequence[str]:

@@ -173,10 +173,11 @@ def test_a_list_of_100_costs_a_few_queries(
         assert len(ask("incidents")["items"]) == 100
 
 
-def test_the_deadline_is_when_its_open_transaction_times_out(
-    ask: Ask, story: Incident, prod: Cluster
-) -> None:
-    opened = factories.transaction(prod, "payments-7", age_ms=10_000)
-    at = format_iso(opened.started_ms + opened.timeout_ms)
+def test_the_deadline_is_that_of_its_findings(ask: Ask, story: Incident) -> None:
+    deadline_ms = factories.now_ms() + 50_000
+    Incident.objects.filter(pk=story.pk).update(deadline_ms=deadline_ms)
+    FindingRecord.objects.filter(subject="transaction:payments-7").update(deadline_ms=deadline_ms)
+    at = format_iso(deadline_ms)
+    assert [each["deadline_at"] for each in ask("findings?subject=transaction:payments-7")["items"]] == [at]
     assert ask(f"incidents/{story.pk}")["deadline_at"] == at
     assert [each["deadline_at"] for each in ask("incidents")["items"]] == [None, at]

@@ -27,7 +27,7 @@ from fenceline.kafka.groups import Committed
 from fenceline.limits import Retention
 from fenceline.time_range import last_range
 from tests.db.conftest import NOW_MS
-from tests.looks import look_at
+from tests.factories import tail_batch
 from tests.unit.flow_topologies import Topology, topology
 
 pytestmark = pytest.mark.sql
@@ -56,7 +56,7 @@ def save(lease: Lease, records: list[TransactionRecord], *cuts: int) -> None:
     """Save records, as so many saves as they are cut into."""
     ends = [0, *cuts, len(records)]
     for start, end in pairwise(ends):
-        seen = look_at(3, *records[start:end], previous=start or None, end=end, seen_through_ms=NOW_MS)
+        seen = tail_batch(3, *records[start:end], previous=start or None, end=end, seen_through_ms=NOW_MS)
         store.save_batch(lease, seen, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
 
 

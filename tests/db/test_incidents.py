@@ -19,6 +19,7 @@ from dashboard.models import AuditEntry, Cluster, FindingRecord, Incident, Incid
 from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import Finding, Severity
+from fenceline.incidents.causality import ThingLinks
 from fenceline.incidents.impact import ImpactFigures
 from fenceline.incidents.lifecycle import REOPEN_MS, SETTLE_MS
 from fenceline.limits import Retention
@@ -174,6 +175,49 @@ def test_impact_follows_its_figures_in_steps(evaluation: Evaluation) -> None:
     assert events() == ["opened"]
 
 
+def test_the_first_deadline_of_its_findings_is_kept_and_moves_only_with_news(evaluation: Evaluation) -> None:
+    ends_ms = NOW_MS + 600_000
+    for finding_ends_ms, kept_ms in ((ends_ms, ends_ms), (ends_ms + 900, ends_ms), (NOW_MS + 1, NOW_MS + 1)):
+        evaluation.tick(replace(OPEN, deadline_ms=finding_ends_ms), PINNED)
+        assert Incident.objects.get().deadline_ms == kept_ms
+    evaluation.tick()
+    assert Incident.objects.get().deadline_ms == NOW_MS + 1
+    assert FindingRecord.objects.get(rule="open_too_long").deadline_ms == NOW_MS + 1
+
+
+def test_the_history_notes_that_an_incident_gets_worse_and_it_never_gets_better(
+    evaluation: Evaluation,
+) -> None:
+    for severity in (Severity.WARNING, Severity.CRITICAL, Severity.WARNING):
+        evaluation.tick(replace(OPEN, severity=severity))
+    assert events() == ["opened", "escalated"]
+    assert IncidentEvent.objects.get(kind="escalated").text == "warning to critical"
+    assert Incident.objects.get().severity == "critical"
+
+
+def test_ten_blocked_readers_make_an_incident_critical(evaluation: Evaluation) -> None:
+    readers = [finding("group_stalled", f"group:g{number}", P) for number in range(10)]
+    evaluation.tick(OPEN, *readers[:9])
+    assert Incident.objects.get().severity == "warning"
+    evaluation.tick(OPEN, *readers)
+    assert Incident.objects.get().severity == "critical"
+
+
+def test_a_query_that_crashes_again_keeps_the_number_and_its_cause(evaluation: Evaluation) -> None:
+    prepared = finding("batch_prepared", "query:enrich", "transaction:enrich-b0")
+    again = finding("open_too_long", "transaction:enrich-b1", P)
+    facts = IncidentFacts(ThingLinks({"query:enrich": ["transaction:enrich-b1"]}))
+    evaluation.tick(prepared)
+    evaluation.tick()
+    evaluation.tick(again, facts=facts)
+    row = Incident.objects.get()
+    assert (row.rule, row.closed_ms, row.cause_over_ms) == ("batch_prepared", None, evaluation.now_ms)
+    assert members(row) == {"open_too_long": "effect"}
+    evaluation.tick(again, prepared, facts=facts)
+    assert members(Incident.objects.get()) == {"open_too_long": "effect", "batch_prepared": "cause"}
+    assert events() == ["opened", "closed", "reopened"]
+
+
 def test_two_clusters_have_numbers_of_one_sequence(evaluation: Evaluation) -> None:
     other = Cluster.objects.create(name="other", configured=True)
     Incident.objects.create(cluster=other, rule="r", subject="s", severity="info", opened_ms=NOW_MS)
@@ -204,6 +248,18 @@ def test_the_owner_is_that_of_its_cause(evaluation: Evaluation, settings: Any) -
     owner = Owner(match="payments*", team="Payments")
     settings.FENCELINE = replace(settings.FENCELINE, owners=(owner,))
     evaluation.tick(OPEN)
+    assert Incident.objects.get().owner == "Payments"
+
+
+def test_a_cause_without_owner_has_that_of_its_first_effect_with_one(
+    evaluation: Evaluation, settings: Any
+) -> None:
+    owner = Owner(match="payments*", team="Payments")
+    settings.FENCELINE = replace(settings.FENCELINE, owners=(owner,))
+    cause = finding("open_too_long", "transaction:stray-1", P, "partition:orders-0")
+    evaluation.tick(cause)
+    assert Incident.objects.get().owner == ""
+    evaluation.tick(cause, finding("lso_pinned", "partition:orders-0"), PINNED)
     assert Incident.objects.get().owner == "Payments"
 
 

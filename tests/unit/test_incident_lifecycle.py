@@ -35,6 +35,8 @@ class Deployment:
         self.now_ms = 0
         self.rows: dict[int, KnownIncident] = {}
         self.updates: Sequence[IncidentUpdate] = ()
+        #: Causes that have a group though they are over.
+        self.over: set[FindingKey] = set()
 
     def tick(self, stories: Stories, severity: Severity = WARNING, after_ms: int = 1_000) -> None:
         groups = [IncidentGroup(key(cause), tuple(map(key, effects))) for cause, effects in stories.items()]
@@ -42,13 +44,13 @@ class Deployment:
 
     def follow(self, groups: Sequence[IncidentGroup], severity: Severity, after_ms: int) -> None:
         self.now_ms += after_ms
-        found = dict.fromkeys((name for group in groups for name in group.members), severity)
+        found = {name for group in groups for name in group.members} - self.over
         lately = [
             each
             for each in self.rows.values()
             if each.closed_ms is None or self.now_ms - each.closed_ms <= REOPEN_MS
         ]
-        self.updates = follow_incidents(lately, groups, found, now_ms=self.now_ms)
+        self.updates = follow_incidents(lately, groups, found, lambda group: severity, now_ms=self.now_ms)
         for update in self.updates:
             self._save(update)
 

@@ -14,6 +14,7 @@ from django.test import Client
 from dashboard.actions.producers import producers_of_rows
 from dashboard.models import Action, Cluster, Transaction
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.producers import plan_fence
 from tests.web import factories, roles, scenarios
@@ -171,7 +172,9 @@ def test_cards_pages_and_api_offer_what_the_planner_would_not_refuse(
     assert bool(refusals) == (not act), f"case {number}: {refusals}"
     expected = [(act, row.transactional_id)] if act else []
     shown = page_text(page, f"/transactions/prod/{row.transactional_id}")
-    assert acts(page_text(page, "/")) == expected, f"case {number}"
+    # What may be Flink's is no incident's first action: a checkpoint may have decided to commit it.
+    first = [] if application_of(row.transactional_id).kind is Shape.FLINK else expected
+    assert acts(page_text(page, "/")) == first, f"case {number}"
     assert acts(shown) == expected, f"case {number}"
     assert ("disabled>Fence producer…" in shown) == bool(why), f"case {number}"
     assert why in shown, f"case {number}"

@@ -30,7 +30,6 @@ LISTS = (
 )  # fmt: skip
 #: Pages of what is known as of now: an example of each in `time_ranges.AS_OF_NOW`.
 NOW_ONLY = {
-    "overview": "/",
     "transactions": "/transactions",
     "transaction": "/transactions/prod/payments-ledger-7",
     "partitions": "/partitions",
@@ -241,7 +240,7 @@ def test_every_list_of_the_api_takes_a_range_or_refuses_it(admin: Client, prod: 
             assert answer.json()["detail"].startswith("from, to: "), path
     assert sorted(takes) == [
         "actions", "alerts", "audit", "deliveries", "events", "findings", "incidents",
-        "queries/{query}/batches", "recoveries", "transitions",
+        "pipelines", "queries/{query}/batches", "recoveries", "transitions",
     ]  # fmt: skip
 
 

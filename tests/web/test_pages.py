@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -53,7 +54,6 @@ def test_a_calm_cluster_is_fine_and_says_what_was_looked_at(page: Client) -> Non
     text = read(page, "/")
     assert "No transaction is stuck." in text
     assert "1 transactional id" in text
-    assert "No transaction is open" in text
     assert "Data is incomplete" not in text
 
 
@@ -61,7 +61,8 @@ def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) 
     prod = factories.cluster()
     scenarios.busy_transactions(prod, 40)
     text = read(page, "/")
-    assert "payments-ledger-7 has been open since 10:21:14 (+1 more)." in text
+    headline = re.sub("<[^>]+>", "", text.partition("data-headline")[2].partition("</h1>")[0])
+    assert "2 open incidents. payments-ledger-7 has been open for 1 h 5 min." in headline
     assert text.index("payments-ledger-7 has been open") < text.index("inventory-sync-stuck-3 has been open")
     assert "(2) Incidents · Fenceline" in text
 
@@ -128,9 +129,9 @@ def test_a_finding_on_a_blind_cluster_is_shown_with_the_doubt(page: Client) -> N
     factories.gap(prod)
     factories.finding(prod, "transaction:a", complete=False)
     text = read(page, "/")
-    assert "a has been open since 10:21:14." in text
+    assert "1 open incident. a has been open for " in text
     assert "data is incomplete since" in text
-    assert "some of the data that this rule needs is missing" in text
+    assert "Some of the data that this rule needs is missing." in text
 
 
 def test_a_dead_judge_takes_the_fine_away(page: Client) -> None:
@@ -245,7 +246,8 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
     ("name", "most"),
     [
         # Who looks, what they may, what fires, and how many incidents are open.
-        ("/", 33),
+        # The lanes read each source by itself, as on the page of events.
+        ("/", 54),
         ("/transactions", 16),
         # Each source by itself, once for the list and once for the lanes.
         ("/events", 43),

@@ -230,17 +230,17 @@ def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Clien
     assert page.get("/transactions/prod/gone-1").status_code == 404
 
 
-def test_overview_s_strip_says_in_figures_what_it_shows(page: Client) -> None:
+def test_the_first_page_has_the_lanes_of_the_last_hour(page: Client) -> None:
     prod = factories.cluster()
     factories.tail_collectors(prod)
     factories.takeover_history(prod, b"payments-1")
     text = " ".join(page.get("/").content.decode().split())
-    assert "Per minute, in the last hour: 0 commits, 0 aborts, 0 timeouts, 1 fence." in text
-    assert 'data-chart="strip-chart-figure"' in text
+    assert 'data-chart="events-chart-figure"' in text
+    assert "Lanes: 0 incidents, 1 event." in text
 
 
-def test_overview_without_a_past_has_no_chart(page: Client) -> None:
+def test_the_first_page_without_a_past_has_no_chart(page: Client) -> None:
     factories.tail_collectors(factories.cluster())
     text = " ".join(page.get("/").content.decode().split())
-    assert "No transaction began or ended in the last hour." in text
+    assert "Nothing was recorded in the last 1 h." in text
     assert "data-chart" not in text

@@ -32,7 +32,6 @@ _WORDS = {
 }  # fmt: skip
 #: Pages of what is known as of now, by their route: what each says of a range that ended.
 AS_OF_NOW: Mapping[str, str] = {
-    "overview": "What was open in this range is in the list of all incidents.",
     "transactions": "The history of transactional ids' states is not kept.",
     "transaction": "Its event history is of the range that you chose.",
     "partitions": "The history of offsets and verdicts is not kept.",

@@ -132,7 +132,7 @@ def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Map
         "cut": _cut(shown, now_ms(request)),
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if lines else ("past" if place else why_empty(frame, narrowed=wanted.narrowed)),
-        **_chart(frame, wanted, shown, drawn, now_ms(request)),
+        **timeline_chart(frame, wanted, shown, drawn, now_ms(request)),
     }
 
 
@@ -152,7 +152,7 @@ def _headline(frame: page_context.Chrome, number: int, *, more: bool) -> str:
     return time_ranges.range_headline(number, "event", frame.time_range, more=more)
 
 
-def _chart(
+def timeline_chart(
     frame: page_context.Chrome, wanted: EventListQuery, shown: TimeRange, found: EventPage, at_ms: int
 ) -> Mapping[str, Any]:
     """Return the lanes of the whole range: a page of the list is a part of it."""

@@ -25,7 +25,7 @@ BUNDLES = {
         f"css/{name}.css"
         for name in (
             "base", "parts", "tables", "pages", "detail",
-            "history", "standings", "queries", "alerts", "acting", "events", "find", "flow",
+            "history", "standings", "queries", "alerts", "acting", "events", "find", "flow", "incidents",
         )
     ),
     # Runs before the first paint, and is all that may hold it up.

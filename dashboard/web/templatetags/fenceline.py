@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.rule import rule_label
@@ -17,6 +17,7 @@ from dashboard.web import addresses
 from dashboard.web.server import bundles
 from fenceline.facts import NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import format_duration as in_words
+from fenceline.sentences import Age, Instant, Sentence
 
 register = template.Library()
 T = TypeVar("T")
@@ -130,6 +131,19 @@ def age(context: dict[str, Any], ms: int | None, ago: str = "") -> SafeString | 
         in_words(_whole_seconds(context["now_ms"] - ms)),
         f" {ago}" if ago else "",
     )
+
+
+@register.simple_tag(takes_context=True)
+def sentence(context: dict[str, Any], parts: Sentence) -> SafeString:
+    """Return a sentence of which instants follow the reader's zone, and ages tick; its names are clipped."""
+    shown = ((_part_of_sentence(context, part),) for part in parts)
+    return format_html("<bdi>{}</bdi>", format_html_join("", "{}", shown))
+
+
+def _part_of_sentence(context: dict[str, Any], part: str | Instant | Age) -> SafeString | str:
+    if isinstance(part, Instant):
+        return instant(context, part.at_ms)
+    return age(context, part.since_ms) if isinstance(part, Age) else clip(part)
 
 
 @register.filter

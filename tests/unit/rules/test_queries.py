@@ -135,6 +135,7 @@ def test_texts_of_a_prepared_batch_do_not_change_while_time_passes() -> None:
     assert finding.since_ms == ago(11)
     assert finding.affected == tuple(f"transaction:orders-{each}" for each in "abc")
     assert "recoverAndCommit" in finding.next_step
+    assert finding.deadline_ms == NOW_MS + 30_000
 
 
 def test_a_lost_batch_names_ids_and_input() -> None:
@@ -175,6 +176,9 @@ def test_data_loss_gives_the_offsets_lost_and_the_deadline() -> None:
     assert lost.affected == ("partition:payments-0",)
     (soon,) = findings_of("data_loss_risk", queries=(query(positions=(source_position(812, pace=1.0),)),))
     assert soon.evidence.endswith("loses 60+ a minute: they meet at about 11:20:00 UTC")
+    assert soon.deadline_ms is not None
+    assert NOW_MS < soon.deadline_ms <= NOW_MS + 812_000
+    assert lost.deadline_ms is None
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,14 @@ def test_open_too_long_gives_what_an_operator_needs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("timeout_s", "deadline_ms"), [(900, NOW_MS + 780_000), (60, NOW_MS - 60_000), (TWO_PHASE_S, None)]
+)
+def test_open_too_long_has_its_timeout_as_deadline(timeout_s: float, deadline_ms: int | None) -> None:
+    (finding,) = findings_of("open_too_long", transactions=(transaction(120, timeout_s=timeout_s),))
+    assert finding.deadline_ms == deadline_ms
+
+
+@pytest.mark.parametrize(
     ("number", "subject", "is_late", "why"),
     [
         (1, transaction(74, timeout_s=60), False, "past its timeout, within the coordinator's scan"),
