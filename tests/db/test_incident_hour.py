@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.incidents.store import IncidentFacts
+from dashboard.incidents.store import GroupingFacts
 from dashboard.models import FindingRecord, Incident, IncidentFinding
 from dashboard.runtime.leases import Lease
 from fenceline.facts import Finding, Severity
@@ -109,7 +109,7 @@ def test_an_hour_of_10_000_findings_is_grouped_as_it_was_made(take: Callable[...
         if second == _WARM_S:
             tracemalloc.start()
         now_ms, found = NOW_MS + second * 1_000, list(seconds.get(second, {}).values())
-        facts = IncidentFacts(ThingLinks(links.get(second, {})))
+        facts = GroupingFacts(ThingLinks(links.get(second, {})))
         evaluate_rules.save_findings(lease, found, sees=lambda row: True, now_ms=now_ms, facts=facts)
         if second % 60 == 0:
             _nothing_is_lost()

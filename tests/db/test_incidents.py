@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.incidents import operators, store
-from dashboard.incidents.store import IncidentFacts
+from dashboard.incidents.store import GroupingFacts
 from dashboard.models import AuditEntry, Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease, LeaseLost
@@ -170,7 +170,7 @@ def test_findings_and_incidents_are_saved_together_or_not_at_all(
 
 def test_impact_follows_its_figures_in_steps(evaluation: Evaluation) -> None:
     for backlog, saved in ((1_000, 1_000), (1_050, 1_000), (1_200, 1_200)):
-        evaluation.tick(OPEN, PINNED, facts=IncidentFacts(figures=ImpactFigures({P: backlog})))
+        evaluation.tick(OPEN, PINNED, facts=GroupingFacts(figures=ImpactFigures({P: backlog})))
         assert Incident.objects.get().impact["backlog"] == saved
     assert events() == ["opened"]
 
@@ -206,7 +206,7 @@ def test_ten_blocked_readers_make_an_incident_critical(evaluation: Evaluation) -
 def test_a_query_that_crashes_again_keeps_the_number_and_its_cause(evaluation: Evaluation) -> None:
     prepared = finding("batch_prepared", "query:enrich", "transaction:enrich-b0")
     again = finding("open_too_long", "transaction:enrich-b1", P)
-    facts = IncidentFacts(ThingLinks({"query:enrich": ["transaction:enrich-b1"]}))
+    facts = GroupingFacts(ThingLinks({"query:enrich": ["transaction:enrich-b1"]}))
     evaluation.tick(prepared)
     evaluation.tick()
     evaluation.tick(again, facts=facts)

@@ -36,6 +36,7 @@ ATOMIC = {
     ("dashboard/alerts/silences.py", "end_silence"): "it locks one silence's row alone",
     ("dashboard/management/commands/revoke_token.py", "_revoke"): "it locks one token's row alone",
     ("dashboard/management/commands/unlock_sign_in.py", "_unlock"): "others lock one such row alone",
+    ("dashboard/system/scenes.py", "request_scene"): "it inserts one audit row alone",
     ("dashboard/system/sign_in_log.py", "_record"): "it locks one audit row alone",
 }
 #: Functions that write through the helper and are repeated by their caller.

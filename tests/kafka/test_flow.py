@@ -20,8 +20,8 @@ from dashboard.runtime import leases, loop
 from dashboard.tasks import tails
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.committing import commit, fill
-from tests.kafka.watched import Watch
+from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.group_commits import commit_offsets, write_records
 from tests.waiting import wait_for
 from tests.web.roles import client_with_role
 
@@ -29,24 +29,26 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
 @pytest.fixture
-def watch(kafka: Broker) -> Iterator[Watch]:
+def collected(kafka: Broker) -> Iterator[CollectedGroups]:
     """Our collectors on the broker, and an empty database."""
-    made = Watch({"bootstrap.servers": kafka.bootstrap})
+    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
     yield made
     made.close()
 
 
-def test_edges_of_the_api_equal_what_producers_and_groups_did(kafka: Broker, watch: Watch) -> None:
+def test_edges_of_the_api_equal_what_producers_and_groups_did(
+    kafka: Broker, collected: CollectedGroups
+) -> None:
     create_topics(kafka.bootstrap, "flow-in", "flow-out", "flow-audit")
     writer = _transactional(kafka, "flow-gateway-1")
     _write(writer, "flow-in", "flow-audit")
     _read_process_write(kafka, "flow-enricher-7", "flow-enrich", "flow-in", "flow-out")
-    commit(kafka.bootstrap, "flow-plain", "flow-out", p0=1)
-    commit(kafka.bootstrap, "flow-plain", "flow-in", p0=1)
-    fill(kafka.bootstrap, "flow-audit", 3)
+    commit_offsets(kafka.bootstrap, "flow-plain", "flow-out", p0=1)
+    commit_offsets(kafka.bootstrap, "flow-plain", "flow-in", p0=1)
+    write_records(kafka.bootstrap, "flow-audit", 3)
 
-    _tail(watch)
-    edges = wait_for(lambda: _settled(watch), "who commits the offsets is known", 120)
+    _tail(collected)
+    edges = wait_for(lambda: _settled(collected), "who commits the offsets is known", 120)
     assert edges == {
         ("application:flow-gateway", "topic:flow-in", ""),
         ("application:flow-gateway", "topic:flow-audit", ""),
@@ -56,20 +58,22 @@ def test_edges_of_the_api_equal_what_producers_and_groups_did(kafka: Broker, wat
         ("topic:flow-in", "group:flow-plain", ""),
     }
     produced = {
-        edge["target"]["name"]: edge for edge in _edges(watch) if edge["source"]["name"] == "flow-gateway"
+        edge["target"]["name"]: edge for edge in _edges(collected) if edge["source"]["name"] == "flow-gateway"
     }
     assert produced["flow-in"]["p50_ms"] is not None
     assert produced["flow-in"]["rate"] > 0
 
 
-def test_a_transaction_that_is_still_open_shows_where_it_writes(kafka: Broker, watch: Watch) -> None:
+def test_a_transaction_that_is_still_open_shows_where_it_writes(
+    kafka: Broker, collected: CollectedGroups
+) -> None:
     create_topics(kafka.bootstrap, "flow-open")
     writer = _transactional(kafka, "flow-opener-1")
     writer.begin_transaction()
     writer.produce("flow-open", b"x")
     assert writer.flush(30) == 0
-    _tail(watch)
-    edges = [edge for edge in _edges(watch) if edge["target"]["name"] == "flow-open"]
+    _tail(collected)
+    edges = [edge for edge in _edges(collected) if edge["target"]["name"] == "flow-open"]
     writer.abort_transaction(30)
     assert [(edge["source"]["name"], edge["p50_ms"]) for edge in edges] == [("flow-opener", None)]
 
@@ -98,10 +102,10 @@ def _read_process_write(kafka: Broker, name: str, group: str, source: str, targe
     consumer.close()
 
 
-def _tail(watch: Watch) -> None:
+def _tail(collected: CollectedGroups) -> None:
     """Let the tail of `__transaction_state` read everything up to now."""
     name = tails.tail_name(0)
-    lease = leases.acquire(watch.cluster.name, name, holder="test", now_ms=loop.now_ms())
+    lease = leases.acquire(collected.cluster.name, name, holder="test", now_ms=loop.now_ms())
     assert lease is not None
     asked_ms = loop.now_ms()
 
@@ -110,24 +114,24 @@ def _tail(watch: Watch) -> None:
         row = Collector.objects.get(name=name, cluster_id=lease.cluster_id)
         return (row.seen_through_ms or 0) > asked_ms
 
-    with override_settings(FENCELINE=Config(clusters={watch.cluster.name: watch.cluster})):
+    with override_settings(FENCELINE=Config(clusters={collected.cluster.name: collected.cluster})):
         wait_for(seen, "all transactions are read", 60)
 
 
-def _settled(watch: Watch) -> set[tuple[str, str, str]] | None:
+def _settled(collected: CollectedGroups) -> set[tuple[str, str, str]] | None:
     """Look at groups; return the edges of this file's topics once nothing is to be found out any more."""
-    watch.look()
+    collected.poll()
     edges = {
         (_name(edge["source"]), _name(edge["target"]), edge["group"])
-        for edge in _edges(watch)
+        for edge in _edges(collected)
         if any(each["name"].startswith("flow-") for each in (edge["source"], edge["target"]))
     }
     return edges if any(group for *_, group in edges) else None
 
 
-def _edges(watch: Watch) -> list[dict[str, Any]]:
-    path = f"/api/v1/pipelines/edges?cluster={watch.cluster.name}&limit=1000"
-    with override_settings(FENCELINE=Config(clusters={watch.cluster.name: watch.cluster})):
+def _edges(collected: CollectedGroups) -> list[dict[str, Any]]:
+    path = f"/api/v1/pipelines/edges?cluster={collected.cluster.name}&limit=1000"
+    with override_settings(FENCELINE=Config(clusters={collected.cluster.name: collected.cluster})):
         return client_with_role("viewer").get(path).json()["items"]
 
 

@@ -186,7 +186,7 @@ def test_a_page_has_evidence_effects_notes_and_history(page: Client, prod: Clust
     opened = factories.transaction(prod, "payments-7", age_ms=900_000)
     later_ms = factories.now_ms() - 60_000
     cause, effect = (
-        factories.finding(prod, "transaction:payments-7"),
+        factories.finding(prod, "transaction:payments-7", since_ms=later_ms - 60_000),
         factories.finding(prod, "partition:payments-0", rule="lso_pinned", since_ms=later_ms),
     )
     row = factories.incident_of(prod, cause, effect)

@@ -240,7 +240,7 @@ def test_every_list_of_the_api_takes_a_range_or_refuses_it(admin: Client, prod: 
             assert answer.json()["detail"].startswith("from, to: "), path
     assert sorted(takes) == [
         "actions", "alerts", "audit", "deliveries", "events", "findings", "incidents",
-        "pipelines", "queries/{query}/batches", "recoveries", "transitions",
+        "pipelines", "pipelines/edges", "queries/{query}/batches", "recoveries", "transitions",
     ]  # fmt: skip
 
 

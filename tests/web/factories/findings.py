@@ -54,6 +54,6 @@ def incident_of(
             role=role,
             severity=found.severity,
             summary=found.summary,
-            since_ms=row.opened_ms,
+            since_ms=found.since_ms,
         )
     return row
