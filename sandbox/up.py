@@ -78,7 +78,6 @@ class Stack:
             "FENCELINE_INGEST_TOKEN": folder.stored_secret(
                 self.data, "ingest_token", lambda: secrets.token_urlsafe(32)
             ),
-            "FENCELINE_DEMO_RECEIVER": self._receiver.page if self._receiver else "",
             "SHARDS": str(self.options.shards),
             "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or "127.0.0.1,localhost",
             "PYTHONPATH": str(ROOT),
@@ -153,12 +152,16 @@ class Stack:
             for name, broker in zip(self._nodes, all_nodes.brokers, strict=True)
         ]
 
+    def _receiver_environment(self) -> dict[str, str]:
+        return {"FENCELINE_DEMO_RECEIVER": self._receiver.page if self._receiver else ""}
+
     def _prepare(self) -> Part:
         own = {
             "FENCELINE_ADMIN_PASSWORD": self.password,
             "FENCELINE_DEMO_RECEIVER_SECRET": self._receiver.signing_secret if self._receiver else "",
         }
-        return Part("prepare", self._manage("prepare"), {**self.environment, **own}, once=True)
+        environment = {**self.environment, **self._receiver_environment(), **own}
+        return Part("prepare", self._manage("prepare"), environment, once=True)
 
     def _manage(self, *arguments: str) -> list[str]:
         return [self.python, str(ROOT / "manage.py"), *arguments]
@@ -215,7 +218,7 @@ class Stack:
         return Part(
             "web",
             command,
-            self.environment | proxies,
+            self.environment | self._receiver_environment() | proxies,
             ready=lambda: _is_ok(f"{self.url}readyz"),
             after=needs,
             stage=2,

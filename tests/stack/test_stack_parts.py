@@ -18,10 +18,17 @@ def stack(folder: Path, **variables: str) -> Stack:
     return Stack(read_options({"FENCELINE_DATA": str(folder), "PORT": "8133", **variables}))
 
 
+def receiver_page(made: Stack) -> str:
+    """Return the address that web and prepare are given of the receiver's page."""
+    found = {part.name: part.environment.get("FENCELINE_DEMO_RECEIVER") for part in made.list_parts()}
+    assert found["web"] == found["prepare"]
+    return str(found["web"])
+
+
 def test_the_demo_s_receiver_is_the_only_private_address_that_is_sent_to(tmp_path: Path) -> None:
     made = stack(tmp_path)
     alerts = tomllib.loads((tmp_path / "fenceline.toml").read_text())["alerts"]
-    address = made.environment["FENCELINE_DEMO_RECEIVER"].split("/")[2]
+    address = receiver_page(made).split("/")[2]
     assert alerts == {"external_url": "http://127.0.0.1:8133", "allow_private": [address]}
     assert {part.name for part in made.list_parts()} >= _DEMO
 
@@ -33,7 +40,7 @@ def test_without_the_demo_there_is_no_receiver_and_no_private_address(
     made = stack(tmp_path, **variables)
     alerts = tomllib.loads((tmp_path / "fenceline.toml").read_text())["alerts"]
     assert alerts == {"external_url": "http://127.0.0.1:8133"}
-    assert made.environment["FENCELINE_DEMO_RECEIVER"] == ""
+    assert receiver_page(made) == ""
     assert not {part.name for part in made.list_parts()} & _DEMO
 
 
@@ -49,5 +56,5 @@ def test_its_secret_is_for_the_receiver_and_for_what_adds_the_channel_alone(tmp_
 
 
 def test_a_port_is_the_receiver_s_again_at_the_next_start(tmp_path: Path) -> None:
-    pages = {stack(tmp_path).environment["FENCELINE_DEMO_RECEIVER"] for _ in range(2)}
+    pages = {receiver_page(stack(tmp_path)) for _ in range(2)}
     assert len(pages) == 1
