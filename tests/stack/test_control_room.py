@@ -127,12 +127,12 @@ class ControlRoom:
         """Return the first item of a list of the API, None while there is none."""
         return next(iter(self.items(noun, **where)), None)
 
-    def find(self, finding: str) -> None:
-        """Go from the overview to what a finding is about."""
+    def open_incident(self) -> None:
+        """Go from the home page to the incident about what has the room's name."""
         self.page.goto(f"{self.stack.url}/")
-        entry = self.page.locator(".finding", has_text=self.name).filter(has_text=finding).first
+        entry = self.page.locator("[data-incident]", has_text=self.name).first
         expect(entry).to_be_visible()
-        entry.locator(".finding-next a").click()
+        entry.locator("a[data-row]").first.click()
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(
     )
     detail = control_room.stack.api(f"transactions/{CLUSTER}/{control_room.name}")
     assert (detail["verdict"], [each["group"] for each in detail["waiting"]]) == ("open", [group])
-    control_room.find("open")
+    control_room.open_incident()
     control_room.act("Fence producer", "Fence producer", control_room.name)
     followed = control_room.page.locator("section[aria-labelledby=followed]")
     expect(followed).to_contain_text(f"LSO of {topic}-0 moved 5 → 14")
@@ -216,7 +216,7 @@ def test_a_hanging_transaction_is_aborted_by_a_marker_and_notified_as_resolved(
         for each in control_room.items("findings")
         if each["rule"] in others and control_room.name in each["subject"]
     ]
-    control_room.find("hanging")
+    control_room.open_incident()
     control_room.act("Abort hanging transaction", "Write abort marker", control_room.name)
     followed = control_room.page.locator("section[aria-labelledby=followed]")
     expect(followed).to_contain_text(f"LSO of {topic}-0 moved 0 → 11")
