@@ -119,8 +119,10 @@ def pipelines_headline(found: Sequence[Pipeline]) -> str:
     number = count_noun(len(found), "pipeline")
     blocked = [each for each in found if each.health is FlowHealth.BLOCKED]
     if blocked:
-        worst = f"{path_name(blocked[0])} at {blocked[0].weakest}"
-        return f"{len(blocked):,} of {number} blocked: {worst}{' and others' if len(blocked) > 1 else ''}."
+        more = f" and {len(blocked) - 1:,} more" if len(blocked) > 1 else ""
+        return (
+            f"{len(blocked):,} of {number} blocked, at {blocked[0].weakest}: {path_name(blocked[0])}{more}."
+        )
     unwell = [each for each in found if each.health is FlowHealth.WARNING]
     if unwell:
         return f"{number}, none blocked; {len(unwell):,} with a warning, at {unwell[0].weakest}."
