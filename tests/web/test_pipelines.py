@@ -61,7 +61,7 @@ def test_what_is_blocked_comes_first_and_is_the_headline(page: Client, prod: Clu
     text = page_html(page, "/pipelines")
     assert PIPELINE.findall(text)[0] in ("group:billing", "group:shipping")
     headline = text.split("data-headline>")[1].split("<")[0]
-    assert headline.startswith("3 of 4 pipelines blocked: payments → payments → ")
+    assert headline.startswith("3 of 4 pipelines blocked, at application payments: payments → payments → ")
 
 
 def test_focus_shows_what_leads_to_a_node_and_from_it(page: Client, prod: Cluster) -> None:

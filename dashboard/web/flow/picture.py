@@ -64,6 +64,11 @@ class DrawnNode:
         return ", ".join(filter(None, parts))
 
     @property
+    def name(self) -> str:
+        """Return its accessible name: what is written in the box, then what it is (WCAG 2.5.3)."""
+        return f"{self.label} {self.detail}: {self.box.node.words}, {self.look.words}"
+
+    @property
     def text_x(self) -> float:
         return self.box.x + BOX_WIDTH / 2
 

@@ -72,7 +72,10 @@ def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Map
     if wanted.focus and not any(_has(each.flow, wanted.focus) for each in flows):
         problems.append(f"focus “{list_forms.clip(wanted.focus)}” is no node of this flow")
         wanted = wanted.model_copy(update={"focus": ""})
-    parts = [_part(each, wanted, number) for number, each in enumerate(flows)]
+    parts = [
+        _part(each, wanted, number, found)
+        for number, (each, found) in enumerate(zip(flows, whole, strict=True))
+    ]
     shown_any = any(part.picture for part in parts)
     return {
         "wanted": wanted,
@@ -91,13 +94,13 @@ def _has(flow: Flow, subject: str) -> bool:
     return any(str(node) == subject for node in flow.nodes)
 
 
-def _part(of: ClusterFlow, wanted: PipelinesQuery, number: int) -> ClusterPart:
+def _part(of: ClusterFlow, wanted: PipelinesQuery, number: int, whole: Sequence[Pipeline]) -> ClusterPart:
     flow = of.flow
     if wanted.focus:
         flow = flow_around_nodes(flow, [node for node in flow.nodes if str(node) == wanted.focus])
     if wanted.q:
         flow = search_flow(flow, wanted.q)
-    found = find_pipelines(flow)
+    found = whole if flow is of.flow else find_pipelines(flow)
     drawn = flow if wanted.fold == "no" else fold_flow(flow)
     rows = pipeline_rows(of.cluster, found)
     return ClusterPart(
@@ -119,8 +122,10 @@ def pipelines_headline(found: Sequence[Pipeline]) -> str:
     number = count_noun(len(found), "pipeline")
     blocked = [each for each in found if each.health is FlowHealth.BLOCKED]
     if blocked:
-        worst = f"{path_name(blocked[0])} at {blocked[0].weakest}"
-        return f"{len(blocked):,} of {number} blocked: {worst}{' and others' if len(blocked) > 1 else ''}."
+        more = f" and {len(blocked) - 1:,} more" if len(blocked) > 1 else ""
+        return (
+            f"{len(blocked):,} of {number} blocked, at {blocked[0].weakest}: {path_name(blocked[0])}{more}."
+        )
     unwell = [each for each in found if each.health is FlowHealth.WARNING]
     if unwell:
         return f"{number}, none blocked; {len(unwell):,} with a warning, at {unwell[0].weakest}."
