@@ -23,7 +23,7 @@ HEIGHTS = (150, 260)
 _SUFFIXES = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 _DRAW = """
 ([figure, height]) => {
-  const element = document.getElementById("strip-chart");
+  const element = document.getElementById("events-chart");
   return Plotly.react(element, figure.data, { ...figure.layout, height, width: 420 }, {}).then(() => {
     const texts = (name) => [...element.querySelectorAll(`.${name} text`)].map((each) => each.textContent);
     return { x: texts("xtick"), y: texts("ytick"), y2: texts("y2tick") };
@@ -37,7 +37,7 @@ def page(server: Server, opened: Opener) -> Page:
     """A page that has loaded Plotly: what it draws is given by each test."""
     server("reset", "busy", 40)
     page = opened("/")
-    expect(page.locator("#strip-chart .point path").first).to_be_attached()
+    expect(page.locator("#events-chart .main-svg").first).to_be_attached()
     # The page must not draw its own figure again.
     page.evaluate("document.querySelector('[data-chart]').removeAttribute('data-chart')")
     return page
