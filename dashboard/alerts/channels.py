@@ -58,24 +58,12 @@ def add(draft: ChannelDraft, *, by: str, secret: str = "") -> Channel:
     if draft.kind == Channel.Kind.WEBHOOK:
         secret = secret or signing.new_secret()
     row = Channel(kind=draft.kind, secret=secret, created_by=by)
-    _write(row, draft)
+    change(row, draft)
     return row
 
 
 def change(row: Channel, draft: ChannelDraft) -> None:
-    """Change a channel; its kind stays. Raises `checks.Unfit` by field."""
-    _write(row, draft)
-
-
-def change_address(row: Channel, url: str) -> None:
-    """Have a channel send elsewhere; all else of it stays. Raises `deliver.CannotSend`."""
-    deliver.check_channel(row.kind, url, row.secret)
-    row.url = url
-    _save(row)
-
-
-def _write(row: Channel, draft: ChannelDraft) -> None:
-    """Give a channel what a draft asks for, and save it; all that is wrong is told at once."""
+    """Give a channel what a draft asks for, but its kind, and save it; raises `Unfit` by field."""
     found = validation.Checks()
     row.name = found.check_field("name", lambda: _name(row, draft.name), "")
     if found.check_field("kind", lambda: _kind(row, draft.kind), ""):
@@ -90,6 +78,13 @@ def _write(row: Channel, draft: ChannelDraft) -> None:
         setattr(row, name, found.check_field(name, partial(_wait, draft.waits.get(name), wait), None))
     row.send_resolved = draft.send_resolved
     found.raise_errors()
+    _save(row)
+
+
+def change_address(row: Channel, url: str) -> None:
+    """Have a channel send elsewhere; all else of it stays. Raises `deliver.CannotSend`."""
+    deliver.check_channel(row.kind, url, row.secret)
+    row.url = url
     _save(row)
 
 
