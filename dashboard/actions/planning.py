@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -174,15 +174,11 @@ def _assembled(cluster: str, act: Act, planned: _Planned, *, force: bool, now_ms
     made = Plan(act, cluster, now_ms, "", tuple(subjects), bool(overridden), tuple(overridden))
     doable = len(made.doable_subjects) or len(subjects)
     confirm = planned.confirms[0] if len(subjects) == 1 else f"{cluster} {doable}"
-    return replace(made, confirm=confirm, warnings=tuple(_once(planned.warnings)))
+    return replace(made, confirm=confirm, warnings=tuple(dict.fromkeys(planned.warnings)))
 
 
 def _forced(subject: SubjectPlan) -> SubjectPlan:
     return replace(subject, refusals=tuple(each for each in subject.refusals if not each.forceable))
-
-
-def _once(words: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(words)
 
 
 def _shown(name: str) -> str:
