@@ -107,15 +107,9 @@ def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> d
     # Of an id that the coordinator forgot there are still its last transitions.
     missing = [key for key, log_key in wanted.items() if log_key not in found]
     for key, packed in _asked(_GONE, cluster_id, missing):
-        found[wanted[bytes(key)]] = _forgotten(bytes(packed))
+        offset = transition_ring.expiry_offset(bytes(packed))
+        found[wanted[bytes(key)]] = Prior(offset=offset, packed=bytes(packed))
     return found
-
-
-def _forgotten(packed: bytes) -> Prior:
-    # Holes before its expiry have no say in what comes after.
-    newest = transition_ring.newest_transition(packed, 0)
-    expired = newest is not None and newest.kind is TransitionKind.EXPIRY
-    return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=packed)
 
 
 def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:

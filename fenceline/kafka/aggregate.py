@@ -150,13 +150,8 @@ _NO_TALLY, _NO_LINK = counting.MinuteTally(), counting.LinkTally()
 _add, _SPAN_MS = counting.add_duration, counting.LINK_SPAN_MS
 
 _BEGAN, _EXTENDED, _COMMITTED = TransitionKind.BEGIN, TransitionKind.EXTEND, TransitionKind.COMMIT
-_ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT = (
-    TransactionState.ONGOING,
-    TransactionState.PREPARE_COMMIT,
-    TransactionState.COMPLETE_COMMIT,
-)
 #: The states from which the everyday goes on, with the status bytes that stand for them.
-_EVERYDAY = {_ONGOING: 1, _COMPLETE_COMMIT: 4}
+_EVERYDAY = {TransactionState.ONGOING: 1, TransactionState.COMPLETE_COMMIT: 4}
 #: The everyday verdicts of `transitions.derive_transition`, as entries of `recent` begin.
 _BEGIN = transition_ring.codes(TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
 _EXTEND = transition_ring.codes(TransitionKind.EXTEND, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
