@@ -179,7 +179,7 @@ def transition_buckets(
     rows = _tallies(cluster, span_s, starts[0], until_ms).filter(application=application)
     counted: dict[int, dict[TransitionKind, int]] = {}
     for start_ms, counts in rows.values_list("start_ms", "counts").iterator():
-        _add(counted.setdefault(start_ms - start_ms % starts.step, {}), _kinds(counts))
+        _add(counted.setdefault(start_ms - start_ms % starts.step, {}), counts_by_kind(counts))
     return _row(starts, counted)
 
 
@@ -216,7 +216,7 @@ def transition_counts(
     rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
     found: dict[str, dict[TransitionKind, int]] = {}
     for application, counted in rows.values_list("application", "counts").iterator():
-        _add(found.setdefault(application, {}), _kinds(counted))
+        _add(found.setdefault(application, {}), counts_by_kind(counted))
     return found
 
 
@@ -230,7 +230,7 @@ def application_figures(
     opened: dict[str, list[Histogram]] = {}
     marked: dict[str, list[Histogram]] = {}
     for application, counted, open_times, marker_times in fields.iterator():
-        _add(found.setdefault(application, ApplicationHistory()).counts, _kinds(counted))
+        _add(found.setdefault(application, ApplicationHistory()).counts, counts_by_kind(counted))
         opened.setdefault(application, []).append(histograms.unpack_histogram(open_times))
         marked.setdefault(application, []).append(histograms.unpack_histogram(marker_times))
     for application, figure in found.items():
@@ -377,7 +377,7 @@ def _starts(since_ms: int, until_ms: int, step_s: int) -> range:
 
 
 @lru_cache(maxsize=4_096)
-def _kinds(counts: str) -> Mapping[TransitionKind, int]:
+def counts_by_kind(counts: str) -> Mapping[TransitionKind, int]:
     """Return {"commit": 12} as counts by kind; many tallies read alike."""
     return {TransitionKind(kind): n for kind, n in json.loads(counts or "{}").items()}
 
