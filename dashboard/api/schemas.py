@@ -84,6 +84,11 @@ def format_iso(ms: int | None) -> str | None:
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def format_moment(moment: datetime | None) -> str | None:
+    """Return what `format_iso` does, of a datetime."""
+    return None if moment is None else format_iso(instant_ms(moment))
+
+
 def instant_ms(instant: datetime) -> int:
     """Return milliseconds since the epoch; an instant without a zone is UTC."""
     aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)

@@ -242,8 +242,8 @@ def _out(row: Channel) -> dict[str, Any]:
         "send_resolved": row.send_resolved,
         "enabled": row.enabled,
         "failures": row.failures,
-        "disabled_at": row.disabled_at and schemas.format_iso(schemas.instant_ms(row.disabled_at)),
+        "disabled_at": schemas.format_moment(row.disabled_at),
         "disabled_why": row.disabled_why,
         "created_by": row.created_by,
-        "created_at": schemas.format_iso(schemas.instant_ms(row.created_at)),
+        "created_at": schemas.format_moment(row.created_at),
     }

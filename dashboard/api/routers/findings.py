@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
@@ -92,8 +91,8 @@ def _out(row: FindingRecord, owner: Owner | None, may: Sequence[Offer]) -> Findi
         subject=row.subject,
         severity=Severity(row.severity),
         since=schemas.format_iso(row.since_ms),
-        seen_at=_iso(row.seen_at),
-        closed_at=_iso(row.closed_at),
+        seen_at=schemas.format_moment(row.seen_at),
+        closed_at=schemas.format_moment(row.closed_at),
         deadline_at=schemas.format_iso(row.deadline_ms),
         complete=row.complete,
         summary=row.summary,
@@ -103,7 +102,3 @@ def _out(row: FindingRecord, owner: Owner | None, may: Sequence[Offer]) -> Findi
         offers=OfferOut.from_offers(may),
         owner=OwnerOut.from_owner(owner),
     )
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else schemas.format_iso(schemas.instant_ms(moment))

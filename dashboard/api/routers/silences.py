@@ -139,6 +139,6 @@ def _out(row: Silence, now: int) -> SilenceOut:
         ends_at=schemas.format_iso(row.ends_ms),
         reason=row.reason,
         created_by=row.created_by,
-        created_at=schemas.format_iso(schemas.instant_ms(row.created_at)),
+        created_at=schemas.format_moment(row.created_at),
         ended_by=row.ended_by,
     )
