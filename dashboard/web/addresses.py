@@ -91,8 +91,8 @@ def incident_url(row: Incident) -> str:
     return reverse("incident", args=[row.pk])
 
 
-def finding_url(row: FindingRecord) -> str:
-    """Return the address of what a finding is about."""
+def finding_url(row: FindingRecord | Alert) -> str:
+    """Return the address of what a finding or an alert is about."""
     return subject_url(row.cluster.name, row.subject)
 
 
@@ -114,24 +114,14 @@ def subject_url(cluster: str, about: str) -> str:
     return f"{reverse('system')}?{urlencode({'cluster': cluster})}"
 
 
-def finding_label(row: FindingRecord) -> str:
-    """Return the words of the link to what a finding is about."""
+def finding_label(row: FindingRecord | Alert) -> str:
+    """Return the words of the link to what a finding or an alert is about."""
     return subject_label(row.subject)
 
 
 def subject_label(about: str) -> str:
     """Return the words of the link to what findings and alerts are about."""
     return _LABELS.get(about.partition(":")[0], "See System")
-
-
-def alert_subject(row: Alert) -> str:
-    """Return the address of what an alert is about."""
-    return subject_url(row.cluster.name, row.subject)
-
-
-def alert_label(row: Alert) -> str:
-    """Return the words of the link to what an alert is about."""
-    return subject_label(row.subject)
 
 
 def action(row: Action) -> str:

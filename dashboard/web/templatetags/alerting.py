@@ -24,10 +24,10 @@ register.filter("delivery_what", alert_labels.delivery_what)
 register.filter("alert_summary", alert_labels.alert_summary)
 register.filter("subject_name", alert_labels.subject_name)
 register.filter("lasted_ms", alert_labels.lasted_ms)
-register.filter("subject_label", addresses.alert_label)
+register.filter("subject_label", addresses.finding_label)
 register.filter("matchers", matchers.matchers_text)
 register.filter("redacted", redact.redact_url)
-register.simple_tag(addresses.alert_subject, name="subject_url")
+register.simple_tag(addresses.finding_url, name="subject_url")
 register.simple_tag(addresses.action, name="action_url")
 
 
