@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import TracebackType
 from typing import Self
 
 from django.conf import settings
@@ -69,10 +68,5 @@ class ClusterConnections:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()
