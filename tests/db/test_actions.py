@@ -48,7 +48,7 @@ def fence(*subjects: SubjectPlan, **columns: Any) -> Plan:
 
 
 def saved_plan(plan: Plan | None = None, actor: Actor = OLGA) -> Action:
-    return action_store.save_plan(plan or fence(), actor, now_ms=NOW_MS)
+    return action_store.save_plan(plan or fence(), actor)
 
 
 def confirm(row: Action, actor: Actor = OLGA, **said: Any) -> Action:

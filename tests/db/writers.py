@@ -462,7 +462,7 @@ class Actions(Writer):
         name = f"tail-0-{number}"
         about = {"transactional_id": name, "producer_id": 7, "producer_epoch": 3, "started_ms": NOW_MS}
         plan = Plan(Act.FENCE, "prod", NOW_MS, name, (SubjectPlan(f"transaction:{name}", name, about),))
-        row = rows.save_plan(plan, actor, now_ms=NOW_MS)
+        row = rows.save_plan(plan, actor)
         until = leases.Now() + action_lease.LIVES
         state = Action.State.EXECUTING
         assert rows.update_action(row, Q(state="planned"), state=state, lease_token="t", lease_until=until)

@@ -41,7 +41,7 @@ def make_plan(act: Act, *subjects: str, force: bool = True) -> Plan:
 
 def confirm_plan(plan: Plan) -> Action:
     """Keep a plan, and have it confirmed; the message to its worker names TOKEN."""
-    row = action_store.save_plan(plan, OPERATOR, now_ms=loop.now_ms())
+    row = action_store.save_plan(plan, OPERATOR)
     is_planned = Q(state=Action.State.PLANNED)
     until = Now() + execute.WAITS
     fields: dict[str, Any] = {"state": Action.State.EXECUTING, "lease_until": until, "lease_token": TOKEN}

@@ -76,7 +76,7 @@ PRELUDE = """
     names = sys.argv[1:]
     def keep():
         plan = planning.make_plan("prod", Act.FENCE, names, force=True, now_ms=loop.now_ms())
-        return action_store.save_plan(plan, operator("olga"), now_ms=loop.now_ms())
+        return action_store.save_plan(plan, operator("olga"))
 """
 
 

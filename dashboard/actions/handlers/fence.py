@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
+from dashboard.runtime import loop
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
@@ -125,7 +126,7 @@ def describe_difference(seen: FencePlanFacts, said: Described) -> str:
 
 
 def _aborted(seen: FencePlanFacts) -> str:
-    if seen.started_ms is not None and _now_ms() >= seen.started_ms + seen.timeout_ms:
+    if seen.started_ms is not None and loop.now_ms() >= seen.started_ms + seen.timeout_ms:
         return "its transaction timed out: its coordinator has aborted it"
     return "it was aborted, by its producer or by another one that takes it over"
 
@@ -263,7 +264,3 @@ def _epochs(seen: FencePlanFacts, said: Described) -> str:
     if said.producer_id == seen.producer_id:
         return epochs
     return f"producer id {seen.producer_id} → {said.producer_id}, {epochs}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -100,7 +100,7 @@ def plan(*subjects: SubjectPlan, act: Act = Act.FENCE, **fields: Any) -> Plan:
 def planned_action(of: Plan | None = None, **fields: Any) -> Action:
     """Return the audit row of a plan, but for `fields`."""
     made = of or plan()
-    row = action_store.save_plan(made, ADA, now_ms=made.made_ms)
+    row = action_store.save_plan(made, ADA)
     Action.objects.filter(pk=row.pk).update(**fields)
     row.refresh_from_db()
     return row
