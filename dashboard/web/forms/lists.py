@@ -60,7 +60,8 @@ def _digits(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 9 else value
 
 
-def _instant_and_row(value: object) -> object:
+def split_place(value: object) -> object:
+    """Return the numbers of a place, `12-7`, one by one; anything but a text as it is."""
     return tuple(value.split("-")) if isinstance(value, str) else value
 
 
@@ -77,13 +78,13 @@ class ListByRow(ListQuery):
     before: int | None = Field(None, ge=0, lt=_LARGEST)
 
 
-_Number = Annotated[int, Field(ge=0, lt=_LARGEST)]
+RowNumber = Annotated[int, Field(ge=0, lt=_LARGEST)]
 
 
 class ListByInstant(ListQuery):
     """A list, the newest first, that goes on behind an instant and the number of a row."""
 
-    before: Annotated[tuple[_Number, _Number], BeforeValidator(_instant_and_row)] | None = None
+    before: Annotated[tuple[RowNumber, RowNumber], BeforeValidator(split_place)] | None = None
 
 
 Asked = TypeVar("Asked", bound=ListQuery)

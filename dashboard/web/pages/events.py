@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
@@ -28,7 +28,7 @@ from dashboard.web.charts.event_figure import LaneMark, LaneSpan
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
-from dashboard.web.forms.lists import clip
+from dashboard.web.forms.lists import RowNumber, clip, split_place
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.facts import ABORTS, Confidence, TransitionKind
@@ -55,20 +55,12 @@ _LANES = {
     EventSource.ACTION: "actions",
     EventSource.RECOVERY: "recoveries",
 }
-_LARGEST = 10**18
-
-
-def _place(value: object) -> object:
-    return tuple(value.split("-")) if isinstance(value, str) else value
-
-
-_Number = Annotated[int, Field(ge=0, lt=_LARGEST)]
 
 
 class EventListQuery(list_forms.ListQuery, timeline_queries.EventCriteria):
     """The query string of the page."""
 
-    before: Annotated[tuple[_Number, _Number, _Number], BeforeValidator(_place)] | None = None
+    before: Annotated[tuple[RowNumber, RowNumber, RowNumber], BeforeValidator(split_place)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
