@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fenceline.facts import PositionMove, RawRecord, TailBatch, Tombstone, TransactionRecord
-from fenceline.kafka.encode import encode_key, encode_value
+from tests.transaction_state_records import encode_key, encode_value
 
 
 def tail_batch(

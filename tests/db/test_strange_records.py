@@ -34,10 +34,10 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.kafka import transition_ring
-from fenceline.kafka.encode import encode_key, encode_value
 from tests import offline_replay
 from tests.db.conftest import NOW_MS
 from tests.kafka import topic_records
+from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import RandomHistory
 
 pytestmark = pytest.mark.sql

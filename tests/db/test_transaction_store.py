@@ -21,9 +21,9 @@ from fenceline.facts import (
     TransactionRecord,
     TransactionState,
 )
-from fenceline.kafka.encode import encode_key, encode_value
 from tests.db.conftest import NOW_MS
 from tests.factories import tail_batch
+from tests.transaction_state_records import encode_key, encode_value
 
 pytestmark = pytest.mark.sql
 

@@ -43,7 +43,6 @@ from fenceline.decode import text
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
 from fenceline.kafka import transition_ring
 from fenceline.kafka.coordinator import partition_for
-from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests import offline_replay
@@ -51,6 +50,7 @@ from tests.brokers import create_topics
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.topic_records import TOPIC, RawRecord, raw_records
 from tests.transaction_load import Load, commit
+from tests.transaction_state_records import encode_key, encode_value
 from tests.waiting import wait_for
 from tests.web import roles
 

@@ -25,10 +25,10 @@ from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TailBatch, Tombstone, TransactionRecord, TransactionState, Undecoded
-from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
 from tests.transaction_load import commit
+from tests.transaction_state_records import encode_key, encode_value
 
 pytestmark = pytest.mark.kafka
 

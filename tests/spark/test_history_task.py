@@ -31,12 +31,12 @@ from fenceline.facts import (
 )
 from fenceline.histograms import bucket_of
 from fenceline.kafka import transition_ring
-from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
 from spark_pipeline.reports import columns, task
 from spark_pipeline.reports.task import OutOfOrder, Start
 from tests.kafka.topic_records import RawRecord
 from tests.spark.offline_replay import Replay, replay, sums
+from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import RandomHistory
 
 Row = dict[str, Any]

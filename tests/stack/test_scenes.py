@@ -16,7 +16,6 @@ from kafka.protocol.admin.transactions import DescribeProducersRequest, Describe
 
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TransactionRecord, TransactionState
-from fenceline.kafka.encode import encode_key
 from sandbox import clients, demo, topics
 from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
@@ -25,6 +24,7 @@ from sandbox.scenes import hanging, late_marker, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
 from tests.brokers import kafka_three
 from tests.kafka.topic_records import raw_records
+from tests.transaction_state_records import encode_key
 from tests.waiting import wait_for
 
 __all__ = ["kafka_three"]

@@ -18,7 +18,7 @@ from fenceline.facts import EVERYDAY, RawRecord, TransactionRecord, TransactionS
 from fenceline.histograms import merge_histograms
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Folded, NotableTransition, Prior, _IdFold, fold_records
-from fenceline.kafka.encode import encode_key, encode_value
+from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import RandomHistory
 
 PARTITION = 4

@@ -21,7 +21,7 @@ from fenceline.facts import (
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Folded, Prior, fold_records
 from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of, attribute_past
-from fenceline.kafka.encode import encode_key, encode_value
+from tests.transaction_state_records import encode_key, encode_value
 
 NAME, PRODUCER, EPOCH, NOW_MS, ACTION = "payments-7", 4_000, 3, 1_700_000_000_000, 12
 KEY = encode_key(NAME)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fenceline.facts import TransactionRecord
-from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.reports import (
     PROGRESS,
     STRANGE,
@@ -23,6 +22,7 @@ from fenceline.reports import (
 )
 from spark_pipeline.reports import task
 from spark_pipeline.reports.columns import SCHEMA
+from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import START_MS, RandomHistory
 
 #: The day of the first records of a walk; a walk of some hundred steps stays near it.

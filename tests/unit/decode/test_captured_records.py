@@ -16,7 +16,7 @@ from fenceline.decode.text import unescape_text
 from fenceline.decode.transaction_state import STATES, decode_record
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord
 from fenceline.kafka.coordinator import partition_for
-from fenceline.kafka.encode import encode_key, encode_value
+from tests.transaction_state_records import encode_key, encode_value
 
 FOLDER = Path(__file__).parents[2] / "data" / "transaction_state"
 #: `transaction.state.log.num.partitions` of the brokers that wrote the files.

@@ -35,7 +35,7 @@ from fenceline.decode.consumer_offsets import (
 )
 from fenceline.decode.text import escape_bytes, unescape_text
 from fenceline.facts import Undecoded
-from fenceline.kafka.encode import encode_uvarint
+from tests.transaction_state_records import encode_uvarint
 from tests.unit.decode import samples
 from tests.unit.decode.kafka_schema import codec
 

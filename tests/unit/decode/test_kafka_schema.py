@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fenceline.decode.text import escape_bytes, unescape_text
 from fenceline.decode.transaction_state import STATES, decode_record
 from fenceline.facts import TopicPartitions, TransactionRecord
-from fenceline.kafka.encode import encode_key, encode_value
+from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.decode import samples
 from tests.unit.decode.kafka_schema import LaterValue, TransactionLogKey, TransactionLogValue
 

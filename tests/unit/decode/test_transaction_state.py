@@ -12,7 +12,7 @@ from hypothesis import given
 
 from fenceline.decode.transaction_state import decode_key, decode_record, decode_value
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
-from fenceline.kafka.encode import encode_key, encode_uvarint, encode_value
+from tests.transaction_state_records import encode_key, encode_uvarint, encode_value
 from tests.unit.decode import samples
 
 KEY = bytes.fromhex("0000000574786e2d31")

@@ -21,7 +21,7 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.kafka.coordinator import java_hash
-from fenceline.kafka.encode import encode_key, encode_value
+from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import RandomHistory
 from tests.web.factories.clusters import now_ms
 

@@ -1,6 +1,6 @@
-"""Facts -> records of `__transaction_state`, as a coordinator writes them: for tests, benchmarks and seeding.
+"""Facts -> records of `__transaction_state`, as a coordinator writes them: for tests and benchmarks.
 
-The inverse of `decode.transaction_state`. Never for a user's cluster: nothing of Fenceline writes there.
+The inverse of `fenceline.decode.transaction_state`.
 """
 
 from __future__ import annotations
