@@ -352,19 +352,23 @@ def _prepared(
     said: Decision, ended: Mapping[SinkTransaction, EndedTransaction], open_ms: int | None
 ) -> SinkBatch:
     by_fate: dict[TransactionFate, list[str]] = defaultdict(list)
+    records: dict[TransactionFate, int] = defaultdict(int)
     for each in said.transactions:
         by_fate[ended[each].fate].append(each.transactional_id)
+        records[ended[each].fate] += each.records
+    whole = sum(records.values())
     return SinkBatch(
         said.batch_id,
         said.at_ms,
         min((each.expires_ms for each in said.transactions), default=None),
-        sum(each.records for each in said.transactions),
+        whole,
         open=tuple(by_fate[TransactionFate.OPEN]),
         committed=(*by_fate[TransactionFate.COMMITTED], *by_fate[TransactionFate.COMMITTING]),
         aborted=tuple(by_fate[TransactionFate.ABORTED]),
         unknown=tuple(by_fate[TransactionFate.UNKNOWN]),
         input=_read(said.input),
         open_for_ms=open_ms,
+        uncommitted_records=whole - records[TransactionFate.COMMITTED] - records[TransactionFate.COMMITTING],
     )
 
 

@@ -46,8 +46,10 @@ class EvidenceLine(NamedTuple):
 
 
 def evidence_in_order(lines: Iterable[EvidenceLine]) -> Sequence[EvidenceLine]:
-    """Return facts by time, each once."""
-    return sorted(dict.fromkeys(lines))[:MOST_LINES]
+    """Return facts by time, each once; of many the first ones, and those of the cause."""
+    found = sorted(dict.fromkeys(lines))
+    causes = [line for line in found[MOST_LINES:] if line.is_cause][:MOST_LINES]
+    return [*found[: MOST_LINES - len(causes)], *causes]
 
 
 def finding_evidence(rule: str, summary: str, since_ms: int, *, is_cause: bool) -> EvidenceLine:

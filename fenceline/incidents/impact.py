@@ -50,7 +50,7 @@ class IncidentImpact(NamedTuple):
 def impact_figures(snapshot: Snapshot) -> ImpactFigures:
     """Return the figures of a snapshot."""
     batches = {
-        query.subject: [each.records for each in query.sink_batches if not each.recorded]
+        query.subject: [each.records_at_risk for each in query.sink_batches if not each.recorded]
         for query in snapshot.queries
     }
     return ImpactFigures(

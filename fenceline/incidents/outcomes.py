@@ -34,12 +34,22 @@ class OutcomeRow(NamedTuple):
 def outcome_rows(facts: IncidentFacts, plan: SubjectPlan | None, *, now_ms: int) -> Sequence[OutcomeRow]:
     """Return what becomes of the records, the readers and the producer of an open incident."""
     effects = {each.name: each for each in plan.effects} if plan else None
-    rows = (
-        _batch_rows(facts, facts.batches, effects, now_ms)
-        if facts.batches
-        else _own_rows(facts, effects, now_ms)
-    )
+    if facts.batches is None:
+        rows = [*_own_rows(facts, effects, now_ms)]
+    else:
+        rows = [*_batch_rows(facts, facts.batches, effects, now_ms)]
     return [*rows, *_reader_rows(facts, effects, now_ms)]
+
+
+def acted_words(facts: IncidentFacts, button: str, *, now_ms: int) -> str:
+    """Return the heading of what happens if somebody acts, "" where nothing helps.
+
+    `button` has the words of a plan's button, "" without one.
+    """
+    act = button.rstrip("…")
+    if _completes_on_restart(facts, now_ms):
+        return f"restart, or {act[:1].lower()}{act[1:]}" if act else "restart"
+    return act
 
 
 def nothing_words(facts: IncidentFacts, *, now_ms: int) -> str:
@@ -49,23 +59,28 @@ def nothing_words(facts: IncidentFacts, *, now_ms: int) -> str:
     return f"nothing until {format_clock(facts.deadline_ms)}"
 
 
+def _completes_on_restart(facts: IncidentFacts, now_ms: int) -> bool:
+    """Whether a restart of the query commits its prepared batches: until their transactions time out."""
+    return facts.batches is not None and (facts.deadline_ms is None or facts.deadline_ms > now_ms)
+
+
 def _batch_rows(
     facts: IncidentFacts, batches: StuckBatches, effects: Mapping[str, Effect] | None, now_ms: int
 ) -> Iterator[OutcomeRow]:
-    rows = count_noun(batches.rows, "row")
-    committed = effects.get("records_committed") if effects else None
-    acted = (
-        Outcome(f"{committed.amount:,} committed", "ok")
-        if committed and committed.amount is not None
-        else None
+    rows, can_act = (
+        count_noun(batches.rows, "row"),
+        effects is not None or _completes_on_restart(facts, now_ms),
     )
+    committed = (effects or {}).get("records_committed")
+    number = batches.rows if committed is None or committed.amount is None else committed.amount
+    acted = Outcome(f"{number:,} committed", "ok") if can_act else None
     if facts.deadline_ms is None:
         nothing = Outcome(f"{rows} are not committed", "warning")
     else:
         at = "may be aborted by now" if facts.deadline_ms <= now_ms else f"{rows} aborted"
         nothing = Outcome(f"{at}, to be replayed", "critical")
-    yield OutcomeRow(f"rows of {batches}", acted if effects is not None else None, nothing)
-    following = Outcome(f"batch {batches.numbers[-1] + 1:,}") if effects is not None else None
+    yield OutcomeRow(f"rows of {batches}", acted, nothing)
+    following = Outcome(f"batch {batches.numbers[-1] + 1:,}") if can_act else None
     refuses = "refuses to start: reports the loss" if facts.deadline_ms else "does not go on"
     yield OutcomeRow(f"next batch of {facts.name}", following, Outcome(refuses))
 
@@ -111,7 +126,7 @@ def _reader_rows(
 ) -> Iterator[OutcomeRow]:
     if not (facts.groups or facts.queries or facts.partitions):
         return
-    acted = None
+    acted = Outcome("resume once it is committed", "ok") if _completes_on_restart(facts, now_ms) else None
     if effects is not None:
         acted = (
             Outcome("stays blocked by another transaction", "warning")

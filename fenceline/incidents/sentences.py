@@ -175,9 +175,9 @@ def _batch_explanation(facts: IncidentFacts, batches: StuckBatches, now_ms: int)
     start = f"{_upper(str(batches))} {batches.verb} prepared but not committed. "
     if facts.deadline_ms is not None and facts.deadline_ms <= now_ms:
         return (start, "The transactions timed out at ", Instant(facts.deadline_ms), " and may be lost.")
-    ways = f"A restart of the query completes {it} without loss; so does “Finish batch”."
+    ways = f"A restart of the query completes {it} without loss."
     if not batches.is_orphaned:
-        ways = f"The driver completes {it} if it goes on; so do a restart and “Finish batch”."
+        ways = f"Its driver completes {it} if it goes on; so does a restart, without loss."
     after = (" After ", Instant(facts.deadline_ms), f" the brokers abort {it}.") if facts.deadline_ms else ()
     return (start + ways, *after)
 

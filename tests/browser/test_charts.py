@@ -12,7 +12,6 @@ from tests.browser.conftest import Opener, Server
 
 CHARTS = {
     "events-chart": "/events?last=24h",
-    "strip-chart": "/",
     "timeline-chart": "/transactions/prod/payments-1",
 }
 _COLOURS = """
@@ -44,11 +43,12 @@ def test_a_chart_is_drawn_without_a_violation(busy: Server, opened: Opener, name
     assert page.locator("head style").count() == 0
 
 
-def test_hover_tells_the_figures(busy: Server, opened: Opener) -> None:
-    page = opened(CHARTS["strip-chart"])
-    drawn(page, "strip-chart")
-    page.locator("#strip-chart .nsewdrag").first.hover()
-    expect(page.locator("#strip-chart .hoverlayer")).to_contain_text(re.compile(r"\d+ \w+"))
+def test_hover_shows_when_and_what(busy: Server, opened: Opener) -> None:
+    page = opened(CHARTS["events-chart"])
+    drawn(page, "events-chart")
+    # The chart's own layer for the pointer lies over its points.
+    page.locator("#events-chart .scatterlayer .point").first.hover(force=True)
+    expect(page.locator("#events-chart .hoverlayer")).to_contain_text(re.compile(r"\d\d:\d\d:\d\d.+[a-z]{3}"))
 
 
 def test_the_modebar_is_styled_and_works(busy: Server, opened: Opener) -> None:
@@ -67,21 +67,21 @@ def test_the_modebar_is_styled_and_works(busy: Server, opened: Opener) -> None:
 
 
 def test_a_change_of_theme_changes_the_colours(busy: Server, opened: Opener) -> None:
-    page = opened(CHARTS["strip-chart"], color_scheme="light")
-    drawn(page, "strip-chart")
-    light = page.evaluate(_COLOURS, "strip-chart")
+    page = opened(CHARTS["events-chart"], color_scheme="light")
+    drawn(page, "events-chart")
+    light = page.evaluate(_COLOURS, "events-chart")
     page.get_by_label("Dark").check()
-    page.wait_for_function(f"(light) => ({_COLOURS})('strip-chart')[0] !== light[0]", arg=light)
+    page.wait_for_function(f"(light) => ({_COLOURS})('events-chart')[0] !== light[0]", arg=light)
     page.get_by_label("Light").check()
-    page.wait_for_function(f"(light) => ({_COLOURS})('strip-chart')[0] === light[0]", arg=light)
+    page.wait_for_function(f"(light) => ({_COLOURS})('events-chart')[0] === light[0]", arg=light)
 
 
 def test_a_change_of_zone_moves_the_ticks(busy: Server, opened: Opener) -> None:
-    page = opened(CHARTS["strip-chart"], timezone_id="Asia/Kolkata")
-    drawn(page, "strip-chart")
-    utc = page.locator("#strip-chart .xtick text").first.text_content() or ""
+    page = opened(CHARTS["events-chart"], timezone_id="Asia/Kolkata")
+    drawn(page, "events-chart")
+    utc = page.locator("#events-chart .xtick text").first.text_content() or ""
     page.get_by_label("Local time").check()
-    expect(page.locator("#strip-chart .xtick text").first).not_to_have_text(utc)
+    expect(page.locator("#events-chart .xtick text").first).not_to_have_text(utc)
 
 
 def test_a_chart_stays_and_follows_what_happens(busy: Server, live: Opener) -> None:
@@ -103,8 +103,8 @@ _MARKS = (
 )
 
 
-@pytest.mark.parametrize("name", ["strip-chart", "timeline-chart"])
-def test_a_chart_fits_a_phone_and_has_a_table_beside_it(busy: Server, opened: Opener, name: str) -> None:
+def test_a_chart_fits_a_phone_and_has_a_table_beside_it(busy: Server, opened: Opener) -> None:
+    name = "timeline-chart"
     page = opened(CHARTS[name], viewport={"width": 360, "height": 740})
     drawn(page, name)
     box = page.locator(f"#{name} svg.main-svg").first.bounding_box()

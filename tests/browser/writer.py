@@ -56,7 +56,7 @@ def without_role(name: str) -> None:
 
 def reset(kind: str, ids: int = 300) -> None:
     """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held", "queries", "acting",
-    "flow", "large flow", "alerts" or "blind"."""
+    "flow", "large flow", "incidents", "alerts" or "blind"."""
     _clear()
     if kind == "none":
         return
@@ -126,6 +126,7 @@ _FILLED = {
     "acting": _acting,
     "flow": scenarios.busy_flow,
     "large flow": scenarios.large_flow,
+    "incidents": scenarios.open_incidents,
 }
 
 

@@ -14,7 +14,7 @@ from fenceline.incidents.evidence import (
     evidence_in_order,
     source_of,
 )
-from fenceline.incidents.outcomes import nothing_words, outcome_rows
+from fenceline.incidents.outcomes import acted_words, nothing_words, outcome_rows
 from fenceline.incidents.sentences import IncidentFacts
 from fenceline.plans.plan import Bound, Effect, SubjectPlan
 from fenceline.rules import RULES
@@ -58,6 +58,20 @@ def test_a_prepared_batch_is_committed_or_aborted_at_its_deadline() -> None:
         for row in outcome_rows(crash(), FINISH, now_ms=NOW_MS)
     ]
     assert tones[0] == ("ok", "critical")
+
+
+def test_a_restart_alone_completes_a_prepared_batch_until_its_deadline() -> None:
+    assert table(crash(**BLOCKED), None) == [
+        ("rows of batch 1,204", "18,004 committed", "18,004 rows aborted, to be replayed"),
+        ("next batch of orders_enrich", "batch 1,205", "refuses to start: reports the loss"),
+        ("billing and shipping", "resume once it is committed", "resume at 02:27:50 UTC"),
+    ]
+    assert acted_words(crash(), "", now_ms=NOW_MS) == "restart"
+    assert acted_words(crash(), "Finish batch 1,204…", now_ms=NOW_MS) == "restart, or finish batch 1,204"
+    late = crash(deadline_ms=NOW_MS - 1)
+    assert [row.acted for row in outcome_rows(late, None, now_ms=NOW_MS)] == [None, None]
+    assert acted_words(late, "", now_ms=NOW_MS) == ""
+    assert acted_words(facts("open_too_long"), "Fence producer…", now_ms=NOW_MS) == "Fence producer"
 
 
 def test_an_open_transaction_is_aborted_either_way_and_readers_go_on_sooner_or_later() -> None:
@@ -106,6 +120,8 @@ def test_evidence_is_in_time_order_each_once_and_bounded() -> None:
     assert [line.at_ms for line in evidence_in_order(lines)] == [1, 2, 3]
     many = [EvidenceLine(number, "fact", "x") for number in range(10_000)]
     assert [line.at_ms for line in evidence_in_order(many)] == list(range(MOST_LINES))
+    cause = EvidenceLine(20_000, "the cause", "x", is_cause=True)
+    assert evidence_in_order([*many, cause])[-1] == cause
 
 
 def test_steps_of_a_batch_name_the_file_that_shows_them() -> None:

@@ -92,8 +92,8 @@ def test_a_title_is_the_cause_in_words(of: IncidentFacts, title: str) -> None:
 EXPLAINED = [
     (
         crash(),
-        "Batch 1,204 is prepared but not committed. A restart of the query completes it without loss; "
-        "so does “Finish batch”. After 02:27:50 UTC the brokers abort it.",
+        "Batch 1,204 is prepared but not committed. A restart of the query completes it without loss. "
+        "After 02:27:50 UTC the brokers abort it.",
     ),
     (
         crash(deadline_ms=NOW_MS - MIN),

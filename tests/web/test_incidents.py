@@ -216,7 +216,7 @@ def test_a_page_compares_what_acting_does_with_what_waiting_does(prod: Cluster) 
     text = page_html(roles.client_with_role("operator"), f"/incidents/{row.pk}")
     table = text.partition('aria-labelledby="outcomes"')[2].partition("</table>")[0]
     plain = " ".join(re.sub("<[^>]+>", " ", table).split())
-    assert "fence producer nothing until" in plain
+    assert "Fence producer nothing until" in plain
     assert re.search(r"billing resume at once: at least [\d,]+ offsets? resume at \d", plain), plain
 
 

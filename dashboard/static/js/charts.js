@@ -54,6 +54,7 @@ window.fenceline = window.fenceline || {};
     const { tone, times } = trace.meta;
     const shown = { ...trace, marker: { ...trace.marker, color: colour(tone), line: { ...trace.marker.line, color: colour(tone) } } };
     if (trace.line) shown.line = { ...trace.line, color: colour(tone) };
+    if (trace.text) shown.textfont = { ...trace.textfont, color: colour("ink") };
     for (const name of times) shown[name] = trace[name].map(told);
     return shown;
   };
@@ -125,7 +126,7 @@ window.fenceline = window.fenceline || {};
   };
 
   document.addEventListener("fenceline:swapped", drawAll);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", drawAll);
   new MutationObserver(drawAll).observe(root, { attributes: true, attributeFilter: ["data-theme", "data-zone"] });
   drawAll();
 }

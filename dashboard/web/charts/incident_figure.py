@@ -26,6 +26,7 @@ _NARROWEST, _LABEL_ROOM = 1 / 400, 0.16
 _COLOURS: Mapping[str, str] = MappingProxyType(
     {"ok": "#1c6e41", "info": "#2452c4", "warning": "#854c00", "critical": "#b02318", "unknown": "#63635c"}
 )
+_INK = "#1b1b19"
 #: Nothing may leave the machine of who reads it.
 _CONFIG = {"displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True}
 
@@ -91,7 +92,7 @@ def _coloured(trace: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trace in the colours of its tone, as `charts.js` dresses it on a page."""
     colour = _COLOURS.get(trace["meta"]["tone"], _COLOURS["unknown"])
     marker = dict(trace["marker"]) | {"color": colour}
-    return dict(trace) | {"marker": marker}
+    return dict(trace) | {"marker": marker, "textfont": {"color": _INK}}
 
 
 def _bars(bars: Sequence[LaneBar], lane: str, span_ms: int) -> Iterator[go.Bar]:

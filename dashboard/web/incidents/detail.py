@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from dashboard.actions.preview import preview_plan
 from dashboard.alerts import queries as alert_queries
 from dashboard.evaluation import finding_queries
+from dashboard.flow.queries import flow_around
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
 from dashboard.models import Delivery, FindingRecord, Incident, IncidentEvent, IncidentFinding, Query
@@ -23,12 +24,14 @@ from dashboard.transactions import queries as transaction_queries
 from dashboard.web import addresses
 from dashboard.web.charts.figures import Figure
 from dashboard.web.charts.incident_figure import incident_figure
+from dashboard.web.flow.picture import FlowPicture, flow_picture
 from dashboard.web.incidents import cards, timeline
 from dashboard.web.incidents.facts import FactsReader, OpenProblem
 from dashboard.web.incidents.lines import newest_cause, summary_of
 from dashboard.web.incidents.timeline import IncidentHistory
 from dashboard.web.request_time import now_ms
 from fenceline.alerts.matchers import matchers_text
+from fenceline.flow.view import fold_flow
 from fenceline.formatting import format_duration
 from fenceline.incidents.evidence import (
     EvidenceLine,
@@ -37,8 +40,9 @@ from fenceline.incidents.evidence import (
     evidence_in_order,
     finding_evidence,
 )
-from fenceline.incidents.findings import IncidentEventKind
-from fenceline.incidents.outcomes import OutcomeRow, nothing_words, outcome_rows
+from fenceline.incidents.findings import FindingKey, IncidentEventKind
+from fenceline.incidents.impact import affected_things
+from fenceline.incidents.outcomes import OutcomeRow, acted_words, nothing_words, outcome_rows
 from fenceline.incidents.sentences import IncidentFacts, incident_consequence, incident_title
 from fenceline.sentences import Sentence
 
@@ -132,6 +136,7 @@ def incident_context(request: HttpRequest, row: Incident, note: str) -> Mapping[
         "past": [line for line in lines if line.of.until_ms is not None],
         "others": sorted({number for line in now for number in line.others}),
         "figures": cards.impact_words(row),
+        "picture": _flow(story, at_ms),
         "chart": figure,
         "chart_words": words,
         "events": list(reversed(history.events)),
@@ -161,6 +166,16 @@ def _headline(
     return (f"{summary}. It lasted {format_duration(lasted_ms // 1_000 * 1_000)}.",)
 
 
+def _flow(story: IncidentStory, at_ms: int) -> FlowPicture | None:
+    """Return the flow of the last hour around what an open incident affects, None where none is known."""
+    if not story.findings:
+        return None
+    row = story.history.row
+    subjects = {row.subject, *affected_things(FindingKey(row.rule, row.subject), story.findings)}
+    flow = fold_flow(flow_around(row.cluster.name, subjects, now_ms=at_ms))
+    return flow_picture(row.cluster.name, flow, "incident-flow") if flow.nodes else None
+
+
 def _links(request: HttpRequest, row: Incident) -> Mapping[str, Any]:
     until_ms = None if row.closed_ms is None else row.closed_ms + _AROUND_MS
     return {
@@ -185,7 +200,7 @@ def _actions(request: HttpRequest, story: IncidentStory, at_ms: int) -> Mapping[
     return {
         "action": action,
         "outcomes": outcomes,
-        "acted_words": action.buttons[0].words.rstrip("…").lower() if plan else "",
+        "acted_words": acted_words(facts, action.buttons[0].words if plan else "", now_ms=at_ms),
         "nothing_words": nothing_words(facts, now_ms=at_ms),
         "deadline_ms": facts.deadline_ms,
         "deadline_kind": facts.deadline_kind,

@@ -19,8 +19,10 @@ from dashboard.models import (
     Query,
 )
 from dashboard.web.charts.incident_figure import IncidentLane, LaneBar, LanePoint
+from fenceline.facts import Severity
 from fenceline.formatting import count_noun
 from fenceline.incidents.findings import IncidentEventKind
+from fenceline.severity import worst_severity
 from fenceline.spark.drivers import Driver
 
 #: Subjects of one kind that have a lane each; more share one.
@@ -32,6 +34,19 @@ _BEFORE_MS, _BEFORE, _AFTER = 60_000, 0.5, 0.04
 #: From cause to effect.
 _KINDS = ("query", "application", "transaction", "coordinators", "collector", "partition", "group")
 _PLURALS = {"query": "queries", "coordinators": "coordinators"}
+#: What a bar is called, where the rule's own name is of a limit.
+_BAR_LABELS = {
+    "open_too_long": "open",
+    "coordinator_overdue": "overdue at its coordinator",
+    "stuck_in_prepare": "markers not written",
+    "lso_pinned": "LSO blocked",
+    "group_stalled": "blocked at the LSO",
+    "query_blocked": "blocked at the LSO",
+    "offsets_unstable": "commits pending",
+    "batch_prepared": "prepared, not committed",
+    "batch_lost": "lost in part",
+    "query_failed": "failed",
+}
 _BY_PEOPLE = {IncidentEventKind.ACKNOWLEDGED: "acknowledged", IncidentEventKind.NOTE: "note"}
 _DELIVERY_TONES = {Delivery.State.DELIVERED: "info", Delivery.State.FAILED: "critical"}
 
@@ -110,7 +125,9 @@ def _finding_lanes(history: IncidentHistory, end_ms: int) -> Iterator[IncidentLa
             by_subject.setdefault(each.subject, []).append(each)
         if len(by_subject) <= _LANES_EACH:
             for subject, found in by_subject.items():
-                yield IncidentLane(_lane_name(subject, history), _finding_bars(history, found, end_ms))
+                yield IncidentLane(
+                    _lane_name(subject, history), _merged(_finding_bars(history, found, end_ms))
+                )
         else:
             noun = f"{len(by_subject):,} {_PLURALS.get(kind, f'{kind}s')}"
             found = [each for some in by_subject.values() for each in some]
@@ -136,13 +153,22 @@ def _finding_bars(
         until_ms = end_ms if each.until_ms is None else each.until_ms
         tone = row.severity if row else each.severity
         since_ms = history.since_ms(each)
-        found.append(LaneBar(since_ms, max(until_ms, since_ms), tone, rule_label(each.rule), words))
+        label = _BAR_LABELS.get(each.rule, rule_label(each.rule))
+        found.append(LaneBar(since_ms, max(until_ms, since_ms), tone, label, words))
     return sorted(found, key=lambda bar: (bar.from_ms, bar.to_ms))
 
 
 def _merged(bars: Sequence[LaneBar]) -> Sequence[LaneBar]:
-    """Return bars of one lane with one label: those of many subjects lie over each other."""
-    return [bar._replace(label=bar.label if number == 0 else "") for number, bar in enumerate(bars)]
+    """Return bars of many subjects as one wherever they overlap: as bad as the worst of them."""
+    found: list[LaneBar] = []
+    for bar in bars:
+        last = found[-1] if found else None
+        if last is None or bar.from_ms > last.to_ms:
+            found.append(bar)
+        else:
+            tone = worst_severity([Severity(last.tone), Severity(bar.tone)])
+            found[-1] = last._replace(to_ms=max(last.to_ms, bar.to_ms), tone=tone)
+    return found
 
 
 def _delivery_lane(deliveries: Sequence[Delivery]) -> IncidentLane:

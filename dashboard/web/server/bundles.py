@@ -26,6 +26,7 @@ BUNDLES = {
         for name in (
             "base", "parts", "tables", "pages", "detail",
             "history", "standings", "queries", "alerts", "acting", "events", "find", "flow", "incidents",
+            "print",
         )
     ),
     # Runs before the first paint, and is all that may hold it up.
