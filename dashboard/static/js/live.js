@@ -121,6 +121,7 @@ window.fenceline = window.fenceline || {};
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !(node instanceof Element && node.hasAttribute("data-keep"));
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => {
     if (name === "data-rev") changed.add(node);
+    if (name === "checked" && node.form?.id === "selected-rows") return false;
     return !(name === "open" && (node.localName === "details" || node.localName === "dialog"));
   };
   const headline = () => document.querySelector("[data-headline]")?.textContent.trim() || "";

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
 from dashboard.labels.status import trend_word
-from dashboard.models import Group, GroupOffset
+from dashboard.models import FindingRecord, Group, GroupOffset
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.empty_state import why_empty
@@ -23,19 +23,24 @@ from fenceline.facts import Severity
 from fenceline.formatting import count_noun
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import note_of
+from fenceline.owners import Owner
 
 #: How many partitions of a group its page shows at a time.
 _PARTITIONS = 100
 _LONGEST_ASKED = 200
+_CLUSTER, _OWNER = "Cluster", "Owner"
 _HEADINGS: Sequence[Heading] = (
     ("Group", "name", "col-name", "asc"),
     ("Status", "worst", "col-status", "asc"),
-    ("Cluster", "", "col-cluster", ""),
+    ("Finding", "", "col-finding", ""),
+    (_CLUSTER, "", "col-cluster", ""),
     ("Lag to LSO", "unread", "col-unread number", "desc"),
     ("Lag to end", "lag", "col-lag number", "desc"),
     ("Behind", "behind", "col-behind number", "desc"),
     ("Trend", "", "col-trend", ""),
     ("Blocked by", "", "col-blocker", ""),
+    ("Application", "", "col-application", ""),
+    (_OWNER, "", "col-owner", ""),
     ("State", "", "col-group-state", ""),
     ("Members", "", "col-members number", ""),
 )
@@ -55,6 +60,13 @@ class GroupRow:
 
     of: group_queries.GroupFamily
     trend: LagTrendLine
+    finding: FindingRecord | None
+    owner: Owner | None
+
+    @property
+    def application(self) -> str:
+        """Return the family of its group, the name without what is random in it."""
+        return self.of.group.family if self.of.group else self.of.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +104,14 @@ def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
     several = len(frame.clusters) > 1 and not frame.cluster
     page = group_queries.group_page(wanted, page=wanted.page, size=wanted.size)
     statuses = group_queries.status_counts(frame.cluster)
-    headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
+    shown = {_CLUSTER: several, _OWNER: frame.has_owners}
+    headings = [each for each in _HEADINGS if shown.get(each[0], True)]
+    findings = frame.worst_findings("group")
     return {
         "wanted": wanted,
         "narrowed": wanted.narrowed,
         "page": page,
-        "rows": [GroupRow(each, _trend(each.group.trend if each.group else "", 2)) for each in page.items],
+        "rows": [_row(each, findings) for each in page.items],
         "explanation": _explanation(page.items) if wanted.family else "",
         "columns": columns(headings, wanted.sort, descending=wanted.descending),
         "statuses": statuses.items(),
@@ -106,6 +120,16 @@ def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
         "several": several,
         "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
+
+
+def _row(of: group_queries.GroupFamily, findings: Mapping[tuple[int, str], FindingRecord]) -> GroupRow:
+    group = of.group
+    return GroupRow(
+        of,
+        _trend(group.trend if group else "", 2),
+        findings.get((group.cluster_id, group.group_id)) if group else None,
+        owners.find_owner(of.name, group.family if group else ""),
+    )
 
 
 def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
