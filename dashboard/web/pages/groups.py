@@ -17,12 +17,13 @@ from dashboard.web import action_buttons, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.headlines.group import group_headline
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.subject_history import subject_history
 from fenceline.decode import text
 from fenceline.facts import Severity
-from fenceline.formatting import count_noun
 from fenceline.kafka.families import family_of
-from fenceline.kafka.groups import note_of
+from fenceline.kafka.groups import Waiting
 from fenceline.owners import Owner
 
 #: How many partitions of a group its page shows at a time.
@@ -139,9 +140,13 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         return {"row": None, "cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
     page = group_queries.offset_page(row, page=request.GET.get("page"), size=_PARTITIONS)
     found = finding_queries.open_findings(cluster, f"group:{row.group_id}")
+    stuck = group_queries.blocked_offsets(row, most=_PARTITIONS)
+    blockers = _waits_for(stuck)
     return {
         "row": row,
         "cluster": cluster,
+        "headline": group_headline(row, stuck, blockers),
+        "happened": subject_history(request, cluster, f"group:{row.group_id}"),
         "page": page,
         "parts": [_part(each) for each in page.items],
         "findings": action_buttons.finding_cards(request, found),
@@ -149,11 +154,8 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "owner": owners.find_owner(row.group_id, row.family),
         "trend": _trend(row.trend, 2),
         "unread": _trend(row.trend, 1),
-        "waits_for": _waits_for(page.items),
+        "waits_for": blockers,
         "explanation": family_of(row.group_id).explanation,
-        "note": "" if row.error else note_of(row.kind, row.partitions),
-        "settled": _settled(row, page.items),
-        "blocked_words": _blocked_words(row),
     }
 
 
@@ -179,28 +181,7 @@ def _trend(kept: str, which: int) -> LagTrendLine:
 
 def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[group_queries.BlockingTransaction]:
     """Return the transactions that the group waits for in any of some partitions, each once."""
-    waiting = [row for row in rows if row.unstable or row.waiting == "probably"]
+    waiting = [row for row in rows if row.unstable or row.waiting == Waiting.PROBABLY]
     return group_queries.distinct_blockers(
         each for row in waiting for each in group_queries.blocking_transactions(row)
     )
-
-
-def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:
-    """Return in one word what its page says first: "blocked", "pending", "past" or ""."""
-    if row.blocked:
-        return "blocked"
-    if row.unstable:
-        return "pending"
-    return "past" if any(each.waiting == "reads_past" for each in rows) else ""
-
-
-def _blocked_words(row: Group) -> str:
-    """Return `Likely blocked on 2 partitions; a transactional commit is pending for 1 partition`."""
-    blocked = f"Likely blocked on {count_noun(row.blocked, 'partition')}" if row.blocked else ""
-    pending = (
-        f"a transactional commit is pending for {count_noun(row.unstable, 'partition')}"
-        if row.unstable
-        else ""
-    )
-    words = "; ".join(filter(None, (blocked, pending)))
-    return words[:1].upper() + words[1:]

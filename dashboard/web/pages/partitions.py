@@ -13,9 +13,10 @@ from dashboard.celery import app
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
 from dashboard.labels.status import NEXT_STEPS, WORST_VERDICTS
-from dashboard.models import FindingRecord, PartitionRecord, PinRecord, ReplicaLook
+from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Query, ReplicaLook
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import lag
+from dashboard.streaming.lag import PartitionLag
 from dashboard.system import access, owners
 from dashboard.web import action_buttons, addresses, page_context
 from dashboard.web.action_buttons import Button
@@ -23,12 +24,16 @@ from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.headlines.detail import BlockedConsumer
+from dashboard.web.headlines.partition import partition_headline
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
+from dashboard.web.subject_history import subject_history
 from fenceline.explanations import verdict_reason
 from fenceline.facts import Severity
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.end_offset_history import unpack_ends
+from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
@@ -195,25 +200,44 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
     found = finding_queries.open_findings(cluster, f"partition:{row}")
     ends = unpack_ends(row.ends)
     readers = group_queries.partition_readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
+    queries = lag.partition_readers(row, most=_MOST_READERS)
+    pins = partition_queries.partition_pins([name]).get(name, ())
     return {
         "row": row,
         "cluster": cluster,
         "name": str(row),
+        "headline": partition_headline(row, pins, _blocked_consumers(readers, queries)),
+        "happened": subject_history(request, cluster, f"partition:{row}"),
         "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
-        "open": [
-            _open(request, cluster, pin) for pin in partition_queries.partition_pins([name]).get(name, ())
-        ],
+        "open": [_open(request, cluster, pin) for pin in pins],
         "owner": owners.find_owner(str(row), row.topic),
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
-        "queries": lag.partition_readers(row, most=_MOST_READERS),
+        "queries": queries,
         "unstable": partition_queries.unstable_offsets(row),
-        "waiting": sum(each.waiting == "probably" for each in readers),
+        "waiting": sum(each.waiting == Waiting.PROBABLY for each in readers),
         "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
         "held": [(end.at_ms, max(0, end.high_watermark - end.lso)) for end in ends],
         **_replicas(request, row),
     }
+
+
+def _blocked_consumers(
+    readers: Sequence[GroupOffset], queries: Sequence[tuple[Query, PartitionLag]]
+) -> Sequence[BlockedConsumer]:
+    """Return the groups and queries that are at a blocked LSO."""
+    groups = [
+        BlockedConsumer(each.group.group_id, group_queries.offset_lag(each, each.high_watermark))
+        for each in readers
+        if each.waiting == Waiting.PROBABLY
+    ]
+    streams = [
+        BlockedConsumer(str(query), part.lag_hw)
+        for query, part in queries
+        if part.waiting_state == Waiting.PROBABLY
+    ]
+    return [*groups, *streams]
 
 
 def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:

@@ -17,11 +17,12 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
-from dashboard.web import page_context, query_headlines
+from dashboard.web import page_context
 from dashboard.web import query_detail as one_query
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.headlines.queries import queries_headline, stuck_queries
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
@@ -162,10 +163,10 @@ def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
         "states": states.items(),
         "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == wanted.sink],
         "number": number,
-        "said": query_headlines.queries_headline(
+        "said": queries_headline(
             number,
             states,
-            query_headlines.stuck_queries(frame.cluster, now_ms(request)),
+            stuck_queries(frame.cluster, now_ms(request)),
             found,
             now_ms(request),
         ),

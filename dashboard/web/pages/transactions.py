@@ -24,9 +24,12 @@ from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import columns
+from dashboard.web.headlines.detail import DetailHeadline
+from dashboard.web.headlines.transaction import expired_headline, transaction_headline
 from dashboard.web.pages.recoveries import row_of
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
+from dashboard.web.subject_history import events_url
 from fenceline.decode import text
 from fenceline.explanations import explain_transition
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
@@ -170,15 +173,31 @@ def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mappin
     if row is not None:
         life = history_queries.recent_transitions(cluster, bytes(row.key), row.log_partition)
         kept = history_queries.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
-        return {"row": row, "kept": kept, **_known(request, row), **_lived(request, cluster, kept, row)}
+        known, lived = _known(request, row), _lived(request, cluster, kept, row)
+        return {"row": row, "kept": kept, "headline": _headline(request, row, known, lived), **known, **lived}
     gone = history_queries.forgotten_transaction(cluster, transactional_id)
     if gone is not None:
-        return {"row": None, "kept": gone, **_lived(request, cluster, gone, None)}
+        headline = expired_headline(gone.life.expired_ms)
+        return {"row": None, "kept": gone, "headline": headline, **_lived(request, cluster, gone, None)}
     # No name longer than a line belongs into a sentence.
     shown = transactional_id
     if len(shown) > _LONGEST_ASKED:
         shown = f"{shown[:_LONGEST_ASKED]}…"
     return {"cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
+
+
+def _headline(
+    request: HttpRequest, row: Transaction, known: Mapping[str, Any], lived: Mapping[str, Any]
+) -> DetailHeadline:
+    own, fence = lived["own"], lived["fence"]
+    return transaction_headline(
+        row,
+        known["waits"],
+        known["places"],
+        median_ms=own.p50 if own else None,
+        fenced_by=fence.executed_by if fence else "",
+        now_ms=now_ms(request),
+    )
 
 
 def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
@@ -195,7 +214,6 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "offsets_wait": [each for each in found.waiting if each.pending],
         "owner": owners.of_transaction(row.transactional_id),
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
-        "deadline": transaction_steps.timeout_deadline(row, now_ms(request)),
         "findings": action_buttons.finding_cards(request, findings),
         "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
@@ -246,6 +264,7 @@ def _lived(
         "own": next((each for each in usual if each.whose == transaction_timeline.THIS), None),
         "notable": [TransitionRow(each, history_queries.verdict_evidence(each)) for each in events],
         "ranged": shown is not None,
+        "events_url": events_url(cluster, kept.transactional_id),
         "episodes": [
             row_of(each)
             for each in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES, time_range=shown)
