@@ -48,6 +48,13 @@ class NamedPartition:
         """Return how many offsets lie behind its LSO, None where that is not known."""
         return None if self.seen is None else partition_queries.unstable_offsets(self.seen)
 
+    @property
+    def blocked_ms(self) -> int | None:
+        """Return since when the transaction blocks it: it is open from where the LSO is stuck. None if not."""
+        if self.seen is None or self.pin is None or self.seen.lso != self.pin.start_offset:
+            return None
+        return self.seen.pinned_ms
+
 
 def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
     """Return how transactions stand, by the key of their row: in a few SQL queries for all of them."""

@@ -112,6 +112,8 @@ class BlockedReader:
     pending: bool
     certain: bool
     since_ms: int | None
+    #: Offsets between what it committed and the end of the log, None where that is not known.
+    behind: int | None
 
 
 def status_counts(cluster: str) -> Mapping[str, int]:
@@ -169,6 +171,12 @@ def partition_readers(cluster_id: int, topic: str, partition: int, *, most: int)
         output_field=IntegerField(),
     )
     return list(rows.select_related("group").order_by("-unstable", order, _LONGEST, "id")[:most])
+
+
+def blocked_offsets(row: Group, *, most: int) -> Sequence[GroupOffset]:
+    """Return the offsets of a group that are at a blocked LSO, past one, or pending; the longest first."""
+    stuck = Q(waiting__in=[Waiting.PROBABLY.value, Waiting.READS_PAST.value]) | Q(unstable=True)
+    return list(GroupOffset.objects.filter(stuck, group=row).order_by(_LONGEST, "id")[:most])
 
 
 def transaction_waiters(
@@ -370,6 +378,7 @@ def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> BlockedReader:
         pending=blocker.pending,
         certain=blocker.certain,
         since_ms=offset.waiting_ms,
+        behind=offset_lag(offset, offset.high_watermark),
     )
 
 

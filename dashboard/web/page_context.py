@@ -84,7 +84,7 @@ _NOUNS = {
     "actions": ACTIONS,
     "alerts": ALERTS,
 }
-#: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
+#: What of a list's address another text of its filter keeps, by the list's route.
 _SEARCH_KEEPS = {
     "transactions": ("state", "application", "min_age_s", "sort", "dir", "size"),
     "pipelines": ("fold",),
@@ -110,8 +110,10 @@ _RANGED = frozenset({"actions", "alerts", "audit", "deliveries", "incidents", "r
 _OPEN_ONLY = frozenset({"alerts", "incidents"})
 #: Parameters of a page that choose a part of a list, or its order: a file has the whole of the range.
 _PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges.PARAMETERS})
-#: What a search on a page looks for, by its route or its list; transactional ids where nothing is said.
+#: What the text filter of a list is of, by its route.
 _SEARCHED = {
+    "transactions": "transactional ids",
+    "recoveries": "transactional ids",
     "events": "subjects",
     "pipelines": "applications, topics, groups, queries",
     "partitions": "topics",
@@ -213,24 +215,19 @@ class Chrome:
         about_one = self._route in _LIST_OF and match is not None and match.kwargs
         return reverse(self._trail[1]) if about_one else self._request.path
 
-    @cached_property
-    def search_path(self) -> str:
-        """Return where a search leads: to the list on this page, or to the transactions."""
-        return reverse(next((each for each in self._trail if each in _SEARCH_KEEPS), "transactions"))
+    @property
+    def filter_noun(self) -> str:
+        """Return what the text filter of the list on this page is of, "" where it has none."""
+        return _SEARCHED.get(self._route, "")
 
     @property
-    def search_text(self) -> str:
-        """Return what a search on this page looks for."""
-        return next((_SEARCHED[each] for each in self._trail if each in _SEARCHED), "transactional ids")
+    def filter_text(self) -> str:
+        """Return the text that the list on this page is filtered by."""
+        return self._request.GET.get("q", "")
 
     @cached_property
-    def search_words(self) -> str:
-        """Return what the list on this page was searched for."""
-        return self._request.GET.get("q", "") if self._route in _SEARCH_KEEPS else ""
-
-    @cached_property
-    def search_keeps(self) -> Sequence[tuple[str, str]]:
-        """Return the parameters of the list on this page that a new search keeps, and the range of time."""
+    def filter_keeps(self) -> Sequence[tuple[str, str]]:
+        """Return the parameters of the list on this page that another text keeps, and the range of time."""
         query = self._request.GET
         kept = [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
         return [*kept, *self.time_range.parameters.items()]
@@ -285,6 +282,30 @@ class Chrome:
     def findings(self) -> Sequence[FindingRecord]:
         """Return the open findings that need somebody, worst first."""
         return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
+
+    def worst_findings(self, kind: str) -> Mapping[tuple[int, str], FindingRecord]:
+        """Return the worst open finding about each thing of a kind, by its cluster's key and its name.
+
+        They are in the order in which they need attention.
+        """
+        found: dict[tuple[int, str], FindingRecord] = {}
+        for row in self.all_findings:
+            of, _, name = row.subject.partition(":")
+            if of == kind:
+                found.setdefault((row.cluster_id, name), row)
+        return found
+
+    @property
+    def has_owners(self) -> bool:
+        """Return whether the configuration names owners."""
+        return bool(settings.FENCELINE.owners)
+
+    @cached_property
+    def only_cluster(self) -> str:
+        """Return the one cluster that lists on this page are of, "" where they are of several."""
+        if self.cluster or len(self.clusters) != 1:
+            return self.cluster
+        return self.clusters[0].name
 
     @cached_property
     def open_number(self) -> int:

@@ -23,8 +23,11 @@ from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import checkpoint_details
+from dashboard.web.headlines.detail import DetailHeadline
+from dashboard.web.headlines.query import query_headline
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.request_time import now_ms
+from dashboard.web.subject_history import subject_history
 from fenceline.facts import Severity
 from fenceline.spark.batch_chain import first_broken_link
 
@@ -41,9 +44,12 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
     at_ms = now_ms(request)
     safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
     found = finding_queries.open_findings(cluster, f"query:{row.ident}")
+    chain, reads = _chain(request, row, newest, at_ms), _reads(request, row, at_ms)
     return {
         "row": row,
         "cluster": cluster,
+        "headline": _headline(row, safe.headline, chain, reads, at_ms),
+        "happened": subject_history(request, cluster, f"query:{row.ident}"),
         "safe": safe,
         # The first one is in the sentence, unless that says yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
@@ -51,10 +57,9 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
-        "sink_means": query_labels.SINK_MEANS.get(row.sink, ""),
-        **_chain(request, row, newest, at_ms),
+        **chain,
         **_history(request, row),
-        **_reads(request, row, at_ms),
+        **reads,
         **checkpoint_details(row, newest),
         "how": attach_lines(request),
         "open_decisions": [
@@ -64,6 +69,21 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "decided": streaming_batches.decision_counts(row),
         "runs": streaming_queries.recent_runs(row),
     }
+
+
+def _headline(
+    row: Query, prepared: str, chain: Mapping[str, Any], reads: Mapping[str, Any], at_ms: int
+) -> DetailHeadline:
+    entry = chain["entry"]
+    return query_headline(
+        row,
+        driver_of(row, at_ms),
+        prepared=prepared,
+        links=chain["links"],
+        batch_id=entry.batch.batch_id if entry else None,
+        parts=[part for source in reads["sources"] for part in source.parts],
+        lag=reads["lag"],
+    )
 
 
 def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -> Mapping[str, Any]:

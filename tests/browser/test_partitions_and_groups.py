@@ -52,11 +52,12 @@ def test_at_360_pixels_name_verdict_and_blocker_stay(server: Server, opened: Ope
     server("reset", "held")
     page = opened("/partitions?q=payments-0", viewport={"width": 360, "height": 740})
     cells = [cell.inner_text() for cell in page.locator("tbody td").all() if cell.is_visible()]
-    assert [cell for cell in cells if "\n" not in cell][:3] == ["payments-0", "hanging", "1,770 uncommitted"]
+    shown = ["payments-0", "hanging", "hanging", "1,770 uncommitted"]
+    assert [cell for cell in cells if cell and "\n" not in cell][:4] == shown
     assert "payments-ledger-7" in cells
     page.goto("/groups?q=billing")
     cells = [cell.inner_text() for cell in page.locator("tbody td").all() if cell.is_visible()]
-    assert cells[:3] == ["billing", "BLOCKED", "3,540 lag"]
+    assert cells[:4] == ["billing", "BLOCKED", "group stalled", "3,540 lag"]
 
 
 def test_the_keyboard_goes_from_a_pin_to_who_waits(server: Server, opened: Opener) -> None:
@@ -80,7 +81,9 @@ def test_the_keyboard_goes_from_a_pin_to_who_waits(server: Server, opened: Opene
     page.keyboard.press("g")
     page.wait_for_url("**/groups*")
     page.keyboard.press("g")
-    page.keyboard.press("r")
+    page.keyboard.press("e")
+    page.wait_for_url("**/events*")
+    page.get_by_role("link", name="Recoveries").press("Enter")
     page.wait_for_url("**/recoveries*")
 
 

@@ -55,6 +55,7 @@ def test_at_360_pixels_state_batch_chain_and_lag_stay(server: Server, opened: Op
     assert cells == [
         "orders_enrich",
         "failed",
+        "batch prepared",
         "batch 1,204",
         "not committed",
         "1,168 lag",

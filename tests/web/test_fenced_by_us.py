@@ -67,7 +67,8 @@ def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster
     )  # fmt: skip
     said = text_of(page_text(page, f"/transactions/prod/{NAME}"))
     moment = datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%H:%M:%S")
-    assert f"Idle, fenced by ada ( action {action.pk} ) at " in said
+    assert "It is idle, fenced by ada at " in said
+    assert f"See action {action.pk} ." in said
     assert moment in said
     assert "No producer has initialised it since." in said
     assert "Its producer initialised" not in said

@@ -49,7 +49,7 @@ from fenceline.spark.records import QueryState
         (QueryCriteria, "state", (*QueryState, "prepared")),
         (RecoveryCriteria, "cause", ABORTS & set(NOTABLE)),
         (RecoveryCriteria, "outcome", RecoveryOutcome),
-        (SortedTransactions, "sort", SORTS),
+        (SortedTransactions, "sort", (*SORTS, "attention")),
         (SortedTransactions, "state", (*TransactionState, "open")),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_parameter_has_the_name_that_addresses_use() -> None:
 
 def test_the_order_follows_what_is_asked() -> None:
     assert parse({"state": "open"}, TransactionListQuery, "", []).sort == "started"
-    assert parse({"state": "Empty"}, TransactionListQuery, "", []).sort == "id"
+    assert parse({"state": "Empty"}, TransactionListQuery, "", []).sort == "attention"
     assert parse({"sort": "lag"}, GroupListQuery, "", []).descending
     assert not parse({"sort": "lag", "dir": "asc"}, GroupListQuery, "", []).descending
     assert not parse({"sort": "name"}, GroupListQuery, "", []).descending

@@ -41,8 +41,9 @@ def plainly(wanted: SortedTransactions, now_ms: int) -> list[Transaction]:
     """Return what matches, in order, by reading every row."""
     rows = [row for row in Transaction.objects.select_related("cluster") if fits(row, wanted, now_ms)]
     rows.sort(key=lambda row: row.pk)
-    column = SORTS[wanted.sort]
-    if wanted.sort == "id" and wanted.descending:
+    by_id = wanted.sort in ("id", "attention")
+    column = "transactional_id" if by_id else SORTS[wanted.sort]
+    if by_id and wanted.descending:
         rows.reverse()  # By id, rows of one name turn round with the names.
     blank = [row for row in rows if getattr(row, column) is None]
     rows = [row for row in rows if getattr(row, column) is not None]
@@ -88,9 +89,32 @@ def test_every_order_is_kept(now_ms: int) -> None:
         check(SortedTransactions(state=state, q=q, sort=sort, dir=direction), now_ms)
 
 
+def test_those_that_need_attention_come_first_on_every_page(now_ms: int) -> None:
+    """Whichever of them match; each id is on one page, whatever its place by id would be."""
+    dice = random.Random(5)
+    rows = list(Transaction.objects.all())
+    first = [(row.cluster_id, row.transactional_id) for row in dice.sample(rows, 20)]
+    names = [*first, (rows[0].cluster_id, "gone"), first[0]]
+    for state, q, cluster in product(("", "CompleteCommit", "Ongoing"), ("", "pay"), ("", "prod")):
+        wanted = SortedTransactions(state=state, q=q, cluster=cluster, sort="attention")
+        matching = plainly(wanted, now_ms)
+        leading = [
+            row for name in first for row in matching if (row.cluster_id, row.transactional_id) == name
+        ]
+        expected = [*leading, *(row for row in matching if row not in leading)]
+        found: list[Transaction] = []
+        for number in range(1, 9):
+            page = transaction_queries.transaction_page(
+                wanted, now_ms=now_ms, size=11, page=number, first=names
+            )
+            found += page.items if page.number == number else []
+            assert page.total == len(expected)
+        assert found == expected[:88], wanted
+
+
 def test_what_is_found_does_not_depend_on_the_index(now_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # No state counts as dense: each is read from its own index.
-    monkeypatch.setattr(transaction_queries, "_DENSE", 0)
+    monkeypatch.setattr(transaction_queries, "DENSE", 0)
     for state, q in product(STATES, ("", "orders")):
         check(SortedTransactions(state=state, q=q, sort="id"), now_ms)
 

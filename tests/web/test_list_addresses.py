@@ -54,7 +54,7 @@ def test_the_address_decides_what_is_shown(three: Client, query: str, shown: lis
     ("query", "said"),
     [
         ("?state=Broken", "state “Broken” is none of open, Empty"),
-        ("?sort=secret", "sort “secret” is none of id"),
+        ("?sort=secret", "sort “secret” is none of attention, id"),
         ("?dir=up", "dir “up” is none of asc, desc"),
         ("?page=x", "page “x” is not a page number"),
         ("?page=-1", "page “-1” is not a page number"),

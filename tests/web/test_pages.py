@@ -248,7 +248,7 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
         # Who looks, what they may, what fires, and how many incidents are open.
         # The lanes read each source by itself, as on the page of events.
         ("/", 54),
-        ("/transactions", 16),
+        ("/transactions", 18),
         # Each source by itself, once for the list and once for the lanes.
         ("/events", 43),
         # What applications write, groups read, queries read and write, and what blocks them.
@@ -257,9 +257,9 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
         ("/transactions?state=open", 18),
         ("/transactions/prod/payments-ledger-7", 31),
         ("/partitions", 16),
-        ("/partitions/prod/payments/0", 19),
+        ("/partitions/prod/payments/0", 20),
         ("/groups", 17),
-        ("/groups/prod/billing", 16),
+        ("/groups/prod/billing", 18),
         ("/recoveries", 15),
         ("/scenes", 14),
     ],

@@ -137,8 +137,8 @@ def test_a_pinned_partition_says_since_when_and_how_much(
 ) -> None:
     factories.lso_blocker(prod, "payments", verdict=verdict.value, age_ms=90_000)
     text = read(page, ONE)
-    assert "LSO stuck at 48,211 for" in text
-    assert "up to 1,770 records are uncommitted" in text
+    assert "has blocked it at offset 48,211 for" in text
+    assert "up to 1,770 records behind it are uncommitted" in text
     assert ("kafka-transactions.sh" in text) is (verdict is PartitionVerdict.HANGING)
 
 
@@ -147,7 +147,7 @@ def test_a_pinned_partition_says_since_when_and_how_much(
     [
         ({}, "No transaction blocks it."),
         ({"high_watermark": 48_300}, "Its LSO advances."),
-        ({"error": "leader not available"}, "Unavailable."),
+        ({"error": "leader not available"}, "It is unavailable: leader not available."),
         (
             {"lso": None, "high_watermark": None, "ends": "", "seen_ms": None},
             "Its offsets are not known yet.",

@@ -102,7 +102,7 @@ def test_each_state_is_said(page: Client, prod: Cluster, state: QueryState) -> N
 
 def first_sentence(text: str) -> str:
     """Return the first sentence of a query's page below its name."""
-    found = re.search(r'<p class="now-true[^"]*"[^>]*>(.*?)</p>', text, re.DOTALL)
+    found = re.search(r"<p [^>]*data-fact[^>]*>(.*?)</p>", text, re.DOTALL)
     assert found
     return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found[1])).split())
 

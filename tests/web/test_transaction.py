@@ -28,12 +28,12 @@ def read(page: Client, row: Transaction) -> str:
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (TransactionState.EMPTY, "Idle."),
-        (TransactionState.ONGOING, "Open for"),
-        (TransactionState.PREPARE_COMMIT, "Decided to commit"),
-        (TransactionState.PREPARE_ABORT, "Decided to abort"),
-        (TransactionState.COMPLETE_COMMIT, "Committed"),
-        (TransactionState.COMPLETE_ABORT, "Aborted"),
+        (TransactionState.EMPTY, "It is idle."),
+        (TransactionState.ONGOING, "It has been open for"),
+        (TransactionState.PREPARE_COMMIT, "Its coordinator decided to commit it"),
+        (TransactionState.PREPARE_ABORT, "Its coordinator decided to abort it"),
+        (TransactionState.COMPLETE_COMMIT, "It was committed"),
+        (TransactionState.COMPLETE_ABORT, "It was aborted"),
     ],
 )
 def test_each_state_is_said_and_lit(page: Client, state: TransactionState, words: str) -> None:

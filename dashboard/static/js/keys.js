@@ -39,7 +39,8 @@
   };
 
   const actions = {
-    "/": () => search.focus(),
+    "/": () => (search ? search.focus() : fenceline.find?.()),
+    x: () => document.activeElement.closest?.("tr")?.querySelector("[data-select-row]")?.click(),
     "?": () => sheet.showModal(),
     t: () => {
       range.open = true;

@@ -15,7 +15,7 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.timeline import queries as timeline_queries
 from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
-from dashboard.web.headlines import OverviewFigures, overview_headline, range_headline
+from dashboard.web.headlines.overview import OverviewFigures, overview_headline, range_headline
 from dashboard.web.incidents import cards, lines
 from dashboard.web.pages import events
 from dashboard.web.pages.queries import query_rows as query_rows

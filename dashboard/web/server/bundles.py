@@ -40,6 +40,7 @@ BUNDLES = {
         "js/range.js",
         "js/keys.js",
         "js/find.js",
+        "js/select.js",
         "js/confirm.js",
     ),
     "plotly.css": ("vendor/plotly-4.1.1.css",),
