@@ -56,7 +56,7 @@ def test_a_stranger_signs_in_and_arrives_where_he_wanted(server: Server, browser
         page.get_by_label("Password").fill(PASSWORD)
         page.keyboard.press("Enter")
         page.wait_for_url("**/transactions?state=open")
-        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("button", name="Sign out").press("Enter")
         page.wait_for_url("**/login/")
     finally:
         context.close()
