@@ -29,7 +29,7 @@ from tests.stack.postgres.server import Server
 if TYPE_CHECKING:
     from fenceline.series.points import SeriesKind
 
-SUBJECTS, DAYS, EVERY_MS, AT_ONCE = 20, 3, 20_000, 100
+SUBJECTS, DAYS, EVERY_MS, AT_ONCE = 8, 4, 60_000, 100
 PARTITIONS, GROUPS, OF_GROUP, ROUNDS = 20_000, 1_000, 4, 7
 DAY_MS, MINUTE_MS = 86_400_000, 60_000
 #: Long ago for what is measured by bytes, and now for what is read.

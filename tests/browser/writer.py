@@ -33,7 +33,17 @@ from dashboard.models import (  # noqa: E402
 from dashboard.runtime import notify  # noqa: E402
 from dashboard.system import access  # noqa: E402
 from fenceline.facts import TransactionState  # noqa: E402
-from tests.web import busy_streams, happened, held, planned, recorded, seed, streams, voiced  # noqa: E402
+from tests.web import (  # noqa: E402
+    busy_streams,
+    happened,
+    held,
+    over_time,
+    planned,
+    recorded,
+    seed,
+    streams,
+    voiced,
+)
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
 _AHEAD_MS = 600_000
@@ -74,6 +84,7 @@ def reset(kind: str, ids: int = 300) -> None:
         seed.busy(prod, 40)
         happened.day(prod)
         held.busy(prod)
+        over_time.hour(prod)
         for raw in (*seed.NASTY, seed.LONG):
             held.offset(held.group(prod, raw))
             held.episode(prod, raw)

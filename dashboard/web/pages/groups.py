@@ -18,11 +18,13 @@ from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.series.context import series_context
 from fenceline.decode import text
 from fenceline.facts import Severity
 from fenceline.formatting import count_noun
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import note_of
+from fenceline.series.points import GROUP
 
 #: How many partitions of a group its page shows at a time.
 _PARTITIONS = 100
@@ -130,6 +132,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "note": "" if row.error else note_of(row.kind, row.partitions),
         "settled": _settled(row, page.items),
         "blocked_words": _blocked_words(row),
+        **series_context(request, row.cluster_id, GROUP, row.group_id),
     }
 
 
