@@ -120,6 +120,7 @@ def _queries(prod: Cluster) -> None:
     seed.busy(prod, 20)
     held.busy(prod)
     busy_streams.busy(prod)
+    over_time.hour(prod)
 
 
 def _acting(prod: Cluster) -> None:
