@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.test import Client
 
-from tests.web import busy_streams, held, seed
+from tests.web import busy_streams, held, over_time, seed
 
 pytestmark = pytest.mark.django_db
 CLOSED = (
@@ -97,10 +97,11 @@ def test_admin_shows_rows_and_changes_none(client: Client) -> None:
     row = seed.transaction(seed.cluster(), b"<script>alert(1)</script>")
     held.busy(seed.cluster())
     busy_streams.busy(seed.cluster())
+    over_time.hour(seed.cluster())
     for model in (
         "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
         "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
-        "recovery", "query", "run", "batch", "sinkdecision",
+        "recovery", "query", "run", "batch", "sinkdecision", "series", "serieschunk", "observedspan",
     ):  # fmt: skip
         assert client.get(f"/admin/dashboard/{model}/").status_code == 200
         assert client.get(f"/admin/dashboard/{model}/add/").status_code == 403

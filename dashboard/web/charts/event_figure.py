@@ -118,9 +118,11 @@ def event_figure(
         yaxis=lane_axis(lanes[::-1]).update(domain=domains[0], automargin=True),
     )
     for number, panel in enumerate(panels, 2):
-        layout[f"yaxis{number}"] = panel.axis.update(domain=domains[number - 1], automargin=True)
+        layout[f"yaxis{number}"] = go.layout.YAxis(panel.axis, domain=domains[number - 1], automargin=True)
     below = [
-        trace.update(yaxis=f"y{number}") for number, panel in enumerate(panels, 2) for trace in panel.traces
+        type(trace)(trace, yaxis=f"y{number}")
+        for number, panel in enumerate(panels, 2)
+        for trace in panel.traces
     ]
     narrowest_ms = round((to_ms - from_ms) * _NARROWEST)
     return EventFigure(plotly_figure([*_spans(spans, narrowest_ms), *_marks(marks), *below], layout), height)

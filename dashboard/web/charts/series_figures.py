@@ -203,8 +203,8 @@ def _figure(
         showlegend=True,
         legend=LEGEND,
         xaxis=time_axis(reading.from_ms, reading.to_ms).update(anchor="y"),
-        yaxis=below.update(domain=[0, _LOWER], automargin=True),
-        yaxis2=above.update(domain=[_LOWER + _BETWEEN, 1], anchor="x"),
+        yaxis=go.layout.YAxis(below, domain=[0, _LOWER], automargin=True),
+        yaxis2=go.layout.YAxis(above, domain=[_LOWER + _BETWEEN, 1], anchor="x"),
         yaxis3=hole_axis("y"),
         yaxis4=hole_axis("y2"),
     )
