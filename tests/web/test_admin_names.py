@@ -16,7 +16,9 @@ MODELS = sorted(apps.get_app_config("dashboard").get_models(), key=lambda model:
 
 
 def plural(words: str) -> str:
-    """The plural of regular English nouns, by their last word."""
+    """The plural of regular English nouns, by their last word, and of series, which has none of its own."""
+    if words.endswith("series"):
+        return words
     if re.search(r"[^aeiou]y$", words):
         return words[:-1] + "ies"
     return words + ("es" if re.search(r"(?:ch|sh|s|x)$", words) else "s")
