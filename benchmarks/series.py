@@ -27,8 +27,9 @@ from sandbox.options import ROOT
 from tests.stack.postgres.server import Server
 
 if TYPE_CHECKING:
-    from dashboard.models import Cluster, Series, SeriesChunk
+    from dashboard.models import Cluster
     from fenceline.series.points import SeriesKind
+    from fenceline.series.rollup import ClosedChunk
 
 SUBJECTS, DAYS, EVERY_MS, AT_ONCE = 8, 4, 60_000, 100
 PARTITIONS, GROUPS, OF_GROUP, ROUNDS = 20_000, 1_000, 4, 7
@@ -59,7 +60,11 @@ def main() -> None:
     import django
 
     django.setup()
-    print(json.dumps({**_sizes(), **_saves(), **_readings()}))
+    figures: dict[str, object] = {}
+    for measure in (_sizes, _saves, _readings):
+        figures |= measure()
+        print(f"{measure.__name__.strip('_')} measured", file=sys.stderr, flush=True)
+    print(json.dumps(figures))
 
 
 def _sizes() -> dict[str, object]:
@@ -322,21 +327,30 @@ def _opened(dice: random.Random, before: Sequence[int] | None) -> tuple[int, ...
 
 def _template(
     kind: SeriesKind, values: Callable[..., tuple[int, ...]], now_ms: int, days: int
-) -> tuple[Series, list[SeriesChunk]]:
-    """Return a subject that changed each minute for so long, and its closed chunks."""
-    from django.db import transaction
+) -> tuple[dict[str, Any], list[ClosedChunk]]:
+    """Return the columns of a subject that changed each minute for so long, and its closed chunks."""
+    from fenceline.series.points import SeriesPoint
+    from fenceline.series.rollup import add_point, roll_up
 
-    from dashboard.models import Cluster, Series, SeriesChunk
-    from dashboard.series.store import SeriesSample, save_samples
-
-    dice, cluster, state = random.Random(3), Cluster.objects.get(name=NAME), None
-    with transaction.atomic():
-        for at_ms in range(now_ms - days * DAY_MS, now_ms, MINUTE_MS):
-            state = values(dice, state)
-            save_samples(cluster.pk, kind, [SeriesSample("template", state)], at_ms=at_ms)
-        row = Series.objects.get(name="template")
-        chunks = list(SeriesChunk.objects.filter(series=row))
-        row.delete()
+    dice, state = random.Random(3), None
+    row: dict[str, Any] = {"points": b"", "minutes": b"", "hours": b"", "since_ms": now_ms - days * DAY_MS}
+    chunks: list[ClosedChunk] = []
+    for at_ms in range(row["since_ms"], now_ms, MINUTE_MS):
+        state = values(dice, state)
+        point = SeriesPoint(at_ms, state)
+        added = add_point(kind, row["points"], point, most=128)
+        if added is None:
+            continue
+        if added.closed is not None:
+            rolled = roll_up(
+                kind, added.closed, row["minutes"], row["hours"], start_ms=row["open_ms"], following=point
+            )
+            row |= {"minutes": rolled.minutes, "hours": rolled.hours, "minutes_ms": rolled.minutes_ms}
+            row |= {"peak": rolled.minutes_peak, "hours_peak": rolled.hours_peak}
+            chunks += rolled.chunks
+        if added.closed is not None or not row["points"]:
+            row["open_ms"] = at_ms
+        row["points"] = added.points
     return row, chunks
 
 
@@ -344,7 +358,7 @@ def _copy(
     cluster: Cluster,
     kind: SeriesKind,
     names: Sequence[str],
-    template: tuple[Series, list[SeriesChunk]],
+    template: tuple[dict[str, Any], list[ClosedChunk]],
     now_ms: int,
     *,
     minutes_alone: bool = False,
@@ -355,32 +369,21 @@ def _copy(
     from fenceline.series.points import Resolution
 
     row, chunks = template
-    kept_ms = {Resolution.DETAIL.value: DAY_MS, Resolution.MINUTE.value: 7 * DAY_MS}
+    kept_ms = {Resolution.DETAIL: DAY_MS, Resolution.MINUTE: 7 * DAY_MS}
     kept = [
         each
         for each in chunks
         if now_ms - each.until_ms <= kept_ms.get(each.resolution, 400 * DAY_MS)
-        and (not minutes_alone or each.resolution == Resolution.MINUTE.value)
+        and (not minutes_alone or each.resolution is Resolution.MINUTE)
     ]
-    columns = ("since_ms", "open_ms", "minutes_ms", "points", "minutes", "hours", "peak", "hours_peak")
-    shared = {name: getattr(row, name) for name in columns}
     made = Series.objects.bulk_create(
-        [
-            Series(cluster=cluster, kind=kind.code, key=series_key(name), name=name, **shared)
-            for name in names
-        ],
+        [Series(cluster=cluster, kind=kind.code, key=series_key(name), name=name, **row) for name in names],
         batch_size=2_000,
     )
-    copied = ("resolution", "start_ms", "until_ms", "peak", "packed")
     for first in range(0, len(made), 200):
         SeriesChunk.objects.bulk_create(
             [
-                SeriesChunk(
-                    cluster=cluster,
-                    kind=kind.code,
-                    series=one,
-                    **{name: getattr(each, name) for name in copied},
-                )
+                SeriesChunk(cluster=cluster, kind=kind.code, series=one, **each._asdict())
                 for one in made[first : first + 200]
                 for each in kept
             ],
