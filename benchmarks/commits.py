@@ -24,7 +24,7 @@ from collectors.kafka.clients import consumer_properties
 from fenceline.kafka.coordinator import partition_for
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.committing import commit
+from tests.kafka.group_commits import commit_offsets
 
 TOPIC, PARTITIONS = "__consumer_offsets", 50
 COMMITS, GROUPS, OF_GROUP, PAIRS = 2_000_000, 500, 40, 3
@@ -57,7 +57,7 @@ def _broker(folder: Path) -> Iterator[Broker]:
     properties = {"offsets.topic.num.partitions": str(PARTITIONS)}
     with Broker(folder, properties=properties) as running:
         create_topics(running.bootstrap, "orders")
-        commit(running.bootstrap, "first", "orders", p0=1)
+        commit_offsets(running.bootstrap, "first", "orders", p0=1)
         yield running
 
 

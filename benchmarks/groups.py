@@ -19,7 +19,7 @@ from benchmarks.reader import NAME, reader_environment, run_redis
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests.brokers import create_topics
-from tests.kafka.committing import commit
+from tests.kafka.group_commits import commit_offsets
 
 GROUPS, TOPICS, PARTITIONS, OF_GROUP, LOOKS = 500, 20, 100, 4, 7
 
@@ -53,7 +53,9 @@ def _commit(bootstrap: str, groups: Iterable[int], offset: int) -> None:
     def one(group: int) -> None:
         first = group * OF_GROUP % (TOPICS * PARTITIONS)
         topic, partition = divmod(first, PARTITIONS)
-        commit(bootstrap, f"g{group}", f"t{topic}", **{f"p{partition + n}": offset for n in range(OF_GROUP)})
+        commit_offsets(
+            bootstrap, f"g{group}", f"t{topic}", **{f"p{partition + n}": offset for n in range(OF_GROUP)}
+        )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(one, groups))

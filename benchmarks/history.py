@@ -25,8 +25,8 @@ from benchmarks import seeding
 from fenceline.reports import TRANSITIONS, folder_of
 from sandbox.java import fetch_jars, find_java
 from sandbox.options import ROOT
-from tests.kafka.observe import RawRecord
-from tests.spark.replayed import replay
+from tests.kafka.topic_records import RawRecord
+from tests.spark.offline_replay import replay
 
 RECORDS, IDS = int(os.environ.get("FENCELINE_RECORDS", "10_000_000")), 100_000
 _COLUMNS = (

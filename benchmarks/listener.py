@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from sandbox.options import ROOT
 from spark_listener import FencelineListener
 from spark_listener.emit import Pace
-from tests.db.telling import QUERY
+from tests.db.listener_posts import QUERY
 from tests.spark.conftest import environment, settings
 from tests.spark.listener.events import TOKEN, finished
 from tests.spark.listener.servers import Dashboard

@@ -37,14 +37,14 @@ LISTS = (
     "/transactions?min_age_s=60",
     "/transactions?page=400",
 )
-FENCING = (
-    "/fencing?",
-    *(f"/fencing?kind={kind}" for kind in ("timeout", "takeover", "rotation")),
-    *(f"/fencing?confidence={word}" for word in ("certain", "probable", "ambiguous")),
-    *(f"/fencing?since={span}" for span in ("15m", "1h", "24h", "7d", "30d")),
-    "/fencing?application=app-007",
-    "/fencing?q=app-00",
-    "/fencing?application=app-007&kind=timeout&since=7d",
+EVENTS = (
+    "/events?",
+    *(f"/events?last=24h&kind={kind}" for kind in ("timeout", "takeover", "rotation")),
+    *(f"/events?last=24h&confidence={word}" for word in ("certain", "probable", "ambiguous")),
+    *(f"/events?last={span}" for span in ("15m", "1h", "24h", "7d", "30d")),
+    "/events?last=24h&application=app-007",
+    "/events?last=24h&q=app-00",
+    "/events?application=app-007&kind=timeout&last=7d",
 )
 
 #: The median scrape, in milliseconds: told as a ratio of two measurements.
@@ -90,7 +90,7 @@ def _measure(ids: int, records: int, rate: float) -> dict[str, Any]:
             known = stack.api("transactions?limit=1")["items"][0]["transactional_id"]
             others = ("/?", "/system?", f"/transactions/bench/{known}?")
             try:
-                for name, paths in (("/transactions", LISTS), ("/fencing", FENCING), ("other pages", others)):
+                for name, paths in (("/transactions", LISTS), ("/events", EVENTS), ("other pages", others)):
                     figures |= {f"{name}: {what}": found for what, found in _times(session, paths).items()}
                 scrape_ms = median(session.time_ms("/metrics") for _ in range(ROUNDS))
             finally:

@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
 from fenceline.kafka.coordinator import partition_for
-from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker
+from tests.transaction_state_records import encode_key, encode_value
 
 TOPIC = "__transaction_state"
 #: Kafka's own default.

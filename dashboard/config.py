@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from fenceline.alerts.limits import Alerting
+from fenceline.alerts.limits import Alerting, split_port
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
@@ -239,11 +239,14 @@ def _alerts_value(path: Path, key: str, value: Any, default: Any) -> Any:
 
 
 def _network_or_name(where: str, entry: str) -> None:
-    """Check one entry of allow_private: what has a slash must be a network, all else is a host's name."""
+    """Check one entry of allow_private: a network has a slash and no port, all else is a host's name."""
     if "://" in entry or not entry.strip():
         raise ConfigError(f"{where} takes host names and CIDRs, not {entry!r}.")
+    name, port = split_port(entry)
+    if port is not None and not 1 <= port <= 65_535:
+        raise ConfigError(f"{where}: {entry!r} has no port from 1 to 65535. Write HOST:PORT.")
     try:
-        ipaddress.ip_network(entry if "/" in entry else "::", strict=False)
+        ipaddress.ip_network(name if "/" in name else "::", strict=False)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}. Write a CIDR, 10.20.0.0/16, or a host's name.") from error
 

@@ -96,6 +96,9 @@ SHARDS = _shards()
 #: Nobody may act on Kafka: buttons and endpoints say so.
 READ_ONLY = _flag("READ_ONLY")
 
+#: The page of the demo's webhook receiver, which `make up` runs in its sandbox; "" elsewhere.
+DEMO_RECEIVER = ENVIRONMENT.get("FENCELINE_DEMO_RECEIVER", "")
+
 SECRET_KEY = _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = ENVIRONMENT.get("ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
@@ -165,7 +168,7 @@ TEMPLATES = [
             ],
             "libraries": {
                 name: f"dashboard.web.templatetags.{name}"
-                for name in ("acting", "alerting", "fenceline", "standings", "streams")
+                for name in ("acting", "alerting", "fenceline", "standings", "streams", "time_range")
             },
         },
     }

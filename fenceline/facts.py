@@ -338,3 +338,5 @@ class Finding:
     evidence: str
     next_step: str
     affected: tuple[str, ...] = ()
+    #: When it ends by itself, or records are lost, unless somebody acts; None where no instant is known.
+    deadline_ms: int | None = None

@@ -47,16 +47,6 @@ def join_path(folder: str, *names: str) -> str:
     return head + "/".join(names)
 
 
-def name_of(path: str) -> str:
-    """Return the last part of a path."""
-    return path.rstrip("/").rpartition("/")[2]
-
-
-def same_path(one: str, other: str, *, default: str = "", mapped: Mapping[str, str] | None = None) -> bool:
-    """Whether two spellings are of one path."""
-    return to_url(one, default=default, mapped=mapped) == to_url(other, default=default, mapped=mapped)
-
-
 def both_spellings(spelled: str, url: str) -> str:
     """Return a path for people: as it is configured and, where that says something else, as it is opened."""
     known = url.rstrip("/"), url.removeprefix("file://").rstrip("/")

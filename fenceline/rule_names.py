@@ -1,7 +1,7 @@
 """Former names of rules, and the one that each has now. Pure.
 
-Silences, channels, bookmarks and scripts may have a former one. Only rows of the database are renamed, by a
-migration each time: everything else comes through here.
+Silences, channels, bookmarks and scripts may have a former one, and come through here. Rows of findings and
+alerts have only names of now: a rename after the release needs a migration of them.
 """
 
 from __future__ import annotations

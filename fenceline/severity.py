@@ -73,6 +73,17 @@ def is_heavy(impact: Impact, limits: Limits) -> bool:
     return endless or impact.records >= limits.blocked_records or impact.readers >= HEAVY_READERS
 
 
+def of_incident(worst: Severity, readers: int, records: int | None, *, limits: Limits) -> Severity:
+    """Return how bad findings with one cause are together: as the worst of them, or what they add up to.
+
+    `readers` groups and queries have been blocked for long, before at most `records`; None where that is not
+    known. What is a warning in each place is critical where ten readers or more are blocked in all, or
+    `blocked_records` records.
+    """
+    is_much = readers >= HEAVY_READERS or (readers > 0 and (records or 0) >= limits.blocked_records)
+    return Severity.CRITICAL if is_much and worst is Severity.WARNING else worst
+
+
 def before_loss(loss_ms: int | None, *, now_ms: int, limits: Limits) -> Severity:
     """Return how bad it is that records are lost at an instant, None where that may be any moment.
 

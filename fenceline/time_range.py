@@ -19,6 +19,8 @@ LAST: Mapping[str, int] = MappingProxyType(
         "24h": _DAY_MS,
         "7d": 7 * _DAY_MS,
         "30d": 30 * _DAY_MS,
+        "90d": 90 * _DAY_MS,
+        "1y": 365 * _DAY_MS,
     }
 )
 #: The longest range: nothing is kept for longer.
@@ -60,8 +62,8 @@ def read_time_range(start: str, end: str, last: str, *, now_ms: int) -> TimeRang
         return last_range(last, now_ms=now_ms)
     if not start:
         raise InvalidTimeRange("from: missing; a range that has an end needs a start.")
-    from_ms = _named("from", start)
-    to_ms = _named("to", end) if end else now_ms
+    from_ms = named_instant("from", start)
+    to_ms = named_instant("to", end) if end else now_ms
     if from_ms >= min(to_ms, now_ms):
         later = "to" if end and from_ms >= to_ms else "now"
         raise InvalidTimeRange(f"from: “{start}” is not before {later}; the earlier instant comes first.")
@@ -70,6 +72,12 @@ def read_time_range(start: str, end: str, last: str, *, now_ms: int) -> TimeRang
             f"to: the range is longer than {LONGEST_MS // _DAY_MS} days; choose a shorter one."
         )
     return TimeRange(from_ms, to_ms, live=not end)
+
+
+def format_instant(ms: int) -> str:
+    """Return an instant as addresses have it: `2026-11-24T02:00:00Z`, with milliseconds where it has some."""
+    precision = "milliseconds" if ms % 1_000 else "seconds"
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def read_instant(value: str) -> int:
@@ -87,7 +95,8 @@ def read_instant(value: str) -> int:
     return found
 
 
-def _named(name: str, value: str) -> int:
+def named_instant(name: str, value: str) -> int:
+    """Return the instant of a parameter in ms since 1970; raises InvalidTimeRange, whose text names it."""
     try:
         return read_instant(value)
     except InvalidTimeRange as error:

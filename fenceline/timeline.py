@@ -53,6 +53,8 @@ class TimelineEvent:
     number: int = 0
     application: str = ""
     severity: str = ""
+    #: How sure the verdict on a transition is, "" of other sources and of folded ones.
+    confidence: str = ""
     count: int = 0
 
     @property

@@ -138,11 +138,11 @@ def main(bootstrap: str, folder: Path, jars: str) -> int:
     """Run the query until SIGTERM or SIGINT; return the exit status."""
     stop = threading.Event()
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         threading.Thread(target=stop.set).start()
 
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
     if stop.wait(driver_crash.away_s(folder)):
         return 0
     driver_crash.come_back(folder)

@@ -30,7 +30,7 @@ NEEDED_BYTES = 300_000_000
 #: What stacks make in it. Nothing else in there is touched: somebody may name a folder that holds more.
 MADE = (
     ".probe", "beat*", "fenceline.db*", "fenceline.toml", "java-*", "kafka", "lock", "logs", "ports.json",
-    "redis", "secrets", "spark", "stack.json",
+    "redis", "scene-request", "scenes.json", "secrets", "spark", "stack.json",
 )  # fmt: skip
 #: Bytes of a Unix socket's path that every system takes (Linux 107, macOS 103).
 LONGEST_SOCKET = 103

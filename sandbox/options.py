@@ -37,6 +37,11 @@ class StackOptions:
         """Whether this stack has a Kafka of its own."""
         return not self.bootstrap and not self.config
 
+    @property
+    def has_demo(self) -> bool:
+        """Whether the demo runs in this stack."""
+        return self.has_own_kafka and self.demo
+
 
 def read_options(environment: Mapping[str, str]) -> StackOptions:
     """Read the options from the environment, where make puts its variables. Raises SandboxError."""

@@ -3,7 +3,7 @@
 redis, prepare          before web
 redis, prepare, kafka   before each worker-tail, worker-pollers, beat
 kafka                   before demo
-kafka, web, workers     before spark
+kafka, web, workers     before spark, scenes
 
 With BROKERS=3 the parts kafka-1 to kafka-3 are what kafka is otherwise.
 """
@@ -28,6 +28,8 @@ from sandbox.logs import print_line
 from sandbox.options import ROOT, StackOptions, read_options
 from sandbox.ports import HOST, require_free
 from sandbox.prepared import spark_archive
+from sandbox.receiver.part import DemoReceiver
+from sandbox.scenes import player as scenes
 from sandbox.supervisor import Part, Supervisor
 
 #: How uvicorn serves Fenceline, wherever it listens.
@@ -50,8 +52,10 @@ class Stack:
         self.options, self.data = options, options.data
         self.python = sys.executable
         self._nodes = _nodes(options)
-        named = (f"{name}{part}" for name in self._nodes for part in ("", "_controller"))
+        named = [f"{name}{part}" for name in self._nodes for part in ("", "_controller")]
+        named += ["receiver"] if options.has_demo else []
         self._ports = folder.assign_ports(self.data, tuple(named))
+        self._receiver = DemoReceiver(self.data, self._ports["receiver"]) if options.has_demo else None
         self.is_up = False
         self.url = f"http://{HOST}:{options.port}/"
         password = folder.stored_secret(self.data, "redis_password", lambda: secrets.token_urlsafe(32))
@@ -85,6 +89,10 @@ class Stack:
         name = "sandbox" if self.options.has_own_kafka else "default"
         text = f"# Written by make up at each start.\n[clusters.{name}]\n"
         text += f'"bootstrap.servers" = "{self.bootstrap}"\n'
+        text += f'\n[alerts]\nexternal_url = "{self.url.rstrip("/")}"\n'
+        if self._receiver:
+            # Of this machine the receiver's port and no other.
+            text += f'allow_private = ["{HOST}:{self._receiver.port}"]\n'
         if self.options.has_own_kafka:
             text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
             # Spark makes its folder a minute later, and one that is not there is an error until then.
@@ -120,9 +128,9 @@ class Stack:
         parts += self._kafka()
         needs = tuple(part.name for part in parts)
         parts += [*self._workers(needs), self._web(needs)]
-        if self.options.has_own_kafka and self.options.demo:
-            parts += self._demo()
-        return parts
+        if self._receiver:
+            parts += [self._receiver.part(), *self._demo()]
+        return [*parts, self._scenes()] if self.options.has_own_kafka else parts
 
     def _kafka(self) -> list[Part]:
         """Return the sandbox's own brokers; none where the stack watches another Kafka."""
@@ -144,8 +152,15 @@ class Stack:
             for name, broker in zip(self._nodes, all_nodes.brokers, strict=True)
         ]
 
+    def _receiver_environment(self) -> dict[str, str]:
+        return {"FENCELINE_DEMO_RECEIVER": self._receiver.page if self._receiver else ""}
+
     def _prepare(self) -> Part:
-        environment = {**self.environment, "FENCELINE_ADMIN_PASSWORD": self.password}
+        own = {
+            "FENCELINE_ADMIN_PASSWORD": self.password,
+            "FENCELINE_DEMO_RECEIVER_SECRET": self._receiver.signing_secret if self._receiver else "",
+        }
+        environment = {**self.environment, **self._receiver_environment(), **own}
         return Part("prepare", self._manage("prepare"), environment, once=True)
 
     def _manage(self, *arguments: str) -> list[str]:
@@ -203,7 +218,7 @@ class Stack:
         return Part(
             "web",
             command,
-            self.environment | proxies,
+            self.environment | self._receiver_environment() | proxies,
             ready=lambda: _is_ok(f"{self.url}readyz"),
             after=needs,
             stage=2,
@@ -233,6 +248,25 @@ class Stack:
                 slow_after_s=120,
             ),
         ]
+
+    def _scenes(self) -> Part:
+        player = [
+            "sandbox.scenes.player",
+            str(self.data),
+            str(self.options.brokers),
+            str(int(self.options.demo)),
+        ]
+        return Part(
+            "scenes",
+            [self.python, "-m", *player],
+            self.environment,
+            ready_line=scenes.READY_LINE,
+            after=(*self._nodes, "web", "worker-pollers"),
+            stage=3,
+            essential=False,
+            # A scene that is cut off first turns on again what it has turned off.
+            stop_within_s=40,
+        )
 
     def _spark_environment(self) -> Mapping[str, str]:
         return {
@@ -293,7 +327,9 @@ def run_stack(options: StackOptions) -> int:
     """Start the stack and stay until it is stopped; return the exit status."""
     folder.make_folder(options.data)
     with folder.lock_folder(options.data, print_line):
-        (options.data / "stack.json").unlink(missing_ok=True)
+        of_this_run = [options.data / name for name in ("stack.json", scenes.BOARD, scenes.REQUEST)]
+        for path in of_this_run:
+            path.unlink(missing_ok=True)
         folder.tighten_modes(options.data)
         require_free(options.port, "the web page", "choose another with PORT=")
         if options.redis_port:
@@ -305,7 +341,7 @@ def run_stack(options: StackOptions) -> int:
             options.data / "logs",
             on_ready=lambda: _announce(stack, supervisor),
             on_change=stack.write_stack,
-            remove_after=[options.data / "stack.json"],
+            remove_after=of_this_run,
             # When make is killed nobody is left to press Ctrl-C.
             parent=_PARENT if "MAKELEVEL" in os.environ else 0,
         )
@@ -322,7 +358,9 @@ def _announce(stack: Stack, supervisor: Supervisor) -> None:
     print_line("")
     print_line(f"Fenceline is up: {stack.url}")
     print_line(f"Sign in as admin with {password}, unless it was changed")
-    print_line("Ctrl-C stops everything. Scenes to play: .venv/bin/python manage.py scene")
+    if stack.options.has_own_kafka:
+        print_line(f"Failures to play: {stack.url}scenes, or .venv/bin/python manage.py scene")
+    print_line("Ctrl-C stops everything")
     print_line("")
 
 

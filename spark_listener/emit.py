@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 
-from spark_listener.spool import Event, Spool, adopt_leftovers
+from spark_listener.spool import Spool, SpooledEvent, adopt_leftovers
 
 #: The version of the document that is posted.
 WIRE_VERSION = 1
@@ -128,11 +128,11 @@ def post_document(url: str, token: str, body: bytes, timeout: float) -> Answer:
 
 
 @dataclass(slots=True)
-class _Hand:
+class _SpoolReader:
     """What is read of a spool and not delivered, and how much of it goes into one post."""
 
     spool: Spool
-    events: list[Event] = field(default_factory=list)
+    events: list[SpooledEvent] = field(default_factory=list)
     most: int = _MOST_EVENTS
     given_up: int = 0
     #: Until when it is left alone.
@@ -150,8 +150,8 @@ class Emitter(threading.Thread):
         self._url, self._token = url, token
         self._root, self._most_bytes = root, most_bytes
         self._about, self._alive, self._pace = about, alive, pace
-        self._own = _Hand(spool)
-        self._left: list[_Hand] = []
+        self._own = _SpoolReader(spool)
+        self._left: list[_SpoolReader] = []
         self._wake = threading.Event()
         self._stop_at: float | None = None
         self._pause = 0.0
@@ -193,7 +193,7 @@ class Emitter(threading.Thread):
         """Deliver all there is, the oldest first."""
         now = time.monotonic()
         if now >= self._adopt_at:
-            self._left += [_Hand(spool) for spool in adopt_leftovers(self._root)]
+            self._left += [_SpoolReader(spool) for spool in adopt_leftovers(self._root)]
             self._adopt_at = now + self._pace.adopt_every
         self._make_room()
         try:
@@ -212,7 +212,7 @@ class Emitter(threading.Thread):
         if time.monotonic() - self._beat_at >= self._pace.alive_every and self._alive():
             self._post(self._own, [])
 
-    def _deliver_left(self, hand: _Hand) -> None:
+    def _deliver_left(self, hand: _SpoolReader) -> None:
         """Deliver what a driver left that is gone; where it is refused, our own events need not be."""
         try:
             while self._deliver(hand):
@@ -235,7 +235,7 @@ class Emitter(threading.Thread):
             hand.spool.trim(max(0, room))
             room -= hand.spool.size
 
-    def _deliver(self, hand: _Hand) -> bool:
+    def _deliver(self, hand: _SpoolReader) -> bool:
         """Post the next events of a spool; return whether there were any. Raises `Trouble`."""
         if not hand.events:
             hand.events = hand.spool.read(_MOST_EVENTS, _MOST_BYTES)
@@ -257,7 +257,7 @@ class Emitter(threading.Thread):
         hand.most = min(_MOST_EVENTS, hand.most * 2)
         return True
 
-    def _post(self, hand: _Hand, events: list[Event]) -> None:
+    def _post(self, hand: _SpoolReader, events: list[SpooledEvent]) -> None:
         if self._stop_at is not None and time.monotonic() >= self._stop_at:
             raise Trouble("there is no more time", 0.001)
         body = self._document(hand, events)
@@ -273,7 +273,7 @@ class Emitter(threading.Thread):
         left = self._pace.timeout if self._stop_at is None else self._stop_at - time.monotonic()
         return max(0.05, min(self._pace.timeout, left))
 
-    def _document(self, hand: _Hand, events: list[Event]) -> bytes:
+    def _document(self, hand: _SpoolReader, events: list[SpooledEvent]) -> bytes:
         """Return what is posted. The events go as they were written."""
         sent_ms = time.time_ns() // 1_000_000
         spool, own = hand.spool, hand is self._own

@@ -43,7 +43,7 @@ _NEW = ".new-"
 log = logging.getLogger("spark_listener")
 
 
-class Event(NamedTuple):
+class SpooledEvent(NamedTuple):
     """One event: its number, when it was told (milliseconds, the driver's clock), and itself as JSON."""
 
     seq: int
@@ -110,16 +110,16 @@ class Spool:
             self._next += 1
             self._trim(self._most_bytes)
 
-    def read(self, most: int, most_bytes: int) -> list[Event]:
+    def read(self, most: int, most_bytes: int) -> list[SpooledEvent]:
         """Return the next events, oldest first: at most so many, and of so many bytes but for the first."""
-        found: list[Event] = []
+        found: list[SpooledEvent] = []
         size = 0
         while len(found) < most and size < most_bytes and (event := self._event()) is not None:
             found.append(event)
             size += len(event.text)
         return found
 
-    def ack(self, event: Event) -> None:
+    def ack(self, event: SpooledEvent) -> None:
         """Note that an event, and all before it, is delivered."""
         with self._guard:
             self._acked, self._lost_acked = event.seq, event.lost
@@ -144,7 +144,7 @@ class Spool:
                 shutil.rmtree(self._folder, ignore_errors=True)
             self._let_go()
 
-    def _event(self) -> Event | None:
+    def _event(self) -> SpooledEvent | None:
         while (line := self._line()) is not None:
             head = _HEAD.match(line)
             if head is None or int(head[1]) <= self._read or not _is_json(line):
@@ -153,7 +153,7 @@ class Spool:
                 seq = int(head[1])
                 self._lost_read += seq - self._read - 1
                 self._read = seq
-                return Event(seq, int(head[2]), line, self._lost_read)
+                return SpooledEvent(seq, int(head[2]), line, self._lost_read)
         return None
 
     def _line(self) -> bytes | None:

@@ -61,12 +61,12 @@ class Stop:
     def listen_for_signals(self, spark: SparkSession) -> None:
         """Listen for signals here and in the JVM: under spark-submit it is the JVM that gets them."""
 
-        def told(number: int, frame: object) -> None:
+        def on_signal(number: int, frame: object) -> None:
             # A handler runs amid any statement of the main thread: it must not take that thread's locks.
             threading.Thread(target=self.request_stop, daemon=True).start()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, told)
+            signal.signal(number, on_signal)
         _listen_in_jvm(spark, self)
 
 

@@ -133,12 +133,22 @@ class Stack:
             self._operator = self._signed_in()
         return str(self._operator.open(f"{self.url}{path}").read().decode())
 
+    def submit(self, page: str, path: str, **fields: str) -> None:
+        """Send a form of a page as a signed-in operator."""
+        csrf = _csrf_token(self.page(page))
+        form = urlencode({**fields, "csrfmiddlewaretoken": csrf}).encode()
+        assert self._operator
+        self._operator.open(urllib.request.Request(f"{self.url}{path}", form, {"Referer": self.url}))
+
     def _signed_in(self) -> OpenerDirector:
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        form = opener.open(f"{self.url}/login/").read().decode()
-        csrf = form.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+        csrf = _csrf_token(opener.open(f"{self.url}/login/").read().decode())
         fields = {"username": "admin", "password": PASSWORD, "csrfmiddlewaretoken": csrf}
         opener.open(
             urllib.request.Request(f"{self.url}/login/", urlencode(fields).encode(), {"Referer": self.url})
         )
         return opener
+
+
+def _csrf_token(page: str) -> str:
+    return page.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]

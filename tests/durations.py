@@ -1,4 +1,4 @@
-"""How long tests take: `make durations` measures, tests.sharing orders the gate by it. A pytest plugin.
+"""How long tests take: `make durations` measures, tests.scheduling orders the gate by it. A pytest plugin.
 
 `durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
 each test that take half a second and more. What a fixture costs is in the set-up of the first test with it.
@@ -73,14 +73,16 @@ def long_parts(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def unit_of(nodeid: str) -> str:
-    """Return what one worker does at a time: a file, or what is repeated on PostgreSQL or on Kafka 3.9.
+    """Return what one worker does at a time: a file, or all that shares a server.
 
-    All of the latter is one unit, so that the machine has one such broker.
+    These are all browser tests, and all that is repeated on PostgreSQL or on Kafka 3.9.
     """
     file, _, test = nodeid.partition("::")
     if "kafka_39" in test:
         return "kafka_39"
-    return f"{file}[postgresql]" if "[postgresql" in test else file
+    if "[postgresql" in test:
+        return "postgresql"
+    return "tests/browser" if file.startswith("tests/browser/") else file
 
 
 def _longest_first(files: Mapping[str, float]) -> dict[str, float]:

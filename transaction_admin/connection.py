@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -33,6 +33,8 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 #: kafka-python takes five requests in flight to one broker; one is left to its own metadata.
 _IN_FLIGHT = 4
+#: Bytes of the ids that one request names: one may have 32 kB.
+_MOST_BYTES = 1024 * 1024
 #: How many brokers are tried for a question that any of them can answer.
 _TRIES = 3
 #: How often a connection that was told to hold back is looked at again, in seconds.
@@ -233,6 +235,21 @@ def wire_form(name: str) -> str:
 def text_form(wire: str) -> str:
     """Return the escaped text of an id as kafka-python read it."""
     return text.escape_bytes(wire.encode())
+
+
+def split_ids(ids: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Yield ids as requests name them: at most so many, and at most a mebibyte of them."""
+    portion: list[str] = []
+    size = 0
+    for each in ids:
+        length = len(each.encode())
+        if portion and (len(portion) == most or size + length > _MOST_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(each)
+        size += length
+    if portion:
+        yield portion
 
 
 def error_name(error: Any) -> str:

@@ -15,13 +15,19 @@ from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
 from transaction_admin.api import CONSUMER_OFFSETS, Unseen, grant_command
-from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form, wire_form
+from transaction_admin.connection import (
+    AdminConnection,
+    error_name,
+    explain_error,
+    split_ids,
+    text_form,
+    wire_form,
+)
 from transaction_admin.leaders import Leaders
 from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable
 
-#: Bounds of one request that names groups: how many, and their bytes (an id may have 32 kB).
+#: How many groups one request names.
 _MOST_GROUPS = 500
-_MOST_BYTES = 1024 * 1024
 #: From version 10 on topics go by their ids.
 _BY_NAME = 9
 _NO_OFFSET = -1
@@ -89,7 +95,7 @@ class Groups:
         questions = [
             (_fetch_request(some, named, stable), broker)
             for broker, ids in (await self._coordinators(wanted, by_wire, answers)).items()
-            for some in _portions(ids)
+            for some in split_ids(ids, _MOST_GROUPS)
         ]
         received = await self._connection.send_each(questions)
         for (request, broker), answer in zip(questions, received, strict=True):
@@ -116,7 +122,7 @@ class Groups:
     ) -> Mapping[int, list[str]]:
         """Return groups by their coordinator; put those that have none into `answers`."""
         found: dict[int, list[str]] = {}
-        for ids in _portions(list(wanted)):
+        for ids in split_ids(wanted, _MOST_GROUPS):
             answer = await self._connection.send_to_any(partial(_find_request, ids))
             for row in answer.coordinators:
                 name = by_wire[row.key]
@@ -203,17 +209,3 @@ def _commits(
                 epoch = each.committed_leader_epoch
                 metadata = text.escape_bytes((each.metadata or "").encode())
                 yield where, Committed(each.committed_offset, epoch if epoch >= 0 else None, metadata)
-
-
-def _portions(ids: Sequence[str]) -> Iterator[list[str]]:
-    portion: list[str] = []
-    size = 0
-    for each in ids:
-        length = len(each.encode())
-        if portion and (len(portion) == _MOST_GROUPS or size + length > _MOST_BYTES):
-            yield portion
-            portion, size = [], 0
-        portion.append(each)
-        size += length
-    if portion:
-        yield portion

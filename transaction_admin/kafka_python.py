@@ -7,7 +7,7 @@ exception: whoever asks must know what was not seen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -30,13 +30,19 @@ from transaction_admin.api import (
     describe_grant,
     grant_command,
 )
-from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form, wire_form
+from transaction_admin.connection import (
+    AdminConnection,
+    error_name,
+    explain_error,
+    split_ids,
+    text_form,
+    wire_form,
+)
 from transaction_admin.end_txn import Endings
 from transaction_admin.markers import write_abort_marker
 
-#: Bounds of one request that names ids: how many, and their bytes (an id may have 32 kB).
+#: How many ids one request names.
 _MOST_IDS = 1_000
-_MOST_BYTES = 1024 * 1024
 _STATES = {state.value: state for state in TransactionState}
 _NO_TOPIC = NotDescribed(
     Obstacle.UNKNOWN, f"no transaction was ever begun on this cluster: it has no {TRANSACTION_STATE}"
@@ -109,7 +115,7 @@ class KafkaPythonAdmin:
             return dict.fromkeys(ids, (errors.TransactionalIdNotFoundError.errno, -1))
         rows = [
             row
-            for batch in _batches(ids)
+            for batch in split_ids(ids, _MOST_IDS)
             for row in (await self._connection.send_to_any(partial(_find_request, batch))).coordinators
         ]
         return {row.key: (row.error_code, row.node_id) for row in rows}
@@ -137,7 +143,7 @@ class KafkaPythonAdmin:
         answers: dict[str, Described | NotDescribed] = {}
         questions: list[tuple[Any, int]] = []
         for broker, ids in (await self._coordinators(by_wire, answers)).items():
-            batches = _batches(ids)
+            batches = split_ids(ids, _MOST_IDS)
             questions += [(DescribeTransactionsRequest(transactional_ids=batch), broker) for batch in batches]
         received = await self._connection.send_each(questions)
         for (request, broker), answer in zip(questions, received, strict=True):
@@ -160,7 +166,7 @@ class KafkaPythonAdmin:
     ) -> Mapping[int, list[str]]:
         """Return the ids by their coordinator; put those that have none into `answers`."""
         found: dict[int, list[str]] = {}
-        for ids in _batches(by_wire):
+        for ids in split_ids(by_wire, _MOST_IDS):
             answer = await self._connection.send_to_any(partial(_find_request, ids))
             for row in answer.coordinators:
                 if row.error_code:
@@ -267,17 +273,3 @@ def _described(name: str, row: Any) -> Described | NotDescribed:
         row.transaction_start_time_ms if row.transaction_start_time_ms >= 0 else None,
         tuple(TopicPartitions(each.topic, tuple(sorted(each.partitions))) for each in row.topics),
     )
-
-
-def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for each in ids:
-        length = len(each.encode())
-        if batch and (len(batch) == _MOST_IDS or size + length > _MOST_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(each)
-        size += length
-    if batch:
-        yield batch

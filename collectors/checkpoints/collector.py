@@ -16,7 +16,7 @@ from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry,
 from collectors.rate_limit import RecentDuration
 from fenceline.decode.checkpoint import batch_of
 from fenceline.paths import join_path
-from fenceline.spark.records import CheckpointLook
+from fenceline.spark.records import CheckpointObservation
 
 #: A store may be busy with us for so small a share of its time: one part in twenty.
 _PACE = 20
@@ -47,7 +47,7 @@ class Root(Protocol):
 class Looked(NamedTuple):
     """What a look at all roots has found."""
 
-    looks: Sequence[CheckpointLook]
+    looks: Sequence[CheckpointObservation]
     #: Checkpoints that were there before and are no more.
     gone: Collection[str]
     #: Scope -> since when, and why something cannot be seen.
@@ -186,7 +186,7 @@ class CheckpointsCollector:
         #: Checkpoints that were saved once, and which nobody has found gone.
         self._known = set(known)
         self._gone: set[str] = set()
-        self._looks: Sequence[CheckpointLook] = ()
+        self._looks: Sequence[CheckpointObservation] = ()
         self._since: dict[str, int] = {}
 
     def wait_s(self) -> float:
@@ -217,7 +217,7 @@ class CheckpointsCollector:
         self._known -= self._gone
         self._gone, self._looks = set(), ()
 
-    def _look_at(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointLook]:
+    def _look_at(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointObservation]:
         if root.is_due():
             self._gone |= root.search()
             self._gone |= self._missed(root)

@@ -18,7 +18,7 @@ from fenceline.paths import join_path
 from fenceline.spark.records import (
     Broken,
     Checkpoint,
-    CheckpointLook,
+    CheckpointObservation,
     CommitsEntry,
     Damage,
     FileSeen,
@@ -73,7 +73,7 @@ class CheckpointFolder:
             broken=tuple(bad),
         )
 
-    def poll(self) -> CheckpointLook:
+    def poll(self) -> CheckpointObservation:
         """Return what there is now, with what was not saved yet. Raises `CannotRead`.
 
         A changed restart verdict is reported when a second look agrees (`collectors.checkpoints.settling`).
@@ -83,7 +83,7 @@ class CheckpointFolder:
             raise CannotRead(self._too_fast())
         finished = dict(sorted(self._commits.news.items()))
         times = {number: self._commits.written_ms(number) for number in finished}
-        return CheckpointLook(
+        return CheckpointObservation(
             checkpoint=checkpoint,
             ledger=self._ledger.read() if self._around.has_ledger else None,
             planned=tuple(each for _, each in sorted(self._offsets.news.items())),
@@ -91,7 +91,7 @@ class CheckpointFolder:
             committed_ms={number: at for number, at in times.items() if at is not None},
         )
 
-    def mark_saved(self, look: CheckpointLook) -> None:
+    def mark_saved(self, look: CheckpointObservation) -> None:
         """Forget what a saved look has told newly."""
         for planned in look.planned:
             self._offsets.news.pop(planned.batch_id, None)

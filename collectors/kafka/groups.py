@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from collectors.kafka.committers import CommitterReader, CommitterRows
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
@@ -37,7 +38,7 @@ _NOT_LISTED = GroupListed("", "", "", -1)
 Ends = Mapping[TopicPartition, Offsets]
 
 
-class PreviousGroupState(Protocol):
+class PreviousGroupState(CommitterRows, Protocol):
     """What the database knows of one cluster, read when asked (`dashboard.groups.store.GroupRows`)."""
 
     def logged_groups(self) -> Collection[str]:
@@ -46,12 +47,9 @@ class PreviousGroupState(Protocol):
     def logged_commits(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
         """Return their newest commits, where the tail sees them as they come; others are left out."""
 
-    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the ids that have these producer ids, as far as they are known."""
-
 
 @dataclass(slots=True)
-class _Seen:
+class _GroupPoll:
     """What a look has gathered so far."""
 
     groups: dict[str, SeenGroup] = field(default_factory=dict)
@@ -69,6 +67,7 @@ class GroupsCollector:
     def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
         self._reads = reads
         self._pending = PendingReader(properties, reads)
+        self._committers = CommitterReader(reads)
         self._markers = Markers(reads)
         self._due = time.monotonic()
         self._lately = RecentDuration()
@@ -115,11 +114,12 @@ class GroupsCollector:
             offsets=ends,
             only_markers=self._only_markers(seen, ends),
             pending=pending,
+            committers=self._committers.read_committers(ours),
             gaps=seen.gaps,
             partial="; ".join(map(str, listing.unseen)),
         )
 
-    def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _Seen:
+    def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _GroupPoll:
         """Ask what groups have committed: what is stable, and where it is not, what was before it."""
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
@@ -129,7 +129,7 @@ class GroupsCollector:
         before = self._reads.committed_offsets(shaky, require_stable=False) if shaky else {}
         hidden = [name for name, each in said.items() if isinstance(each, Unseen)]
         logged = ours.logged_commits(hidden) if hidden else {}
-        seen = _Seen()
+        seen = _GroupPoll()
         for name in names:
             each = said.get(name, {})
             if name not in listed and not each and not isinstance(each, Unseen):
@@ -178,13 +178,13 @@ class GroupsCollector:
         amount = len(self._log_partitions)
         return partition_for(text.unescape_text(name), amount) if amount else None
 
-    def _ends(self, seen: _Seen) -> dict[TopicPartition, Offsets]:
+    def _ends(self, seen: _GroupPoll) -> dict[TopicPartition, Offsets]:
         wanted = {*seen.all_partitions(), *self._log_partitions}
         found = self._reads.list_offsets(wanted) if wanted else {}
         return {where: each for where, each in found.items() if isinstance(each, Offsets)}
 
     def _undecided(
-        self, seen: _Seen, ends: Ends, ours: PreviousGroupState
+        self, seen: _GroupPoll, ends: Ends, ours: PreviousGroupState
     ) -> Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]]:
         """Return the pending commits of partitions of `__consumer_offsets` that stay held back.
 
@@ -204,7 +204,7 @@ class GroupsCollector:
             self._add_unstable(seen, each)
         return found
 
-    def _add_unstable(self, seen: _Seen, each: Undecided) -> None:
+    def _add_unstable(self, seen: _GroupPoll, each: Undecided) -> None:
         group = seen.groups.get(each.group) or SeenGroup(log_partition=self._log_partition(each.group))
         if each.where not in group.committed:
             group = replace(
@@ -231,7 +231,7 @@ class GroupsCollector:
         self._owners = known
         return {number: name for number, (name, _) in known.items()}
 
-    def _only_markers(self, seen: _Seen, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
+    def _only_markers(self, seen: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
         """Ask of groups that stand still whether there is anything before them at all."""
         places = {
             (where, each.offset)

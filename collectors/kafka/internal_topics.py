@@ -54,7 +54,7 @@ class TopicReplaced(Exception):
     """The topic is not the one that was read before, or no longer holds what came next."""
 
 
-class _Seen:
+class _PolledRecords:
     """What one look has gathered so far."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Seen:
         self.holes[partition].append(offset)
         self.compacted += max(0, missing)
 
-    def take_over(self, other: _Seen, partition: int) -> None:
+    def take_over(self, other: _PolledRecords, partition: int) -> None:
         """Take what another one has gathered of a partition."""
         self.records[partition] = other.records.pop(partition)
         self.holes[partition] = other.holes.pop(partition, [])
@@ -119,7 +119,7 @@ class Tail:
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
         #: What was read and is for the next look to tell.
-        self._held = _Seen()
+        self._held = _PolledRecords()
         #: Whether reading began without any position and has not come to the end yet.
         self._cold = False
         self._next: dict[int, int] = {}
@@ -149,7 +149,7 @@ class Tail:
         oldest = self._ask_offsets(partitions, -2)
         self._saved = {p: positions.get(p) for p in partitions}
         self._cold = not positions
-        self._held = _Seen()
+        self._held = _PolledRecords()
         self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
         self._next = {p: positions.get(p, oldest[p]) for p in partitions}
         self._ask_ends()
@@ -173,7 +173,7 @@ class Tail:
         Raises `TopicReplaced` when the next record is gone, `CannotSee` also when nothing comes for 10 s
         although there is something.
         """
-        seen, self._held, started = self._held, _Seen(), time.monotonic()
+        seen, self._held, started = self._held, _PolledRecords(), time.monotonic()
         patient = self._behind() > _FOLD
         while seen.count < _FOLD and (patient or time.monotonic() - started < _LONGEST_LIVE_S):
             messages = self._consume(timeout_s)
@@ -200,7 +200,7 @@ class Tail:
         self._cold = self._cold and look.seen_through_ms is None
         return look
 
-    def _hold_back(self, seen: _Seen) -> None:
+    def _hold_back(self, seen: _PolledRecords) -> None:
         """Keep the partition that is half read for the next look: so each id is folded and saved once.
 
         While catching up records come partition after partition, some thousands of each at once.
@@ -240,7 +240,7 @@ class Tail:
         except KafkaException as error:
             raise self._blind("read", error) from error
 
-    def _take(self, messages: Iterable[Message], seen: _Seen) -> None:
+    def _take(self, messages: Iterable[Message], seen: _PolledRecords) -> None:
         """Keep records, and notice what is missing before them: offsets are contiguous until compacted.
 
         The innermost loop of a cold start, hence no call that is not needed.
@@ -261,7 +261,7 @@ class Tail:
             records[partition][message.key() or b""].append(_new(RawRecord, (value, offset, at_ms)))
             seen.count += 1
 
-    def _event(self, message: Message, seen: _Seen) -> None:
+    def _event(self, message: Message, seen: _PolledRecords) -> None:
         """Move to the end of a partition that librdkafka announces; raise what else it says."""
         error = message.error()
         if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:

@@ -147,7 +147,7 @@ class Watcher:
         full = begun >= self._full_at
         self._hurry = False
         wanted = None if full else self._held(ours.named_partitions())
-        look = _Look(now_ms)
+        look = _Poll(now_ms)
         if wanted is None or wanted:
             self._look(look, wanted, ours)
         gaps = self._all_gaps()
@@ -191,7 +191,7 @@ class Watcher:
         return held.union(self._pins, self._unseen, named)
 
     def _look(
-        self, look: _Look, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
+        self, look: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
         topics = None if wanted is None else {each.topic for each in wanted}
         topology = self._reads.describe_topology(topics)
@@ -215,7 +215,7 @@ class Watcher:
 
     def _follow(
         self,
-        look: _Look,
+        look: _Poll,
         where: TopicPartition,
         leader: Leader,
         said: Offsets | Unseen,
@@ -233,7 +233,7 @@ class Watcher:
         )
 
     def _blind(
-        self, look: _Look, where: TopicPartition, place: PartitionPlace, scope: str, reason: str
+        self, look: _Poll, where: TopicPartition, place: PartitionPlace, scope: str, reason: str
     ) -> KnownPartition:
         """Note that a partition cannot be seen: what was known of its transactions may be over."""
         self._unseen[where] = scope, reason
@@ -245,7 +245,7 @@ class Watcher:
         )
         return update_partition(self._known.get(where), where, place, reason, look.now_ms, held=bool(before))
 
-    def _refused(self, look: _Look, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
+    def _refused(self, look: _Poll, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
         """Yield the partitions of topics that brokers say nothing of; note those that were never seen."""
         refused = {each.what: each.reason for each in topology.unseen}
         for where in [where for where in self._known if where.topic in refused]:
@@ -256,7 +256,7 @@ class Watcher:
         self._topics_unseen = {name: reason for name, reason in refused.items() if name not in seen}
 
     def _judge(
-        self, look: _Look, pinned: Mapping[TopicPartition, KnownPartition], ours: PreviousPartitionState
+        self, look: _Poll, pinned: Mapping[TopicPartition, KnownPartition], ours: PreviousPartitionState
     ) -> Iterator[tuple[TopicPartition, KnownPartition]]:
         """Yield pinned partitions with the verdict on what is open in them."""
         if not pinned:
@@ -285,7 +285,7 @@ class Watcher:
 
     def _pin(
         self,
-        look: _Look,
+        look: _Poll,
         where: TopicPartition,
         known: KnownPartition,
         producer: ProducerState,
@@ -309,7 +309,7 @@ class Watcher:
             grace=self._grace,
         )
 
-    def _settle(self, look: _Look, where: TopicPartition, pins: Iterable[Pin]) -> None:
+    def _settle(self, look: _Poll, where: TopicPartition, pins: Iterable[Pin]) -> None:
         """Take what is open in a partition now."""
         before = self._pins.pop(where, {})
         now = {pin.key: pin for pin in pins}
@@ -320,7 +320,7 @@ class Watcher:
         if now:
             self._pins[where] = now
 
-    def _keep(self, look: _Look, where: TopicPartition, known: KnownPartition) -> None:
+    def _keep(self, look: _Poll, where: TopicPartition, known: KnownPartition) -> None:
         """Take what is known of a partition now."""
         prior, history = self._known.get(where), self._ends.get(where, "")
         self._known[where] = known
@@ -334,7 +334,7 @@ class Watcher:
             self._ends[where] = look.ends[where] = longer
             look.rows[where] = known
 
-    def _drop_missing(self, look: _Look, topology: Topology) -> None:
+    def _drop_missing(self, look: _Poll, topology: Topology) -> None:
         """Forget topics that two looks at all did not find, and partitions that a topic made again lacks."""
         refused = {each.what for each in topology.unseen}
         missing = {where.topic for where in self._known} - topology.topic_ids.keys() - refused
@@ -347,7 +347,7 @@ class Watcher:
                 self._drop(look, where)
                 look.gone.add(where)
 
-    def _drop_replaced(self, look: _Look, there: Iterable[TopicPartition], topology: Topology) -> None:
+    def _drop_replaced(self, look: _Poll, there: Iterable[TopicPartition], topology: Topology) -> None:
         """Forget what was known of topics that were deleted and made again."""
         for where in there:
             prior = self._known.get(where)
@@ -355,7 +355,7 @@ class Watcher:
                 self._drop(look, where)
                 look.ends[where] = ""
 
-    def _drop(self, look: _Look, where: TopicPartition) -> None:
+    def _drop(self, look: _Poll, where: TopicPartition) -> None:
         self._settle(look, where, ())
         self._unseen.pop(where, None)
         self._ends.pop(where, None)
@@ -373,8 +373,8 @@ class Watcher:
 
 
 @dataclass(slots=True)
-class _Look:
-    """A look under way."""
+class _Poll:
+    """What one poll has found so far."""
 
     now_ms: int
     rows: dict[TopicPartition, KnownPartition] = field(default_factory=dict)

@@ -19,7 +19,7 @@ _MOST_EPISODES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ActionStatus:
     """How an action stands now: as its state says, or "refused", or "expired"."""
 
     plan: Plan
@@ -43,7 +43,7 @@ class ActionSummary:
     undone: int
 
 
-def action_status(row: Action, *, now_ms: int) -> Shown:
+def action_status(row: Action, *, now_ms: int) -> ActionStatus:
     """Return how an action stands."""
     plan = action_store.plan_of(row)
     state = row.state
@@ -51,7 +51,7 @@ def action_status(row: Action, *, now_ms: int) -> Shown:
         state = "refused"
     elif state == Action.State.PLANNED and now_ms >= row.expires_ms:
         state = "expired"
-    return Shown(plan, state, plan.subjects[0].title, len(plan.subjects) - 1, _result(row))
+    return ActionStatus(plan, state, plan.subjects[0].title, len(plan.subjects) - 1, _result(row))
 
 
 def _result(row: Action) -> str:

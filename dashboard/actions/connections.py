@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import TracebackType
 from typing import Self
 
 from django.conf import settings
@@ -24,10 +23,10 @@ class NoRoot(Exception):
 
 
 @dataclass
-class Hands:
+class ClusterConnections:
     """Connections to one cluster, opened when something is first asked.
 
-    Then it raises `AdminUnavailable`, `CannotTranslate` and `looking.UnknownCluster` where there are none.
+    Then it raises `AdminUnavailable`, `CannotTranslate` and `inspect.UnknownCluster` where there are none.
     """
 
     cluster: str
@@ -38,7 +37,7 @@ class Hands:
     _opened: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
-    def inspector(self) -> inspect.Eyes:
+    def inspector(self) -> inspect.ClusterInspector:
         """What a plan is looked at with."""
         return self._opened.enter_context(inspect.connect_cluster(self.cluster, loop.now_ms()))
 
@@ -69,10 +68,5 @@ class Hands:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()

@@ -24,7 +24,7 @@ from kombu.exceptions import OperationalError
 from dashboard.actions import inspect
 from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
-from dashboard.actions.connections import Hands, NoRoot
+from dashboard.actions.connections import ClusterConnections, NoRoot
 from dashboard.actions.handlers import abort_marker, batches, fence
 from dashboard.actions.results import Result, SubjectOutcome, action_state, failed_result
 from dashboard.celery import app
@@ -47,7 +47,7 @@ WAITS = timedelta(seconds=30)
 MOST_REASON = 1_000
 
 #: Does an act on one subject, or looks at it.
-Do = Callable[[SubjectPlan, Hands], Result]
+Do = Callable[[SubjectPlan, ClusterConnections], Result]
 #: Is told of each step of an execution, with the subject: a test may end the process there.
 Observer = Callable[[str, str], None]
 #: Keeps the lease of a row alive while it lasts.
@@ -221,38 +221,40 @@ class _Execution:
         self._results: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        with Hands(self._plan.cluster) as hands:
+        with ClusterConnections(self._plan.cluster) as connections:
             for subject in self._plan.subjects:
-                self._one(subject, hands)
+                self._one(subject, connections)
         state = action_state(self._results)
         worked = state in (Action.State.DONE, Action.State.PARTLY)
         now_ms = loop.now_ms()
         until_ms = now_ms + FOLLOWED_MS if worked else None
         action_lease.end_action(self._row, state, self._results, ended_ms=now_ms, followed_until_ms=until_ms)
 
-    def _one(self, subject: SubjectPlan, hands: Hands) -> None:
+    def _one(self, subject: SubjectPlan, connections: ClusterConnections) -> None:
         if subject.is_refused:
             self._keep(skipped_result(subject), subject, None)
             return
         began_ms = loop.now_ms()
         self._tell("verify", subject)
         action_lease.prolong(self._row)
-        hands.before_write = partial(self._about_to, subject, began_ms)
-        hands.asked = ""
-        result = self._do(subject, hands)
+        connections.before_write = partial(self._about_to, subject, began_ms)
+        connections.asked = ""
+        result = self._do(subject, connections)
         self._tell("answered", subject)
         self._keep(result, subject, began_ms)
         self._tell("kept", subject)
 
-    def _do(self, subject: SubjectPlan, hands: Hands) -> Result:
+    def _do(self, subject: SubjectPlan, connections: ClusterConnections) -> Result:
         try:
-            return ACTS[self._plan.act][0](subject, hands)
+            return ACTS[self._plan.act][0](subject, connections)
         except OURS:
             raise
         except Exception as trouble:  # A store's client raises what it likes.
-            if not hands.asked:
+            if not connections.asked:
                 return failed_result(f"nothing was asked for it: {error_text(trouble)}")
-            return Result(SubjectOutcome.UNKNOWN, f"{hands.asked} was sent, and then: {error_text(trouble)}")
+            return Result(
+                SubjectOutcome.UNKNOWN, f"{connections.asked} was sent, and then: {error_text(trouble)}"
+            )
 
     def _keep(self, result: Result, subject: SubjectPlan, began_ms: int | None) -> None:
         ended_ms = None if began_ms is None else loop.now_ms()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.db.models import F
 
 from dashboard.actions import store as action_store
-from dashboard.actions.connections import Hands
+from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import SubjectOutcome
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
 from fenceline.decode import text
@@ -52,9 +52,9 @@ class Following:
             if lso is not None
         }
 
-    def new_entries(self, hands: Hands) -> list[Entry]:
+    def new_entries(self, connections: ClusterConnections) -> list[Entry]:
         """Return what there is to tell that was not told. Raises `AdminUnavailable`."""
-        return [*self._lsos(hands), *self._waiting(), *self._episodes(), *self._batches()]
+        return [*self._lsos(connections), *self._waiting(), *self._episodes(), *self._batches()]
 
     def is_over(self, news: Collection[Entry]) -> bool:
         """Whether all that could be expected has been told."""
@@ -79,11 +79,11 @@ class Following:
             elif "batch_id" in each.subject.seen:
                 yield BATCH, each.subject.title
 
-    def _lsos(self, hands: Hands) -> Iterator[Entry]:
+    def _lsos(self, connections: ClusterConnections) -> Iterator[Entry]:
         wanted = [where for where in self._held if (LSO, str(where)) not in self._told]
         if not wanted:
             return
-        for where, said in hands.reads.list_offsets(wanted).items():
+        for where, said in connections.reads.list_offsets(wanted).items():
             before = self._held[where]
             if isinstance(said, Offsets) and said.lso > before:
                 words = f"LSO of {where} moved {before:,} → {said.lso:,}"

@@ -52,7 +52,7 @@ class UnknownCluster(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Eyes:
+class ClusterInspector:
     """Connections to one cluster, and our rows of it."""
 
     cluster: str
@@ -68,7 +68,7 @@ class Eyes:
 
 
 @contextmanager
-def connect_cluster(cluster: str, now_ms: int) -> Iterator[Eyes]:
+def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
     """Connect to a cluster. Raises `UnknownCluster`, `AdminUnavailable` and `CannotTranslate`."""
     config = settings.FENCELINE.clusters.get(cluster)
     row = Cluster.objects.filter(name=cluster).first()
@@ -79,7 +79,7 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[Eyes]:
     try:
         admin = KafkaPythonAdmin(config.properties, ANSWER_S)
         try:
-            yield Eyes(
+            yield ClusterInspector(
                 cluster,
                 row.pk,
                 reads,
@@ -105,7 +105,7 @@ def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> partition_store.Partit
     return found
 
 
-def describe_ids(look: Eyes, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
+def describe_ids(look: ClusterInspector, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
     """Return what coordinators say of ids (escaped text). Creates nothing; raises `AdminUnavailable`."""
     said = look.admin.describe_transactions(names)
     if any(isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in said.values()):
@@ -115,7 +115,9 @@ def describe_ids(look: Eyes, names: Collection[str]) -> Mapping[str, Described |
     return said
 
 
-def partition_logs(look: Eyes, wheres: Collection[TopicPartition]) -> Mapping[TopicPartition, HeldLog]:
+def partition_logs(
+    look: ClusterInspector, wheres: Collection[TopicPartition]
+) -> Mapping[TopicPartition, HeldLog]:
     """Return partitions as their leaders tell of them now, with who waits there and what lies behind."""
     if not wheres:
         return {}
@@ -167,7 +169,7 @@ def _start(producer: ProducerState) -> int:
     return producer.start_offset or 0
 
 
-def _batches(look: Eyes, where: TopicPartition, said: Offsets) -> tuple[RecordBatch, ...] | None:
+def _batches(look: ClusterInspector, where: TopicPartition, said: Offsets) -> tuple[RecordBatch, ...] | None:
     """Return the headers from the LSO to the high watermark, None where that takes too long."""
     found: list[RecordBatch] = []
     at = said.lso
@@ -184,7 +186,7 @@ def _batches(look: Eyes, where: TopicPartition, said: Offsets) -> tuple[RecordBa
     return None
 
 
-def producer_pins(look: Eyes, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
+def producer_pins(look: ClusterInspector, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
     """Return our rows of where producers are open, by their ids."""
     return pins_of(look.cluster_id, producer_ids)
 
@@ -198,7 +200,7 @@ def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequ
 
 
 def silent_since(
-    look: Eyes, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
+    look: ClusterInspector, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
 ) -> int | None:
     """Return since when a producer has not written to a partition: our row of it changes with each write."""
     now = next((each for each in log.opened if each.producer_id == producer_id), None)
@@ -211,7 +213,9 @@ def silent_since(
     return None
 
 
-def inspect_partitions(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[TopicPartition, Marked]:
+def inspect_partitions(
+    look: ClusterInspector, wheres: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, Marked]:
     """Return what is open in partitions, and whose, looked at as often as an accusation takes."""
     topology = look.reads.describe_topology({where.topic for where in wheres})
     seen = partition_logs(look, wheres)
@@ -246,7 +250,7 @@ def inspect_partitions(look: Eyes, wheres: Sequence[TopicPartition]) -> Mapping[
 
 
 def _join(
-    look: Eyes, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
+    look: ClusterInspector, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
 ) -> tuple[dict[TopicPartition, list[Pin]], ProducerOwners]:
     """Ask leaders, coordinators, leaders: return the verdict on what was open both times."""
     before = look.reads.describe_producers(wheres)
@@ -279,7 +283,7 @@ def _opened(producers: Sequence[ProducerState]) -> list[ProducerState]:
     return [each for each in producers if each.start_offset is not None]
 
 
-def owners_of(look: Eyes, producer_ids: Collection[int]) -> ProducerOwners:
+def owners_of(look: ClusterInspector, producer_ids: Collection[int]) -> ProducerOwners:
     """Return whose producer ids are, and what coordinators say now of their ids."""
     if not producer_ids:
         return ProducerOwners({}, {}, whole=True, may_hide=not look.sees_all)

@@ -41,7 +41,7 @@ from fenceline.plans.producers import Producer
 #: Of an id that hangs in many partitions so many are offered: its findings name the rest.
 _MOST_MARKERS = 3
 #: The rules whose subjects an act may end.
-_ENDABLE = frozenset({"hanging", "open_too_long", "coordinator_overdue", "batch_prepared"})
+ENDABLE = frozenset({"hanging", "open_too_long", "coordinator_overdue", "batch_prepared"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def of_sink(cluster_id: int, transactional_id: str, *, now_ms: int) -> Sequence[
 
 def of_findings(rows: Sequence[FindingRecord], *, now_ms: int) -> Mapping[int, Sequence[Offer]]:
     """Return what may be done about what rules found, by the finding's key, without what is refused."""
-    open_rows = [row for row in rows if row.closed_at is None and row.rule in _ENDABLE]
+    open_rows = [row for row in rows if row.closed_at is None and row.rule in ENDABLE]
     of_ids = _of_named_transactions(open_rows, now_ms)
     of_partitions = _of_named_partitions(open_rows)
     found: dict[int, Sequence[Offer]] = {row.pk: () for row in rows}
@@ -168,7 +168,7 @@ def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, st
     for place, pins in partition_queries.partition_pins(names).items():
         cluster_id, topic, partition = place
         hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
-        marker = appraise_markers(_marked(topic, partition, hanging))
+        marker = appraise_markers(marked_partition(topic, partition, hanging))
         found[cluster_id, f"{topic}-{partition}"] = [_offer(names[place].cluster.name, marker, _MARKER)]
     return found
 
@@ -213,10 +213,11 @@ def _marker(cluster: str, pin: PinRecord) -> Offer:
 
 
 def _appraised(pin: PinRecord) -> Appraisal:
-    return appraise_markers(_marked(pin.topic, pin.partition, [pin]), pin.start_offset)
+    return appraise_markers(marked_partition(pin.topic, pin.partition, [pin]), pin.start_offset)
 
 
-def _marked(topic: str, number: int, pins: Sequence[PinRecord]) -> Marked:
+def marked_partition(topic: str, number: int, pins: Sequence[PinRecord]) -> Marked:
+    """Return what planners of markers need of some open transactions in a partition, by our rows."""
     owners = [
         owner
         for pin in pins

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -68,7 +68,7 @@ def _told(subjects: Sequence[str]) -> Sequence[str]:
     return found
 
 
-def _fence(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _fence(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     found = looked_at(look, list(dict.fromkeys(map(_transactional_id, names))))
     plans, ended = [], frozenset[int]()
     for each in found:
@@ -94,7 +94,7 @@ def _transactional_id(name: str) -> str:
     return text.escape_bytes(raw)
 
 
-def _abort_marker(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _abort_marker(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     places = [_place(name) for name in names]
     found = inspect.inspect_partitions(look, list(dict.fromkeys(where for where, _ in places)))
     plans: dict[tuple[TopicPartition, int | None], SubjectPlan] = {}
@@ -130,13 +130,13 @@ def _marker_confirm(marked: markers.Marked, start: int | None) -> str:
     return next(filter(None, names), str(marked.log.where))
 
 
-def _finish_batch(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _finish_batch(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     found = [sink_batches.inspect_batch(look, *_batch(name), finish=True) for name in names]
     warned = list(batches.finish_warnings(found, now_ms=look.now_ms))
     return _Planned([batches.plan_finish(each) for each in found], [each.confirm for each in found], warned)
 
 
-def _roll_back_batch(look: inspect.Eyes, names: Sequence[str], force: bool) -> _Planned:
+def _roll_back_batch(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     found = [sink_batches.inspect_batch(look, *_batch(name), finish=False) for name in names]
     plans = [batches.plan_roll_back(each, now_ms=look.now_ms) for each in found]
     return _Planned(plans, [each.confirm for each in found], list(batches.roll_back_warnings(found)))
@@ -152,7 +152,7 @@ def _batch(name: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-_PLANNERS: Mapping[Act, Callable[[inspect.Eyes, Sequence[str], bool], _Planned]] = {
+_PLANNERS: Mapping[Act, Callable[[inspect.ClusterInspector, Sequence[str], bool], _Planned]] = {
     Act.FENCE: _fence,
     Act.ABORT_MARKER: _abort_marker,
     Act.FINISH_BATCH: _finish_batch,
@@ -174,15 +174,11 @@ def _assembled(cluster: str, act: Act, planned: _Planned, *, force: bool, now_ms
     made = Plan(act, cluster, now_ms, "", tuple(subjects), bool(overridden), tuple(overridden))
     doable = len(made.doable_subjects) or len(subjects)
     confirm = planned.confirms[0] if len(subjects) == 1 else f"{cluster} {doable}"
-    return replace(made, confirm=confirm, warnings=tuple(_once(planned.warnings)))
+    return replace(made, confirm=confirm, warnings=tuple(dict.fromkeys(planned.warnings)))
 
 
 def _forced(subject: SubjectPlan) -> SubjectPlan:
     return replace(subject, refusals=tuple(each for each in subject.refusals if not each.forceable))
-
-
-def _once(words: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(words)
 
 
 def _shown(name: str) -> str:

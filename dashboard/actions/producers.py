@@ -23,7 +23,7 @@ from fenceline.plans.protected import protection_reason
 from fenceline.spark.records import Decided
 
 
-def describe_producers(look: inspect.Eyes, names: Sequence[str]) -> Sequence[Producer]:
+def describe_producers(look: inspect.ClusterInspector, names: Sequence[str]) -> Sequence[Producer]:
     """Return transactional ids (escaped text) as their coordinators tell of them now, in this order."""
     said = inspect.describe_ids(look, names)
     rows = _transactions(look, names)
@@ -94,7 +94,7 @@ def _described(row: Transaction) -> Described:
     return Described(row.transactional_id, TransactionState(row.state), *ids, tuple(partitions_of(row)))
 
 
-def _transactions(look: inspect.Eyes, names: Sequence[str]) -> Mapping[str, Transaction]:
+def _transactions(look: inspect.ClusterInspector, names: Sequence[str]) -> Mapping[str, Transaction]:
     keys = {bytes(key_of(text.unescape_text(name))): name for name in names}
     rows = Transaction.objects.filter(cluster_id=look.cluster_id, key__in=list(keys))
     return {keys[bytes(row.key)]: row for row in rows}
@@ -143,7 +143,7 @@ def _places(cluster_id: int, rows: Iterable[Transaction]) -> Mapping[int, Positi
 
 
 def _silent_since_ms(
-    look: inspect.Eyes,
+    look: inspect.ClusterInspector,
     said: Described | NotDescribed,
     those: Sequence[HeldLog],
     pins: Mapping[int, Sequence[PinRecord]],

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from dashboard.actions import execute
 from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
-from dashboard.actions.connections import Hands
+from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.follow_up import Following
 from dashboard.actions.results import Result, SubjectOutcome, action_state, failed_result
 from dashboard.models import Action
@@ -47,19 +47,19 @@ class _Watcher:
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self.looked_ms: dict[int, int] = {}
-        self._hands: Hands | None = None
+        self._connections: ClusterConnections | None = None
 
     @property
-    def hands(self) -> Hands:
-        if self._hands is None:
-            self._hands = Hands(self.cluster)
-        return self._hands
+    def connections(self) -> ClusterConnections:
+        if self._connections is None:
+            self._connections = ClusterConnections(self.cluster)
+        return self._connections
 
     def disconnect(self) -> None:
         """Close the connections; the next look makes new ones."""
-        if self._hands is not None:
-            self._hands.__exit__(None, None, None)
-        self._hands = None
+        if self._connections is not None:
+            self._connections.__exit__(None, None, None)
+        self._connections = None
 
 
 _watchers: dict[str, _Watcher] = {}
@@ -99,9 +99,9 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
         action_lease.end_action(row, Action.State.FAILED, results, ended_ms=now_ms)
         return True
     is_last = now_ms - row.started_ms > _PATIENCE_MS
-    with Hands(plan.cluster) as hands:
+    with ClusterConnections(plan.cluster) as connections:
         try:
-            results = _observed(row, plan, hands, now_ms)
+            results = _observed(row, plan, connections, now_ms)
         except execute.OURS:
             raise
         except Exception as trouble:  # A store's client raises what it likes.
@@ -124,7 +124,7 @@ def _unbegun(subject: SubjectPlan) -> dict[str, Any]:
     return said.as_json(subject.subject, None, None)
 
 
-def _observed(row: Action, plan: Plan, hands: Hands, now_ms: int) -> list[dict[str, Any]]:
+def _observed(row: Action, plan: Plan, connections: ClusterConnections, now_ms: int) -> list[dict[str, Any]]:
     """Return the results: those that its worker has written down, and for the others what can be seen."""
     look = execute.ACTS[plan.act][1]
     found = []
@@ -136,7 +136,7 @@ def _observed(row: Action, plan: Plan, hands: Hands, now_ms: int) -> list[dict[s
             said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
             found.append(said.as_json(subject.subject, None, None))
         else:
-            said = look(subject, hands)
+            said = look(subject, connections)
             words = f"its worker died while {known['words']}; seen afterwards: {said.words}"
             result = Result(said.fate, words, said.parts)
             found.append(result.as_json(subject.subject, known["started_ms"], now_ms))
@@ -173,7 +173,7 @@ def _is_due(watcher: _Watcher, row: Action, now_ms: int) -> bool:
 def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
     following = Following(row, now_ms)
     try:
-        news: Sequence[dict[str, Any]] = following.new_entries(watcher.hands)
+        news: Sequence[dict[str, Any]] = following.new_entries(watcher.connections)
     except execute.OURS:
         raise
     except Exception as trouble:  # As above.

@@ -41,4 +41,4 @@ def plan_for(
         plan = planning.make_plan(cluster, act, unique, force=force, now_ms=now_ms)
     except planning.CannotPlan as error:
         raise NotPlanned(getattr(error, "status", 409), str(error)) from error
-    return action_store.save_plan(plan, actor, now_ms=now_ms)
+    return action_store.save_plan(plan, actor)

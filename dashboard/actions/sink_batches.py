@@ -31,12 +31,12 @@ _NEWEST_PROTOCOL = 2
 _OFFSETS = "offsets"
 
 
-class _Unreadable(Exception):
+class _UnusableLedger(Exception):
     """A ledger that nobody can act by; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _LedgerFacts:
     """What a ledger says that matters to one batch."""
 
     ledger: Ledger
@@ -51,7 +51,9 @@ class _Read:
     prepared: tuple[Decision, ...]
 
 
-def inspect_batch(look: inspect.Eyes, ident: str, batch_id: int, *, finish: bool) -> SinkBatchFacts:
+def inspect_batch(
+    look: inspect.ClusterInspector, ident: str, batch_id: int, *, finish: bool
+) -> SinkBatchFacts:
     """Return a batch of a query as its ledger and the coordinators tell of it now.
 
     `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
@@ -66,7 +68,7 @@ def inspect_batch(look: inspect.Eyes, ident: str, batch_id: int, *, finish: bool
     try:
         root, url = _where(look.cluster, query)
         read = _read(root, url, batch_id)
-    except _Unreadable as trouble:
+    except _UnusableLedger as trouble:
         return replace(told, trouble=str(trouble))
     found = replace(
         told,
@@ -92,7 +94,7 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
     )
     try:
         root, url = _where(query.cluster.name, query)
-    except _Unreadable as trouble:
+    except _UnusableLedger as trouble:
         return replace(told, trouble=str(trouble))
     rows = SinkDecision.objects.filter(query=query)
     rounds = list(rows.filter(batch_id=batch_id).order_by("round"))
@@ -147,7 +149,7 @@ def _name(query: Query) -> str:
     return text.escape_bytes(str(query).encode(errors="replace"))
 
 
-def _with_written(look: inspect.Eyes, found: SinkBatchFacts) -> SinkBatchFacts:
+def _with_written(look: inspect.ClusterInspector, found: SinkBatchFacts) -> SinkBatchFacts:
     decision = found.decision
     if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
         return found
@@ -196,7 +198,9 @@ def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> Transac
     return outcome_by_coordinator(written, now).fate
 
 
-def _with_undecided(look: inspect.Eyes, found: SinkBatchFacts, read: _Read) -> SinkBatchFacts:
+def _with_undecided(
+    look: inspect.ClusterInspector, found: SinkBatchFacts, read: _LedgerFacts
+) -> SinkBatchFacts:
     listing = look.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
         return replace(found, unseen=list_names([str(each) for each in listing.unseen]))
@@ -231,7 +235,7 @@ def _identity(each: Described | SinkTransaction) -> tuple[str, int, int]:
 def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
     """Return the root that holds a query's checkpoint, and the URL by which that is opened."""
     if not query.checkpoint or query.detail.get("gone"):
-        raise _Unreadable(
+        raise _UnusableLedger(
             query.error or "no root in [[checkpoints]] holds its checkpoint: name the folder that does"
         )
     for root in settings.FENCELINE.checkpoints:
@@ -239,38 +243,38 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
             url = to_url(query.checkpoint, mapped=root.map)
             # Local folders are opened as Hadoop writes them: what looks like an escape there is none here.
             return root, url.replace("%", "%25") if url.startswith("file:") else url
-    raise _Unreadable(
+    raise _UnusableLedger(
         f"no root in [[checkpoints]] holds {query.checkpoint} any more: name the folder that does"
     )
 
 
-def _read(root: CheckpointRoot, url: str, batch_id: int) -> _Read:
-    """Read what a ledger says of a batch; raise `_Unreadable`."""
+def _read(root: CheckpointRoot, url: str, batch_id: int) -> _LedgerFacts:
+    """Read what a ledger says of a batch; raise `_UnusableLedger`."""
     try:
         checkpoint = open_storage(url, root.options)
         return _read_folder(checkpoint, batch_id)
-    except _Unreadable:
+    except _UnusableLedger:
         raise
     except SinkError as error:
-        raise _Unreadable(str(error)) from error
+        raise _UnusableLedger(str(error)) from error
     except Exception as error:  # A store's client raises what it likes.
-        raise _Unreadable(
+        raise _UnusableLedger(
             f"{url} does not open ({type(error).__name__}: {error_line(error)}): check the store"
         ) from error
 
 
-def _read_folder(checkpoint: Storage, batch_id: int) -> _Read:
+def _read_folder(checkpoint: Storage, batch_id: int) -> _LedgerFacts:
     folder = LedgerFolder(checkpoint)
     ledger = folder.read_identity()
     if ledger is None:
-        raise _Unreadable(
+        raise _UnusableLedger(
             f"{checkpoint.path} holds none: no exactly-once sink has written with this checkpoint"
         )
     names = folder.read_names()
     rounds = names.rounds_of(batch_id)
     last = folder.last_prepared(names)
     still_open = [folder.read_decision(which) for which in names.open_rounds()]
-    return _Read(
+    return _LedgerFacts(
         ledger,
         names.generation,
         _planned(checkpoint),

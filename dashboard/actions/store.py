@@ -32,7 +32,7 @@ class ActionCriteria(Ranged):
 
 
 @retry_write
-def save_plan(plan: Plan, actor: Actor, *, now_ms: int) -> Action:
+def save_plan(plan: Plan, actor: Actor) -> Action:
     """Keep a plan as an audit row; the bell rings after the commit.
 
     Raises `Cluster.DoesNotExist` for a cluster that was never configured.

@@ -53,21 +53,17 @@ class ChannelDraft:
     send_resolved: bool = True
 
 
-def add(draft: ChannelDraft, *, by: str) -> Channel:
-    """Keep a new channel, with a new secret where its kind signs; raises `checks.Unfit` by field."""
-    secret = signing.new_secret() if draft.kind == Channel.Kind.WEBHOOK else ""
+def add(draft: ChannelDraft, *, by: str, secret: str = "") -> Channel:
+    """Keep a new channel, where its kind signs with this secret or a new one; raises `Unfit` by field."""
+    if draft.kind == Channel.Kind.WEBHOOK:
+        secret = secret or signing.new_secret()
     row = Channel(kind=draft.kind, secret=secret, created_by=by)
-    _write(row, draft)
+    change(row, draft)
     return row
 
 
 def change(row: Channel, draft: ChannelDraft) -> None:
-    """Change a channel; its kind stays. Raises `checks.Unfit` by field."""
-    _write(row, draft)
-
-
-def _write(row: Channel, draft: ChannelDraft) -> None:
-    """Give a channel what a draft asks for, and save it; all that is wrong is told at once."""
+    """Give a channel what a draft asks for, but its kind, and save it; raises `Unfit` by field."""
     found = validation.Checks()
     row.name = found.check_field("name", lambda: _name(row, draft.name), "")
     if found.check_field("kind", lambda: _kind(row, draft.kind), ""):
@@ -82,6 +78,13 @@ def _write(row: Channel, draft: ChannelDraft) -> None:
         setattr(row, name, found.check_field(name, partial(_wait, draft.waits.get(name), wait), None))
     row.send_resolved = draft.send_resolved
     found.raise_errors()
+    _save(row)
+
+
+def change_address(row: Channel, url: str) -> None:
+    """Have a channel send elsewhere; all else of it stays. Raises `deliver.CannotSend`."""
+    deliver.check_channel(row.kind, url, row.secret)
+    row.url = url
     _save(row)
 
 
@@ -211,11 +214,16 @@ def disable(row: Channel, *, by: str) -> None:
     """Tell nobody through a channel until it is enabled again; one that is disabled keeps its reason."""
     rows = Channel.objects.filter(pk=row.pk, enabled=True)
     with transaction.atomic():
-        disabled = rows.update(enabled=False, disabled_at=timezone.now(), disabled_why=f"Disabled by {by}.")
+        disabled = rows.update(enabled=False, disabled_at=timezone.now(), disabled_why=disabled_by(by))
         if disabled:
             _record(Event.CHANNEL_DISABLED, row, {"enabled": (True, False)})
     if disabled:
         notify_pages()
+
+
+def disabled_by(who: str) -> str:
+    """Return why a channel is disabled that somebody has disabled."""
+    return f"Disabled by {who}."
 
 
 def delete(row: Channel) -> None:

@@ -130,7 +130,7 @@ class _Deadline:
         return remaining
 
 
-class _Reader(io.RawIOBase):
+class _SocketReader(io.RawIOBase):
     """Reads a socket until the deadline, however small the pieces."""
 
     def __init__(self, connected: socket.socket, deadline: _Deadline) -> None:
@@ -155,7 +155,7 @@ class _Timed:
         self._socket.sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self._socket, self._deadline), 2048)
+        return io.BufferedReader(_SocketReader(self._socket, self._deadline), 2048)
 
     def close(self) -> None:
         """Leave the socket to who opened it: http.client closes while the body is still unread."""

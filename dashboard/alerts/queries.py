@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 from django.db.models import Case, Count, IntegerField, Max, Q, QuerySet, Value, When
@@ -21,12 +23,17 @@ RECENT_MS = 86_400_000
 #: More labels than these are not looked through for a preview, nor listed as choices.
 _MOST_MATCHED = 20_000
 _MOST_CHOICES = 200
+#: Deliveries that are looked through for those of an incident; by how much the database's clock may differ.
+_MOST_SEARCHED, _CLOCKS_S = 2_000, 3_600
 _WORST_FIRST = [severity.value for severity in Severity]
 _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
 
 
 class AlertCriteria(Ranged):
-    """Which alerts a list is asked for; a state of "" is all but those resolved long ago."""
+    """Which alerts a list is asked for.
+
+    A state of "" is all but those resolved long ago; of a range all that were active in it.
+    """
 
     api_only: ClassVar = frozenset({"subject"})
 
@@ -311,7 +318,9 @@ def _of_cluster(cluster: str) -> QuerySet[Alert]:
 
 
 def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
-    rows = _in_state(_of_cluster(wanted.cluster), wanted.state, now_ms).select_related("cluster")
+    any_state = wanted.is_ranged and not wanted.state
+    state = "all" if any_state else wanted.state
+    rows = _in_state(_of_cluster(wanted.cluster), state, now_ms).select_related("cluster")
     rows = rows.filter(overlapping(wanted, "since_ms", "resolved_ms"))
     asked = given(
         severity=wanted.severity,
@@ -349,3 +358,19 @@ def _severity() -> Case:
 def _rank(column: str, values: Sequence[str]) -> Case:
     each = [When(**{column: value}, then=Value(n)) for n, value in enumerate(values)]
     return Case(*each, default=Value(len(each)), output_field=IntegerField())
+
+
+def deliveries_of_findings(
+    cluster_id: int, fingerprints: Collection[bytes], *, from_ms: int, to_ms: int | None, limit: int
+) -> Sequence[Delivery]:
+    """Return the deliveries of a time that were about some findings, the newest first.
+
+    Without an end until now.
+    """
+    wanted = {bytes(each).hex() for each in fingerprints}
+    rows = Delivery.objects.filter(cluster=cluster_id, made_ms__gte=from_ms).select_related("channel")
+    rows = rows.filter(created_at__gte=datetime.fromtimestamp(from_ms / 1_000 - _CLOCKS_S, UTC))
+    rows = rows if to_ms is None else rows.filter(made_ms__lte=to_ms)
+    newest = rows.defer("payload", "tries").order_by("-pk")[:_MOST_SEARCHED]
+    held = (row for row in newest if wanted & {*row.held.get("firing", ()), *row.held.get("resolved", ())})
+    return list(islice(held, limit))

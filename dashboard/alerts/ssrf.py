@@ -17,6 +17,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import idna
 
+from fenceline.alerts.limits import split_port
+
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: host, port -> its addresses in the order in which to try them; raises `OSError`.
 Resolver: TypeAlias = Callable[[str, int], Sequence[str]]
@@ -151,7 +153,7 @@ def resolve_host(host: str, port: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class TargetGuard:
-    """Judges targets by `allowed`, the host names and CIDRs of `[alerts] allow_private`."""
+    """Judges targets by `allowed`, the host names, CIDRs and HOST:PORT of `[alerts] allow_private`."""
 
     allowed: tuple[str, ...] = ()
     resolver: Resolver = resolve_host
@@ -169,7 +171,7 @@ class TargetGuard:
             why = getattr(error, "strerror", None) or str(error)
             text = f"{target.host} cannot be resolved: {why}. Check its spelling and DNS."
             raise Unresolved(text) from error
-        refusals = {address: self._refusal(target.host, address) for address in found}
+        refusals = {address: self._refusal(target, address) for address in found}
         permitted = [address for address, why in refusals.items() if not why]
         if permitted:
             return permitted
@@ -178,20 +180,22 @@ class TargetGuard:
             raise TargetRefused(f"Not sent to {target.host}: {name} is {why}. {_REMEDY.format(target.host)}")
         raise Unresolved(f"{target.host} has no address. Check its spelling and DNS.")
 
-    def _refusal(self, host: str, address: str) -> str:
+    def _refusal(self, target: Target, address: str) -> str:
         """Return why an address may not be connected to, "" where it may."""
         try:
             plain = unwrap_address(ipaddress.ip_address(address))
         except ValueError:
             return "an address that cannot be read"
         why = address_refusal(plain)
-        return "" if why and self._is_allowed(host, plain) else why
+        return "" if why and self._is_allowed(target, plain) else why
 
-    def _is_allowed(self, host: str, address: Address) -> bool:
-        for each in self.allowed:
-            network = _network(each)
+    def _is_allowed(self, target: Target, address: Address) -> bool:
+        for name, port in map(split_port, self.allowed):
+            if port not in (None, target.port):
+                continue
+            network = _network(name)
             if network is None:
-                if each.rstrip(".").lower() == host:
+                if name.rstrip(".").lower() == target.host:
                     return True
             elif address.version == network.version and address in network:
                 return True
@@ -199,7 +203,7 @@ class TargetGuard:
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """Return the network an entry of allow_private means, None where it is a host's name."""
+    """Return the network an entry of allow_private means, its port aside; None where it is a host's name."""
     try:
         return ipaddress.ip_network(text.strip("[]"), strict=False)
     except ValueError:

@@ -42,10 +42,6 @@ class Checks:
             self.wrong.setdefault(name, str(error))
             return otherwise
 
-    def add_error(self, name: str, words: str) -> None:
-        """Note what is wrong with a field, unless something was already."""
-        self.wrong.setdefault(name, words)
-
     def raise_errors(self) -> None:
         """Raise `Unfit` with all that was noted."""
         if self.wrong:

@@ -27,6 +27,7 @@ from dashboard.api.routers import (
     transactions,
     transitions,
 )
+from dashboard.api.routers.flow import pipelines
 from dashboard.runtime import url_converters  # noqa: F401 - its addresses need it
 
 api = DescribedAPI(
@@ -42,6 +43,7 @@ api.add_router("/events", events.router)
 api.add_router("/transitions", transitions.router)
 api.add_router("/applications", applications.router)
 api.add_router("/partitions", partitions.router)
+api.add_router("/pipelines", pipelines.router)
 api.add_router("/groups", groups.router)
 api.add_router("/history", history.router)
 api.add_router("/queries", queries.router)

@@ -47,7 +47,7 @@ REFUSED_REST_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class _Refused(Exception):
+class _RefusedPost(Exception):
     """A request is not taken: the status, and why in words for whoever runs the listener."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
@@ -64,7 +64,7 @@ def ingest_progress(request: HttpRequest) -> HttpResponse:
         with _UNPACKING:
             post = ingest_payload.decode_post(_document(request))
         saved = progress_store.save_progress(post, now_ms=now_ms)
-    except _Refused as refused:
+    except _RefusedPost as refused:
         if refused.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             time.sleep(REFUSED_REST_S)
         return _problem(refused.status, str(refused))
@@ -94,14 +94,16 @@ def may_post(authorization: str) -> bool:
 def _admit(request: HttpRequest) -> None:
     """Let tokens that may ingest post, and nobody else."""
     if request.method != "POST":
-        raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "Listeners POST to this address.")
+        raise _RefusedPost(HTTPStatus.METHOD_NOT_ALLOWED, "Listeners POST to this address.")
     remedy = "make one with `manage.py create_token NAME --role ingest`"
     try:
         known = bearer_token(request)
     except TokenRefused as refused:
-        raise _Refused(HTTPStatus.UNAUTHORIZED, f"{refused} Listeners need a token: {remedy}.") from None
+        raise _RefusedPost(HTTPStatus.UNAUTHORIZED, f"{refused} Listeners need a token: {remedy}.") from None
     if known.role != Token.Role.INGEST:
-        raise _Refused(HTTPStatus.FORBIDDEN, f"A token of the role {known.role} may not ingest: {remedy}.")
+        raise _RefusedPost(
+            HTTPStatus.FORBIDDEN, f"A token of the role {known.role} may not ingest: {remedy}."
+        )
 
 
 def _document(request: HttpRequest) -> Any:
@@ -153,7 +155,7 @@ def _integer(digits: str) -> int | None:
 
 def _fit(size: int, most: int, what: str) -> None:
     if size > most:
-        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A post has at most {most:,} {what}.")
+        raise _RefusedPost(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A post has at most {most:,} {what}.")
 
 
 def _problem(status: HTTPStatus, why: str) -> HttpResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from django.http import HttpRequest
 from ninja import Schema
 from ninja.errors import HttpError
 from pydantic import Field
@@ -66,11 +67,26 @@ class Listing(Schema):
     gaps: list[Gap]
 
 
+def refuse_range(request: HttpRequest, noun: str) -> None:
+    """Refuse `from` and `to` for a list of what is known as of now: an answer would not be of that range."""
+    if {"from", "to"} & request.GET.keys():
+        raise HttpError(
+            400,
+            f"from, to: {noun} are listed as of now, without history; "
+            "ask /api/v1/events or /api/v1/transitions for what happened in a range.",
+        )
+
+
 def format_iso(ms: int | None) -> str | None:
     """Return an instant as `2026-11-21T12:16:07.412Z`, None for none."""
     if ms is None:
         return None
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_moment(moment: datetime | None) -> str | None:
+    """Return what `format_iso` does, of a datetime."""
+    return None if moment is None else format_iso(instant_ms(moment))
 
 
 def instant_ms(instant: datetime) -> int:

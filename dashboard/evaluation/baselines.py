@@ -6,15 +6,15 @@ is kept between two reads is derived from rows alone and can be lost at any time
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Generic, TypeVar
 
 from django.db.models import QuerySet
 
+from dashboard.history.queries import counts_by_kind
 from dashboard.models import Recent, Tally, TransitionRecord
 from dashboard.transactions.epoch_usage import Epochs
 from fenceline import baselines, histograms
@@ -122,7 +122,7 @@ class ClusterBaselines:
         found: dict[int, dict[str, Counts]] = {start: {} for start in starts}
         for start, name, counts in rows.values_list("start_ms", "application", "counts").iterator():
             known = found[start].get(name)
-            found[start][name] = _added(known, _kinds(counts)) if known else _kinds(counts)
+            found[start][name] = _added(known, counts_by_kind(counts)) if known else counts_by_kind(counts)
         return {**found}
 
     def _tallies(self, span_s: int) -> QuerySet[Tally]:
@@ -170,7 +170,7 @@ class ClusterBaselines:
         rows = self._tallies(60).filter(application=application)
         rows = rows.filter(start_ms__gte=since_ms - since_ms % _MINUTE_MS)
         for start, counts in rows.values_list("start_ms", "counts"):
-            yield start, _kinds(counts)
+            yield start, counts_by_kind(counts)
 
     def _in_a_row(self, rows: Sequence[TransitionRecord]) -> Sequence[TransitionRecord]:
         """Return those of an id's timeouts after which it has not committed."""
@@ -219,7 +219,7 @@ def _habits(
     rows = _hours(cluster_id, names, before_ms - _HABIT_HOURS * _HOUR_MS, before_ms)
     hours: dict[str, dict[int, Counts]] = {name: {} for name in names}
     for name, start, counts in rows.values_list("application", "start_ms", "counts").iterator():
-        hours[name][start] = _added(hours[name].get(start, {}), _kinds(counts))
+        hours[name][start] = _added(hours[name].get(start, {}), counts_by_kind(counts))
     return {name: baselines.learn_habits(each.values()) for name, each in hours.items()}
 
 
@@ -291,9 +291,3 @@ def _sums(minutes: Iterable[Mapping[str, Counts]]) -> Mapping[str, Counts]:
 
 def _added(one: Counts, other: Counts) -> Counts:
     return {kind: one.get(kind, 0) + other.get(kind, 0) for kind in {**one, **other}}
-
-
-@lru_cache(maxsize=4_096)
-def _kinds(counts: str) -> Counts:
-    """Return {"commit": 12} as counts by kind; many tallies read alike."""
-    return {TransitionKind(kind): n for kind, n in json.loads(counts or "{}").items()}

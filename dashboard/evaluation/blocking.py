@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard.groups import queries as group_queries
-from dashboard.groups.queries import Waiter
+from dashboard.groups.queries import BlockedReader
 from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import blocked as blocked_queries
@@ -22,7 +22,7 @@ class Waits:
 
     verdict: str = PartitionVerdict.CLEAR.value
     pins: Sequence[PinRecord] = ()
-    waiting: Sequence[Waiter] = ()
+    waiting: Sequence[BlockedReader] = ()
     #: Streaming queries that stand where it holds the LSO.
     queries: Sequence[BlockedQuery] = ()
 
@@ -40,13 +40,20 @@ class NamedPartition:
     partition: int
     seen: PartitionRecord | None
     pin: PinRecord | None
-    waiting: Sequence[Waiter]
+    waiting: Sequence[BlockedReader]
     queries: Sequence[BlockedQuery] = ()
 
     @property
     def unstable(self) -> int | None:
         """Return how many offsets lie behind its LSO, None where that is not known."""
         return None if self.seen is None else partition_queries.unstable_offsets(self.seen)
+
+    @property
+    def blocked_ms(self) -> int | None:
+        """Return since when the transaction blocks it: it is open from where the LSO is stuck. None if not."""
+        if self.seen is None or self.pin is None or self.seen.lso != self.pin.start_offset:
+            return None
+        return self.seen.pinned_ms
 
 
 def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:

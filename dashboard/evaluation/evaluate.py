@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.incidents import store as incident_store
-from dashboard.incidents.store import IncidentFacts
+from dashboard.incidents.store import GroupingFacts
 from dashboard.models import Collector, FindingRecord
 from dashboard.runtime import leases
 from dashboard.runtime.collector_names import JUDGE
@@ -30,12 +30,12 @@ from fenceline.snapshot import Snapshot
 
 NAME = JUDGE
 #: Columns of a finding that follow its rule's words from tick to tick.
-_WORDS = ["severity", "summary", "evidence", "next_step", "affected", "since_ms"]
+_WORDS = ["severity", "summary", "evidence", "next_step", "affected", "deadline_ms", "since_ms"]
 #: What is open after a tick, and complete, was found by it.
 _IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 
 #: What incidents know of things where no snapshot is at hand.
-NO_FACTS = IncidentFacts()
+NO_FACTS = GroupingFacts()
 #: Whether a tick could see what a finding is about.
 Sees = Callable[[FindingRecord], bool]
 
@@ -90,7 +90,7 @@ def save_findings(
     sees: Sees,
     now_ms: int,
     waiting: Collection[bytes] = (),
-    facts: IncidentFacts = NO_FACTS,
+    facts: GroupingFacts = NO_FACTS,
 ) -> None:
     """Open, update and close findings and their incidents in one transaction; ring when any of it changed.
 
@@ -108,7 +108,7 @@ def _save(
     sees: Sees,
     now_ms: int,
     waiting: Collection[bytes],
-    facts: IncidentFacts,
+    facts: GroupingFacts,
 ) -> None:
     """Save what was found, by fingerprint. The judge's lease guards findings."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:

@@ -19,6 +19,7 @@ from dashboard.models import (
     PartitionRecord,
     PinRecord,
     Position,
+    TopicTally,
     Transaction,
 )
 from dashboard.runtime.collector_names import OFFSETS
@@ -26,12 +27,15 @@ from dashboard.runtime.leases import Lease
 from fenceline.facts import OPEN_STATES, TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.commits import TOPIC, unpack_commits
+from fenceline.kafka.counting import LINK_SPAN_MS
 from fenceline.kafka.end_offset_history import EndOffset
-from fenceline.kafka.group_observation import GroupBlocker, Logged, Stood
+from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
 from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waiting
 
 #: The log stands in for a coordinator that may not be asked while its tail is no older than this.
 _LIVE_MS = 15_000
+#: Transactions that ended longer ago do not say whose commits may be part of one.
+_NAMED_MS = 86_400_000
 #: Ids in one question: SQLite takes 32,766 parameters.
 _ASK_AT_ONCE = 5_000
 _STOOD = (
@@ -99,6 +103,22 @@ class GroupRows:
         """Return the ids that have these producer ids, as far as they are known."""
         rows = Transaction.objects.filter(cluster_id=self._cluster_id, producer_id__in=list(producer_ids))
         return dict(rows.values_list("producer_id", "transactional_id"))
+
+    def commits_beside_transactions(self) -> Sequence[LoggedCommit]:
+        """Return the newest commit of each group and topic in partitions that transactions name."""
+        named = TopicTally.objects.filter(
+            cluster_id=self._cluster_id,
+            span_s=LINK_SPAN_MS // 1_000,
+            start_ms__gte=self._now_ms - _NAMED_MS,
+            topic=TOPIC,
+        )
+        numbers = list(named.values_list("partition", flat=True).distinct())
+        rows = CommitRecord.objects.filter(cluster_id=self._cluster_id, log_partition__in=numbers)
+        columns = ("group_id", "topic", "log_partition", "log_offset")
+        newest: dict[tuple[str, str], tuple[int, int]] = {}
+        for group, topic, number, offset in rows.values_list(*columns).iterator(5_000) if numbers else ():
+            newest[group, topic] = max((number, offset), newest.get((group, topic), (number, -1)))
+        return [LoggedCommit(*key, *place) for key, place in sorted(newest.items())]
 
     def known_groups(self) -> PreviousGroups:
         """Return all that a look is held against."""

@@ -102,7 +102,7 @@ class LagPoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiter:
+class BlockedReader:
     """A group that waits for a transaction in a partition, or for its own commit (`pending`)."""
 
     group: str
@@ -112,6 +112,8 @@ class Waiter:
     pending: bool
     certain: bool
     since_ms: int | None
+    #: Offsets between what it committed and the end of the log, None where that is not known.
+    behind: int | None
 
 
 def status_counts(cluster: str) -> Mapping[str, int]:
@@ -171,17 +173,23 @@ def partition_readers(cluster_id: int, topic: str, partition: int, *, most: int)
     return list(rows.select_related("group").order_by("-unstable", order, _LONGEST, "id")[:most])
 
 
+def blocked_offsets(row: Group, *, most: int) -> Sequence[GroupOffset]:
+    """Return the offsets of a group that are at a blocked LSO, past one, or pending; the longest first."""
+    stuck = Q(waiting__in=[Waiting.PROBABLY.value, Waiting.READS_PAST.value]) | Q(unstable=True)
+    return list(GroupOffset.objects.filter(stuck, group=row).order_by(_LONGEST, "id")[:most])
+
+
 def transaction_waiters(
     rows: Sequence[Transaction],
     open_in: Mapping[int, Sequence[PinRecord]],
     log_partitions: Mapping[int, Sequence[int]],
-) -> Mapping[int, Sequence[Waiter]]:
+) -> Mapping[int, Sequence[BlockedReader]]:
     """Return who waits for the transactions of ids, by the key of their row.
 
     `open_in` is where each is open (`partitions.pins_of`), `log_partitions` the partitions of
     `__consumer_offsets` that each names: there its groups' commits are pending.
     """
-    found: dict[int, list[Waiter]] = defaultdict(list)
+    found: dict[int, list[BlockedReader]] = defaultdict(list)
     standing = _standing(pin for each in open_in.values() for pin in each)
     for offset in [*standing, *_pending(rows, log_partitions)]:
         for row in rows:
@@ -361,8 +369,8 @@ def _naming(row: Transaction, offset: GroupOffset) -> BlockingTransaction | None
     return None
 
 
-def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> Waiter:
-    return Waiter(
+def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> BlockedReader:
+    return BlockedReader(
         group=offset.group.group_id,
         cluster=offset.group.cluster.name,
         topic=offset.topic,
@@ -370,6 +378,7 @@ def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> Waiter:
         pending=blocker.pending,
         certain=blocker.certain,
         since_ms=offset.waiting_ms,
+        behind=offset_lag(offset, offset.high_watermark),
     )
 
 

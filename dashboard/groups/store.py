@@ -42,8 +42,8 @@ __all__ = ["NAME", "GroupRows", "save_groups"]
 
 _GROUP = (
     "cluster_id", "key", "group_id", "family", "state", "kind", "coordinator", "log_partition", "members",
-    "partitions", "lag_lso", "lag_hw", "lag_ms", "trend", "status", "blocked", "unstable", "seen_ms", "error",
-    "rev",
+    "partitions", "lag_lso", "lag_hw", "lag_ms", "trend", "status", "blocked", "unstable", "committers",
+    "seen_ms", "error", "rev",
 )  # fmt: skip
 _OFFSET = (
     "group_id", "topic", "partition", '"offset"', "leader_epoch", "metadata", "commit_ms", "unstable",
@@ -121,7 +121,9 @@ def _changed(
     gone = sorted(before.keys() - now.keys())
     key, old = key_of(text.unescape_text(name)), known.groups.get(name)
     head = cluster_id, key, name, family_of(name).name
-    row = (*head, *_group_columns(seen, now.values(), look.at_ms, old, known.members.get(name)))
+    asked = {topic: of for (group, topic), of in look.committers.items() if group == name}
+    committers = _committers(old.committers if old else "", asked, {where.topic for where in now})
+    row = (*head, *_group_columns(seen, now.values(), look.at_ms, old, known.members.get(name), committers))
     if old is not None and not offsets and not gone and not _is_news(old, row):
         return None
     return _Changed(key, name, row, offsets, gone, _sample(name, seen, row))
@@ -182,7 +184,12 @@ def _pending(
 
 
 def _group_columns(
-    seen: SeenGroup, stands: Collection[Stood], at_ms: int, old: Group | None, members: int | None
+    seen: SeenGroup,
+    stands: Collection[Stood],
+    at_ms: int,
+    old: Group | None,
+    members: int | None,
+    committers: str,
 ) -> Row:
     """Return a group's columns from its state on, without the revision."""
     lso, hw = _sum(each.lag_lso for each in stands), _sum(each.lag_hw for each in stands)
@@ -202,9 +209,17 @@ def _group_columns(
         worst_status([each.status for each in stands]).value,
         sum(each.status is GroupStatus.BLOCKED for each in stands),
         sum(each.unstable for each in stands),
+        committers,
         at_ms,
         seen.error,
     )
+
+
+def _committers(packed: str, asked: Mapping[str, str | None], topics: Collection[str]) -> str:
+    """Return whose transactions commit a group's offsets, by topic: as asked now, else as known."""
+    known = {**(json.loads(packed) if packed else {}), **asked}
+    kept = {topic: of for topic, of in sorted(known.items()) if topic in topics}
+    return json.dumps(kept, separators=(",", ":")) if kept else ""
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:

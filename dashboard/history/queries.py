@@ -27,11 +27,10 @@ from fenceline.facts import Transition, TransitionKind
 from fenceline.histograms import Histogram
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.transactional_ids import keys_named
+from fenceline.time_range import TimeRange
 
 #: How many candidates one request looks through when no index answers its filter whole.
 MOST_SEARCHED = 10_000
-#: Beyond this lists say "10,000+": counting further would take longer than reading the page.
-MOST_COUNTED = 10_000
 MINUTE_S, HOUR_S = 60, 3_600
 #: A sum over more minutes than these is made of hours.
 MOST_MINUTES = 360
@@ -76,8 +75,9 @@ class ByApplication:
 
     #: Those with the most first.
     each: Mapping[str, Sequence[Bucket]]
-    #: How many applications there are in all.
+    #: How many applications there are in all, and what happened to them.
     number: int
+    kinds: Mapping[TransitionKind, int]
     searched_to_ms: int | None
 
 
@@ -142,19 +142,13 @@ def transitions_since(wanted: HistoryCriteria, *, since_rev: int, after: int, li
     return TransitionPage(items, None if searched_to is None else (searched_to, _LAST_ROW))
 
 
-def count_transitions(wanted: HistoryCriteria) -> tuple[int, bool]:
-    """Return how many transitions match, and whether that is all: counting and searching end early."""
-    found, whole = 0, True
-    for cluster_id, part in product(_clusters(wanted.cluster), _parts(wanted)):
-        rows = _bounded(_of(cluster_id, part), part)
-        found += rows.matching[: MOST_COUNTED + 1].count()
-        whole = whole and rows.floor_ms is None
-    return min(found, MOST_COUNTED), whole and found <= MOST_COUNTED
-
-
-def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[TransitionRecord]:
-    """Return the notable transitions of one id, newest first."""
+def of_id(
+    cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None = None
+) -> Sequence[TransitionRecord]:
+    """Return the notable transitions of one id, newest first: of any time unless a range is given."""
     rows = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
+    if time_range is not None:
+        rows = rows.filter(at_ms__gte=time_range.from_ms, at_ms__lt=time_range.to_ms)
     return list(rows.select_related("cluster", "action").order_by("-at_ms", "-id")[:limit])
 
 
@@ -185,21 +179,25 @@ def transition_buckets(
     rows = _tallies(cluster, span_s, starts[0], until_ms).filter(application=application)
     counted: dict[int, dict[TransitionKind, int]] = {}
     for start_ms, counts in rows.values_list("start_ms", "counts").iterator():
-        _add(counted.setdefault(start_ms - start_ms % starts.step, {}), _kinds(counts))
+        _add(counted.setdefault(start_ms - start_ms % starts.step, {}), counts_by_kind(counts))
     return _row(starts, counted)
 
 
 def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most: int) -> ByApplication:
-    """Return the notable transitions since `wanted.since_ms` of the applications that have most of them."""
+    """Return the notable transitions of the applications that have most of them, before `until_ms`."""
     candidates, floors = [], []
     for cluster_id in _clusters(wanted.cluster):
         any_kind = replace(wanted, kinds=(), transactional_id="")
-        rows, floor_ms = _newest(_of(cluster_id, any_kind), wanted.since_ms)
-        candidates.append(rows.order_by())
+        rows, floor_ms = _newest(_of(cluster_id, any_kind).filter(at_ms__lt=until_ms), wanted.since_ms)
+        candidates.append(rows.filter(_matching(any_kind)).order_by())
         floors += [] if floor_ms is None else [floor_ms]
     sums: Counter[str] = Counter()
+    kinds: Counter[TransitionKind] = Counter()
     for rows in candidates:
-        sums.update(dict(rows.annotate(name=_NAME).values_list("name").annotate(n=Count("id"))))
+        grouped = rows.annotate(name=_NAME).values_list("name", "kind").annotate(n=Count("id"))
+        for name, kind, number in grouped:
+            sums[name] += number
+            kinds[TransitionKind(kind)] += number
     names = sorted(sums, key=lambda name: (-sums[name], name))[:most]
     starts = _starts(wanted.since_ms or 0, until_ms, step_s)
     counted: dict[str, dict[int, dict[TransitionKind, int]]] = {name: {} for name in names}
@@ -208,7 +206,7 @@ def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most:
         for name, step, kind, n in steps.values_list("application", "step", "kind").annotate(n=Count("id")):
             _add(counted[name].setdefault(step * starts.step, {}), {TransitionKind(kind): n})
     each = {name: _row(starts, steps) for name, steps in counted.items()}
-    return ByApplication(each, len(sums), max(floors, default=None))
+    return ByApplication(each, len(sums), kinds, max(floors, default=None))
 
 
 def transition_counts(
@@ -218,7 +216,7 @@ def transition_counts(
     rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
     found: dict[str, dict[TransitionKind, int]] = {}
     for application, counted in rows.values_list("application", "counts").iterator():
-        _add(found.setdefault(application, {}), _kinds(counted))
+        _add(found.setdefault(application, {}), counts_by_kind(counted))
     return found
 
 
@@ -232,7 +230,7 @@ def application_figures(
     opened: dict[str, list[Histogram]] = {}
     marked: dict[str, list[Histogram]] = {}
     for application, counted, open_times, marker_times in fields.iterator():
-        _add(found.setdefault(application, ApplicationHistory()).counts, _kinds(counted))
+        _add(found.setdefault(application, ApplicationHistory()).counts, counts_by_kind(counted))
         opened.setdefault(application, []).append(histograms.unpack_histogram(open_times))
         marked.setdefault(application, []).append(histograms.unpack_histogram(marker_times))
     for application, figure in found.items():
@@ -379,7 +377,7 @@ def _starts(since_ms: int, until_ms: int, step_s: int) -> range:
 
 
 @lru_cache(maxsize=4_096)
-def _kinds(counts: str) -> Mapping[TransitionKind, int]:
+def counts_by_kind(counts: str) -> Mapping[TransitionKind, int]:
     """Return {"commit": 12} as counts by kind; many tallies read alike."""
     return {TransitionKind(kind): n for kind, n in json.loads(counts or "{}").items()}
 

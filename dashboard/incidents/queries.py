@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from django.db.models import QuerySet
 
-from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding, Transaction
+from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Name, Ranged, overlapping
-from fenceline.decode import text
-from fenceline.facts import Severity, TransactionState
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.facts import Severity
 
 #: Keys of one query of the database.
 _KEYS = 500
@@ -120,39 +118,6 @@ def open_findings_of(
         for incident, is_cause in of.get(row.pk, ()):
             found[incident].insert(0 if is_cause else len(found[incident]), row)
     return found
-
-
-def deadlines_of(findings: Mapping[int, Sequence[FindingRecord]]) -> Mapping[int, int]:
-    """Return when the first open transaction of each incident reaches its timeout, in ms since 1970.
-
-    Its coordinator aborts it then, and what a prepared batch wrote in it is lost. Incidents without a
-    transaction whose begin and timeout are known have no deadline.
-    """
-    incidents: dict[tuple[int, bytes], set[int]] = defaultdict(set)
-    for number, rows in findings.items():
-        for row in rows:
-            for key in _transaction_keys(row):
-                incidents[row.cluster_id, key].add(number)
-    found: dict[int, int] = {}
-    for cluster_id, key, at_ms in _timeouts({key for _, key in incidents}):
-        for number in incidents.get((cluster_id, key), ()):
-            found[number] = min(at_ms, found.get(number, at_ms))
-    return found
-
-
-def _transaction_keys(row: FindingRecord) -> Sequence[bytes]:
-    names = [each for each in (row.subject, *row.affected) if each.startswith("transaction:")]
-    return [key_of(text.unescape_text(each.removeprefix("transaction:"))) for each in names]
-
-
-def _timeouts(keys: Collection[bytes]) -> Iterator[tuple[int, bytes, int]]:
-    """Yield cluster, key and timeout of the transactions of these keys that are open."""
-    wanted = list(keys)
-    for at in range(0, len(wanted), _KEYS):
-        rows = Transaction.objects.filter(key__in=wanted[at : at + _KEYS], state=TransactionState.ONGOING)
-        for row in rows.only("cluster", "key", "started_ms", "timeout_ms"):
-            if row.started_ms is not None and row.timeout_ms is not None:
-                yield row.cluster_id, bytes(row.key), row.started_ms + row.timeout_ms
 
 
 def open_count(cluster: str, severities: Collection[str]) -> int:

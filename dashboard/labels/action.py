@@ -11,7 +11,7 @@ from fenceline.plans.plan import Act, Bound, Effect
 
 
 @dataclass(frozen=True, slots=True)
-class ActLook:
+class ActStyle:
     """An act in words."""
 
     #: On the button that does it, and before what it is done to: "Fence" payments-7.
@@ -26,9 +26,9 @@ class ActLook:
     never: tuple[str, ...]
 
 
-ACTS: Mapping[str, ActLook] = MappingProxyType(
+ACTS: Mapping[str, ActStyle] = MappingProxyType(
     {
-        Act.FENCE: ActLook(
+        Act.FENCE: ActStyle(
             "Fence",
             "Fence producer",
             "fence",
@@ -40,7 +40,7 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
                 "No other transactional id is touched.",
             ),
         ),
-        Act.ABORT_MARKER: ActLook(
+        Act.ABORT_MARKER: ActStyle(
             "Abort hanging transaction in",
             "Write abort marker",
             "abort marker",
@@ -52,7 +52,7 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
                 "No other partition is written to.",
             ),
         ),
-        Act.FINISH_BATCH: ActLook(
+        Act.FINISH_BATCH: ActStyle(
             "Finish",
             "Finish batch",
             "finish batch",
@@ -64,7 +64,7 @@ ACTS: Mapping[str, ActLook] = MappingProxyType(
                 "Spark's own checkpoint is not written to.",
             ),
         ),
-        Act.ROLL_BACK_BATCH: ActLook(
+        Act.ROLL_BACK_BATCH: ActStyle(
             "Roll back",
             "Roll back batch",
             "roll back batch",

@@ -9,6 +9,7 @@ from dashboard.labels.status import StatusLabel
 from fenceline.spark.batch_chain import ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
+from fenceline.spark.safe_to_restart import RestartSafety
 
 STATE_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {
@@ -61,11 +62,32 @@ SINK_MEANS: Mapping[str, str] = MappingProxyType(
         "": "Its sink is not known: attach a listener to see it.",
     }
 )
+#: What a sink guarantees about its output.
+_GUARANTEES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"exactly_once": ("exactly once", "ok"), "kafka": ("at least once", "warning")}
+)
 #: Marks of the links of a chain; what they mean stands beside them in words.
 LINK_TONES: Mapping[str, str] = MappingProxyType(
     {"done": "ok", "waiting": "info", "broken": "critical", "unknown": "unknown", "absent": "unknown"}
 )
-SINK_ORDER: Sequence[str] = ("exactly_once", "kafka", "other", "unknown")
+
+
+def guarantee_label(sink: str) -> StatusLabel:
+    """Return what a kind of sink guarantees, as far as that is known."""
+    words, tone = _GUARANTEES.get(sink, ("not known", "unknown"))
+    return StatusLabel(words, tone, SINK_MEANS[sink])
+
+
+def restart_label(safe: RestartSafety, newest: int | None) -> StatusLabel:
+    """Return whether a query is safe to restart, and what a restart does with its newest batch."""
+    if not safe.safe:
+        words, tone = ("unknown", "unknown") if safe.safe is None else ("no", "critical")
+        return StatusLabel(words, tone, safe.sentence)
+    batch = "a batch" if newest is None else f"batch {newest:,}"
+    if safe.prepared:
+        batch = batch if safe.prepared == 1 else f"{safe.prepared:,} batches"
+        return StatusLabel(f"yes: finishes {batch}", "ok", safe.sentence)
+    return StatusLabel(f"yes: repeats {batch}" if safe.reasons else "yes", "ok", safe.sentence)
 
 
 def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:

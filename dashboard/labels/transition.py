@@ -101,6 +101,3 @@ LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
 Cause = Literal["takeover", "timeout", "admin_fence", "admin_abort", "abort", "client_abort", "self_recovery"]
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
 NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)
-#: Those that tell something by themselves. Pooled ids, and the sink's, are initialised again before each
-#: transaction; a change of that habit has a rule.
-TELLING = tuple(kind for kind in NOTABLE if kind is not TransitionKind.REINIT)

@@ -14,6 +14,7 @@ from dashboard.models.acting import Action, ActionRecord
 from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence
 from dashboard.models.audit import SIGN_INS, AuditEntry
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
+from dashboard.models.flow import TopicTally
 from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
 from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding
 from dashboard.models.judging import FindingRecord
@@ -78,6 +79,7 @@ __all__ = [
     "StateCount",
     "Tally",
     "Token",
+    "TopicTally",
     "Transaction",
     "TransitionRecord",
 ]

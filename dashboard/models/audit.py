@@ -23,6 +23,7 @@ class AuditEntry(models.Model):
         SILENCE_ENDED = "silence.ended", "silence ended"
         INCIDENT_ACKNOWLEDGED = "incident.acknowledged", "incident acknowledged"
         INCIDENT_NOTED = "incident.noted", "note added to an incident"
+        SCENE_PLAYED = "scene.played", "scene played in the sandbox"
         TOKEN_CREATED = "token.created", "token created"
         TOKEN_CHANGED = "token.changed", "token changed"
         TOKEN_REVOKED = "token.revoked", "token revoked"
@@ -55,7 +56,7 @@ class AuditEntry(models.Model):
     via = models.CharField(max_length=8, choices=Via)
     #: Where the request came from; None without a request, or behind a Unix socket.
     address = models.GenericIPAddressField(null=True)
-    #: What was changed: "channel", "silence", "incident", "token", "user", "role", "address" or "".
+    #: What was changed: "channel", "silence", "incident", "scene", "token", "user", "role", "address" or "".
     subject_kind = models.CharField(max_length=16, blank=True)
     subject_id = models.BigIntegerField(null=True)
     #: Its name at that time; "" for a name at a sign-in that no user has.

@@ -90,6 +90,9 @@ class Group(models.Model):
     #: How many of its partitions stand at a pinned LSO, and how many have a pending transactional commit.
     blocked = models.IntegerField(default=0)
     unstable = models.IntegerField(default=0)
+    #: Whose transactions commit its offsets, {topic: application} as JSON text: "" for nobody's, null where
+    #: the producer is known and its transactional id is not. A topic that was not checked is left out.
+    committers = models.TextField(blank=True)
     seen_ms = models.BigIntegerField()
     #: Why it cannot be seen whole; "" when it can.
     error = models.TextField(blank=True)

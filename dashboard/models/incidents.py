@@ -34,6 +34,8 @@ class Incident(models.Model):
     owner = models.CharField(max_length=200, blank=True)
     acknowledged_ms = models.BigIntegerField(null=True)
     acknowledged_by = models.CharField(max_length=200, blank=True)
+    #: The first deadline of its findings (`FindingRecord.deadline_ms`); of a closed one as it was at last.
+    deadline_ms = models.BigIntegerField(null=True)
     #: `fenceline.incidents.impact.IncidentImpact` by field; of a closed one as it was at last.
     impact = models.JSONField(default=dict)
 

@@ -22,6 +22,8 @@ class FindingRecord(models.Model):
     evidence = models.TextField()
     next_step = models.TextField()
     affected = models.JSONField(default=list)
+    #: When it ends by itself, or records are lost, unless somebody acts; None where no instant is known.
+    deadline_ms = models.BigIntegerField(null=True)
     since_ms = models.BigIntegerField()
     seen_at = models.DateTimeField()
     closed_at = models.DateTimeField(null=True)

@@ -12,6 +12,7 @@ from dashboard.labels.transition import Cause
 from dashboard.models import Beginning, Recovery
 from dashboard.runtime.criteria import Name, Ranged, given, overlapping
 from fenceline.recoveries import LostRecords, RecoveryOutcome, Wait
+from fenceline.time_range import TimeRange
 
 #: More episodes than these are not added up for the headline.
 _MOST_SUMMED = 10_000
@@ -65,9 +66,12 @@ def find_recovery(cluster: str, number: int) -> Recovery | None:
     return Recovery.objects.select_related("cluster").filter(cluster__name=cluster, pk=number).first()
 
 
-def of_id(cluster: str, key: bytes, *, limit: int) -> Sequence[Recovery]:
-    """Return the newest episodes of one id."""
+def of_id(cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None = None) -> Sequence[Recovery]:
+    """Return the newest recoveries of one id: of any time unless a range is given."""
     rows = Recovery.objects.filter(cluster__name=cluster, key=key).select_related("cluster")
+    if time_range is not None:
+        wanted = Ranged.between(time_range.from_ms, time_range.to_ms)
+        rows = rows.filter(overlapping(wanted, "opened_ms", "closed_ms"))
     return list(rows.order_by("-opened_ms", "-pk")[:limit])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from django.db.models import Q
 from pydantic import (
@@ -68,6 +68,16 @@ class Ranged(Criteria):
 
     from_ms: Instant = Field(default=None, alias="from")
     to_ms: Instant = Field(default=None, alias="to")
+
+    @classmethod
+    def between(cls, from_ms: int | None, to_ms: int | None, **others: object) -> Self:
+        """Return the parameters of a range, and others by their names."""
+        return cls.model_validate({"from": from_ms, "to": to_ms, **others})
+
+    @property
+    def is_ranged(self) -> bool:
+        """Return whether a range is asked for."""
+        return self.from_ms is not None or self.to_ms is not None
 
     @field_validator("to_ms")
     @classmethod

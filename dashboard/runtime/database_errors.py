@@ -67,7 +67,7 @@ _POSTGRESQL = {
     "3D": "The database that DATABASE_URL names does not exist on its server: create it, or correct the URL.",
     "42501": "The database user of DATABASE_URL may not do this: grant it the right, or name the owner.",
 }
-_NOT_MIGRATED = "The database lacks a table or a column of this version: run `manage.py migrate`."
+_NOT_MIGRATED = "The database lacks a table or a column of this version: run `manage.py prepare`."
 _SQLITE_LOCKED = (
     "Another process has kept Fenceline's SQLite file locked for longer than this write could wait: nothing "
     "was saved. End that process, or use PostgreSQL where many processes write."

@@ -16,6 +16,7 @@ from typing import Any
 
 from celery import Task
 from celery.signals import worker_shutting_down
+from django.conf import settings
 from django.db import DatabaseError, connection
 from kombu.exceptions import OperationalError
 
@@ -25,6 +26,8 @@ from dashboard.runtime.database_errors import log_line
 log = logging.getLogger(__name__)
 
 SLICE_S = 30.0
+#: The queue of what waits more than it works.
+POLLERS = "default"
 #: Set when the worker was told to stop: slices end at once and give their lease back.
 stop_requested = threading.Event()
 
@@ -38,7 +41,7 @@ def _stop(**_: object) -> None:
     stop_requested.set()
 
 
-def start_missing(task: Task[Any, Any], name: str, queue: str, *more: object) -> None:
+def start_missing(task: Task[Any, Any], name: str, queue: str = POLLERS, *more: object) -> None:
     """Send a first slice of `task` for every cluster in which nobody holds the lease `name`.
 
     A task takes the cluster, the token of the slice before (None at first), and whatever `more` there is.
@@ -53,16 +56,19 @@ def run_slice(
     name: str,
     work: Work,
     *more: object,
-    queue: str,
     previous: int | None,
+    queue: str = POLLERS,
     ttl: timedelta = leases.TTL,
 ) -> None:
-    """Work as collector `name` of a cluster for a slice, then hand on; nothing when another one holds it.
+    """Work as collector `name` of a cluster for a slice, then hand on; nothing when another one holds it, or
+    the cluster is not configured any more.
 
     `ttl` is how long the lease lives while `work` does not renew it. `more` are the task's further arguments,
     `previous` is the token of the slice before. A lost lease and a database error are logged in one line
     each: nothing was saved, and the next slice begins where the database stands.
     """
+    if cluster not in settings.FENCELINE.clusters:
+        return
     try:
         lease = leases.acquire(
             cluster, name, holder=leases.holder_name(), now_ms=now_ms(), previous=previous, ttl=ttl

@@ -28,6 +28,7 @@ from dashboard.models import (
     SeriesChunk,
     SinkDecision,
     Tally,
+    TopicTally,
     TransitionRecord,
 )
 from dashboard.runtime import collector_names, leases
@@ -84,6 +85,8 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield TransitionRecord.objects.filter(cluster_id=cluster_id, at_ms__lt=before_ms(keep.transitions_d))
     yield Tally.objects.filter(cluster_id=cluster_id, span_s=60, start_ms__lt=before_ms(keep.minutes_d))
     yield Tally.objects.filter(cluster_id=cluster_id, span_s=3600, start_ms__lt=before_ms(keep.hours_d))
+    for days, spans in ((keep.minutes_d, Q(span_s__lt=3600)), (keep.transitions_d, Q(span_s__gt=3600))):
+        yield TopicTally.objects.filter(spans, cluster_id=cluster_id, start_ms__lt=before_ms(days))
     yield Recent.objects.filter(cluster_id=cluster_id, expired_ms__lt=before_ms(keep.transitions_d))
     yield Recovery.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.transitions_d))
     yield GapRecord.objects.filter(cluster_id=cluster_id, until_ms__lt=closed_ms)

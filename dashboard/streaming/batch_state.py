@@ -82,24 +82,46 @@ def newest_batch(query: Query) -> Batch | None:
 
 def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
     """Return whether a query is safe to restart now."""
-    return _safe([query], now_ms)[query.pk]
+    return restart_safety_by_query([query], now_ms)[query.pk]
 
 
 def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
     """Return whether each of some queries is safe to restart now, by the key of its row."""
-    return _safe(queries, now_ms)
+    seen = {cluster_id: _seen(cluster_id, now_ms) for cluster_id in {row.cluster_id for row in queries}}
+    open_rows = SinkDecision.objects.filter(query__in=[row.pk for row in queries], outcome="")
+    decided: dict[int, list[SinkDecision]] = defaultdict(list)
+    for row in open_rows.filter(decided=Decided.PREPARED.value).order_by("batch_id"):
+        decided[row.query_id].append(row)
+    return {
+        row.pk: restart_safety(
+            _restart_facts(row, seen[row.cluster_id], decided[row.pk], now_ms), now_ms=now_ms
+        )
+        for row in queries
+    }
 
 
 def safe_cluster(cluster: Cluster, now_ms: int) -> RestartSafety:
     """Return whether all queries of a cluster are safe to restart; but of folders that are gone."""
     rows = list(Query.objects.filter(cluster=cluster).exclude(detail__has_key="gone").order_by("pk"))
-    verdicts = _safe(rows, now_ms)
+    verdicts = restart_safety_by_query(rows, now_ms)
     return cluster_restart_safety(cluster.name, [(str(row), verdicts[row.pk]) for row in rows])
 
 
-def prepared_batches(query: Query, decisions: Sequence[SinkDecision], now_ms: int) -> PreparedBatches:
+def prepared_batches(query: Query, rows: Sequence[SinkDecision], now_ms: int) -> PreparedBatches:
     """Return the prepared batches of a query, of its open decisions."""
-    return _prepared(query, [(row, decision_of(row)) for row in decisions], now_ms)
+    if not rows:
+        return PreparedBatches()
+    decided = [decision_of(row) for row in rows]
+    written = [each for decision in decided for each in decision.transactions]
+    known = transaction_outcomes(query.cluster_id, written)
+    safe = (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
+    return PreparedBatches(
+        batches=[decision.batch_id for decision in decided],
+        since_ms=min(decision.at_ms for decision in decided),
+        # What its coordinator has decided to commit does not time out any more.
+        expires_ms=min((each.expires_ms for each in written if known[each].fate not in safe), default=None),
+        overdue=any(is_overdue(query, row, now_ms) for row in rows),
+    )
 
 
 def open_for_ms(query: Query, decision: SinkDecision) -> int | None:
@@ -268,7 +290,7 @@ def _some(keys: Collection[bytes]) -> Iterable[Sequence[bytes]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ClusterObservation:
     """What of a cluster's queries there is to see, beside their rows."""
 
     #: Why none of its checkpoints can be seen; "" where they can.
@@ -279,21 +301,9 @@ class _Seen:
     open_ids: Mapping[str, Sequence[str]]
 
 
-def _safe(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
-    seen = {cluster_id: _seen(cluster_id, now_ms) for cluster_id in {row.cluster_id for row in queries}}
-    open_rows = SinkDecision.objects.filter(query__in=[row.pk for row in queries], outcome="")
-    decided: dict[int, list[SinkDecision]] = defaultdict(list)
-    for row in open_rows.filter(decided=Decided.PREPARED.value).order_by("batch_id"):
-        decided[row.query_id].append(row)
-    return {
-        row.pk: restart_safety(
-            _restart_facts(row, seen[row.cluster_id], decided[row.pk], now_ms), now_ms=now_ms
-        )
-        for row in queries
-    }
-
-
-def _restart_facts(query: Query, seen: _Seen, decisions: Sequence[SinkDecision], now_ms: int) -> RestartFacts:
+def _restart_facts(
+    query: Query, seen: _ClusterObservation, decisions: Sequence[SinkDecision], now_ms: int
+) -> RestartFacts:
     restart = query.detail.get("restart", {})
     severity = restart.get("severity")
     started = query.planned is not None and (query.finished is None or query.finished < query.planned)
@@ -314,22 +324,7 @@ def _restart_facts(query: Query, seen: _Seen, decisions: Sequence[SinkDecision],
     )
 
 
-def _prepared(query: Query, decided: Sequence[tuple[SinkDecision, Decision]], now_ms: int) -> PreparedBatches:
-    if not decided:
-        return PreparedBatches()
-    written = [each for _, decision in decided for each in decision.transactions]
-    known = transaction_outcomes(query.cluster_id, written)
-    safe = (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
-    return PreparedBatches(
-        batches=[decision.batch_id for _, decision in decided],
-        since_ms=min(decision.at_ms for _, decision in decided),
-        # What its coordinator has decided to commit does not time out any more.
-        expires_ms=min((each.expires_ms for each in written if known[each].fate not in safe), default=None),
-        overdue=any(is_overdue(query, row, now_ms) for row, _ in decided),
-    )
-
-
-def _unseen(query: Query, seen: _Seen, now_ms: int) -> str:
+def _unseen(query: Query, seen: _ClusterObservation, now_ms: int) -> str:
     """Return why the checkpoint of a query cannot be read; "" where the last good look is recent enough.
 
     One look that fails, as where Spark removes a file amid it, changes no answer.
@@ -342,10 +337,12 @@ def _unseen(query: Query, seen: _Seen, now_ms: int) -> str:
     return seen.unseen or query.error or seen.gaps.get(f"query:{query.ident}", "")
 
 
-def _seen(cluster_id: int, now_ms: int) -> _Seen:
+def _seen(cluster_id: int, now_ms: int) -> _ClusterObservation:
     gaps = GapRecord.objects.filter(cluster_id=cluster_id, source=CHECKPOINTS, until_ms=None)
     reasons = dict(gaps.values_list("scope", "reason"))
-    return _Seen(reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id))
+    return _ClusterObservation(
+        reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id)
+    )
 
 
 def _behind(cluster_id: int, now_ms: int) -> str:

@@ -27,7 +27,7 @@ from dashboard.streaming.mapping import (
 )
 from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
 from fenceline.kafka.families import fit_name
-from fenceline.spark.records import CheckpointLook, Decided, DecisionOutcome, Ledger, LedgerState
+from fenceline.spark.records import CheckpointObservation, Decided, DecisionOutcome, Ledger, LedgerState
 
 __all__ = ["NAME", "known_folders", "save_checkpoints"]
 
@@ -59,7 +59,7 @@ def known_folders(lease: Lease) -> Sequence[str]:
 
 def save_checkpoints(
     lease: Lease,
-    looks: Sequence[CheckpointLook],
+    looks: Sequence[CheckpointObservation],
     gone: Collection[str],
     *,
     gaps: Mapping[str, tuple[int, str]],
@@ -117,11 +117,13 @@ def _outside(lease: Lease) -> dict[str, str]:
     }
 
 
-def _is_news(row: Query | None, look: CheckpointLook, wrong: Mapping[str, str], now_ms: int) -> bool:
+def _is_news(row: Query | None, look: CheckpointObservation, wrong: Mapping[str, str], now_ms: int) -> bool:
     return row is None or bool(look.planned or look.finished or _changes(row, look, wrong, now_ms))
 
 
-def _changes(row: Query, look: CheckpointLook, wrong: Mapping[str, str], now_ms: int) -> Mapping[str, Any]:
+def _changes(
+    row: Query, look: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
+) -> Mapping[str, Any]:
     """Return the columns of a query that a look changes."""
     columns = {
         **query_columns(look, row, alive=is_alive(row, now_ms)),
@@ -130,8 +132,8 @@ def _changes(row: Query, look: CheckpointLook, wrong: Mapping[str, str], now_ms:
     return {name: value for name, value in columns.items() if getattr(row, name) != value}
 
 
-def _parts(looks: Sequence[CheckpointLook]) -> Iterator[Sequence[CheckpointLook]]:
-    part: list[CheckpointLook] = []
+def _parts(looks: Sequence[CheckpointObservation]) -> Iterator[Sequence[CheckpointObservation]]:
+    part: list[CheckpointObservation] = []
     size = 0
     for each in looks:
         # Where batches are new, as many decisions are.
@@ -146,7 +148,9 @@ def _parts(looks: Sequence[CheckpointLook]) -> Iterator[Sequence[CheckpointLook]
 
 
 @retry_write
-def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str, str], now_ms: int) -> None:
+def _save_some(
+    lease: Lease, looks: Sequence[CheckpointObservation], wrong: Mapping[str, str], now_ms: int
+) -> None:
     folders = [
         Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.newest_finished)
         for each in looks
@@ -160,7 +164,9 @@ def _save_some(lease: Lease, looks: Sequence[CheckpointLook], wrong: Mapping[str
         write.notify_after_commit("queries", names)
 
 
-def _save_one(row: Query, look: CheckpointLook, wrong: Mapping[str, str], *, rev: int, now_ms: int) -> None:
+def _save_one(
+    row: Query, look: CheckpointObservation, wrong: Mapping[str, str], *, rev: int, now_ms: int
+) -> None:
     changed = _changes(row, look, wrong, now_ms)
     _save_batches(row, look, rev, now_ms)
     if look.ledger is not None and "detail" in changed:
@@ -171,7 +177,7 @@ def _save_one(row: Query, look: CheckpointLook, wrong: Mapping[str, str], *, rev
     row.save(update_fields=[*changed, "rev"])
 
 
-def _save_batches(row: Query, look: CheckpointLook, rev: int, now_ms: int) -> None:
+def _save_batches(row: Query, look: CheckpointObservation, rev: int, now_ms: int) -> None:
     """Save what is new in the two logs; each of them writes its own columns."""
     planned = planned_rows(row, look.planned, rev)
     finished = finished_rows(row, look.finished, look.committed_ms, rev, now_ms)

@@ -140,6 +140,16 @@ def query_sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
     }
 
 
+def source_topics(rows: Sequence[Query]) -> Mapping[int, Sequence[str]]:
+    """Return the topics of Kafka that queries read, by the query's key: of its newest batch that is known."""
+    planned = {row.pk: row.planned for row in rows if row.planned is not None}
+    batches = _batches({**_finished([row for row in rows if row.pk not in planned]), **planned})
+    return {
+        pk: sorted({where.topic for _, raw in _offsets(batch) for where in source_positions(raw)})
+        for pk, batch in batches.items()
+    }
+
+
 def query_lag(of: Sequence[Source]) -> QueryLag:
     """Return how far behind the whole of a query is."""
     parts = [part for source in of for part in source.parts]

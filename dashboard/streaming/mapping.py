@@ -27,7 +27,7 @@ from dashboard.models import Batch, Query, SinkDecision
 from fenceline.spark.records import (
     Broken,
     Checkpoint,
-    CheckpointLook,
+    CheckpointObservation,
     CommitsEntry,
     Decided,
     Decision,
@@ -41,7 +41,7 @@ from fenceline.spark.restart_prediction import Restart, predict_restart
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 
 
-def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
+def query_columns(look: CheckpointObservation, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
     """Return what a look says of its query, by column: all but when it was, and what it could not read."""
     checkpoint, ledger = look.checkpoint, look.ledger
     asynchronous = bool(row.asynchronous)
@@ -69,7 +69,7 @@ def query_columns(look: CheckpointLook, row: Query, *, alive: bool | None) -> Ma
     }
 
 
-def checkpoint_detail(look: CheckpointLook, verdict: Restart, *, asynchronous: bool) -> dict[str, Any]:
+def checkpoint_detail(look: CheckpointObservation, verdict: Restart, *, asynchronous: bool) -> dict[str, Any]:
     """Return what is kept for the inspector, as JSON has it."""
     checkpoint = look.checkpoint
     offsets, commits = checkpoint.last_offsets, checkpoint.last_commit
@@ -217,7 +217,7 @@ def _of_ledger(ledger: LedgerState) -> dict[str, Any]:
     }
 
 
-def _broken(look: CheckpointLook) -> Iterator[Broken]:
+def _broken(look: CheckpointObservation) -> Iterator[Broken]:
     checkpoint: Checkpoint = look.checkpoint
     seen: set[Broken] = set()
     entries = checkpoint.previous_offsets, checkpoint.last_offsets, checkpoint.last_commit

@@ -75,7 +75,7 @@ def save_progress(post: Post, *, now_ms: int) -> Saved:
         alive = {run: query for query, run in post.report.alive if placed[query] == cluster_id}
         parts.append(_save_part(cluster_id, names[cluster_id], post, events, alive, now_ms))
     if None in placed.values():
-        raise UnassignedPost(f"{_why(post, names)}: there are {', '.join(sorted(names.values())) or 'none'}.")
+        raise UnassignedPost(f"{_why(post)}: there are {', '.join(sorted(names.values())) or 'none'}.")
     return Saved(sum(each.accepted for each in parts), sum(each.duplicates for each in parts))
 
 
@@ -104,7 +104,7 @@ def _places(post: Post, names: Mapping[int, str]) -> dict[str, int | None]:
     return {query: known[query].pop() if len(known[query]) == 1 else None for query in queries}
 
 
-def _why(post: Post, names: Mapping[int, str]) -> str:
+def _why(post: Post) -> str:
     if post.cluster:
         return (
             f"No cluster is configured as {post.cluster!r}; give the listener cluster= with one of its names"

@@ -98,9 +98,16 @@ def sink_counts(cluster: str = "") -> Mapping[str, int]:
     return {sink: found.get("" if sink == "unknown" else sink, 0) for sink in SINKS}
 
 
-def query_page(wanted: SortedQueries, *, page: Number, size: int) -> Page[Query]:
-    """Return one page of the queries that `wanted` describes."""
-    return page_of(_filtered(wanted).select_related("cluster").order_by(*_order(wanted)), page, size)
+def query_page(
+    wanted: SortedQueries, *, page: Number, size: int, first: Sequence[tuple[int, str]] = ()
+) -> Page[Query]:
+    """Return one page of the queries that `wanted` describes.
+
+    Of the worst, `first` are those that need attention, by cluster's key and their own id.
+    """
+    leading = [_leading(first)] if first and wanted.sort == "worst" else []
+    rows = _filtered(wanted).select_related("cluster").order_by(*leading, *_order(wanted))
+    return page_of(rows, page, size)
 
 
 def queries_after(wanted: QueryCriteria, *, place: int, limit: int) -> Sequence[Query]:
@@ -203,6 +210,13 @@ def _filtered(wanted: QueryCriteria) -> QuerySet[Query]:
     return rows.filter(
         _any(Q(**{f"{field}__icontains": wanted.q}) for field in ("name", "ident", "checkpoint", "prefix"))
     )
+
+
+def _leading(names: Sequence[tuple[int, str]]) -> Case:
+    places = [
+        When(cluster=cluster, ident=ident, then=Value(place)) for place, (cluster, ident) in enumerate(names)
+    ]
+    return Case(*places, default=Value(len(names)), output_field=IntegerField())
 
 
 def _any(conditions: Iterable[Q]) -> Q:

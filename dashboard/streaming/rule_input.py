@@ -89,7 +89,7 @@ class Queries:
 
     def read_statuses(self, *, now_ms: int) -> tuple[QueryStatus, ...]:
         """Return how every query stands now."""
-        self._follow(now_ms)
+        self._follow()
         for known in self._known.values():
             if known.lately.rev != known.row.rev and now_ms - known.lately.at_ms >= _PAST_MS:
                 known.lately = _lately(known.row, now_ms)
@@ -102,7 +102,7 @@ class Queries:
             for pk, known in sorted(self._known.items())
         )
 
-    def _follow(self, now_ms: int) -> None:
+    def _follow(self) -> None:
         """Read again what has changed; what listeners say of being alive is read each time."""
         rows = Query.objects.filter(cluster=self._cluster_id)
         seen = {pk: each for pk, *each in rows.values_list("pk", "rev", *_MOVING)}
@@ -352,19 +352,23 @@ def _prepared(
     said: Decision, ended: Mapping[SinkTransaction, EndedTransaction], open_ms: int | None
 ) -> SinkBatch:
     by_fate: dict[TransactionFate, list[str]] = defaultdict(list)
+    records: dict[TransactionFate, int] = defaultdict(int)
     for each in said.transactions:
         by_fate[ended[each].fate].append(each.transactional_id)
+        records[ended[each].fate] += each.records
+    whole = sum(records.values())
     return SinkBatch(
         said.batch_id,
         said.at_ms,
         min((each.expires_ms for each in said.transactions), default=None),
-        sum(each.records for each in said.transactions),
+        whole,
         open=tuple(by_fate[TransactionFate.OPEN]),
         committed=(*by_fate[TransactionFate.COMMITTED], *by_fate[TransactionFate.COMMITTING]),
         aborted=tuple(by_fate[TransactionFate.ABORTED]),
         unknown=tuple(by_fate[TransactionFate.UNKNOWN]),
         input=_read(said.input),
         open_for_ms=open_ms,
+        uncommitted_records=whole - records[TransactionFate.COMMITTED] - records[TransactionFate.COMMITTING],
     )
 
 

@@ -38,6 +38,8 @@ ASK_REPLICAS = "dashboard.ask_replicas"
 SILENCE = "dashboard.add_silence"
 #: To acknowledge incidents and add notes to them.
 INCIDENTS = "dashboard.change_incident"
+#: To play a failure in the sandbox: scenes fence and kill producers.
+SCENES = OF_ACT[Act.FENCE]
 #: To send a delivery again, and a test.
 SEND = "dashboard.add_delivery"
 #: To add, change, disable and delete channels.

@@ -28,7 +28,7 @@ _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ChangeOrigin:
     """Who acts, through what, and from which IP address."""
 
     actor: str
@@ -38,22 +38,22 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class AuditedSubject:
-    """What is changed: "channel", "silence", "token", "user", "role", "address" or "", its id and name."""
+    """What is changed: its kind as `AuditEntry.subject_kind` has it, its id and its name."""
 
     kind: str
     id: int | None
     name: str
 
 
-def change_origin(request: HttpRequest | None = None) -> Origin:
+def change_origin(request: HttpRequest | None = None) -> ChangeOrigin:
     """Return who makes a change now: by a request, the current one if none is given, else by a command."""
     request = request or current_request.get()
     if request is not None:
         via = next((via for start, via in _PREFIXES.items() if request.path_info.startswith(start)), Via.PAGE)
-        return Origin(_actor(request, via), via, client_address(request) or None)
+        return ChangeOrigin(_actor(request, via), via, client_address(request) or None)
     if command := current_command.get():
-        return Origin(f"manage.py {command}", Via.COMMAND, None)
-    return Origin("", Via.SYSTEM, None)
+        return ChangeOrigin(f"manage.py {command}", Via.COMMAND, None)
+    return ChangeOrigin("", Via.SYSTEM, None)
 
 
 def _actor(request: HttpRequest, via: Via) -> str:
@@ -64,7 +64,7 @@ def _actor(request: HttpRequest, via: Via) -> str:
 
 
 def audit_entry(
-    event: Event, subject: AuditedSubject, changes: Changes | None = None, by: Origin | None = None
+    event: Event, subject: AuditedSubject, changes: Changes | None = None, by: ChangeOrigin | None = None
 ) -> AuditEntry:
     """Return an audit row that is not saved."""
     by = by or change_origin()

@@ -20,11 +20,12 @@ def _beginning(*starts: str) -> Sequence[Event]:
 
 
 #: Kinds that are asked for together, by their name in an address.
-Family = Literal["channels", "silences", "incidents", "tokens", "users", "roles", "sign-ins"]
+Family = Literal["channels", "silences", "incidents", "scenes", "tokens", "users", "roles", "sign-ins"]
 FAMILIES: Mapping[str, Sequence[Event]] = {
     "channels": _beginning("channel."),
     "silences": _beginning("silence."),
     "incidents": _beginning("incident."),
+    "scenes": _beginning("scene."),
     "tokens": _beginning("token."),
     "users": _beginning("user.", "password."),
     "roles": _beginning("role."),

@@ -91,7 +91,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        yield InfoMetricFamily("fenceline_build", "The version that runs.", value={"version": _version()})
+        yield InfoMetricFamily("fenceline_build", "The version that runs.", value={"version": own_version()})
         yield from self._collectors(visibility.list_collectors())
         yield from self._findings()
         yield from self._transactions()
@@ -259,6 +259,7 @@ def _buckets(times: Histogram) -> list[tuple[str, float]]:
 
 
 @cache
-def _version() -> str:
+def own_version() -> str:
+    """Return the version of Fenceline that runs."""
     project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())
     return str(project["project"]["version"])

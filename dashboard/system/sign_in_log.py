@@ -23,7 +23,7 @@ from django.utils import timezone
 from dashboard.models import AuditEntry
 from dashboard.runtime.database_errors import log_line
 from dashboard.system import audit
-from dashboard.system.audit import AuditedSubject, Event, Origin, Via
+from dashboard.system.audit import AuditedSubject, ChangeOrigin, Event, Via
 from dashboard.system.client_address import client_address
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def _count(row: AuditEntry) -> None:
     if _raise_count(recent, row):
         return
     if recent.count() >= MOST_ROWS:
-        row = audit.audit_entry(Event(row.event), _NOBODY, by=Origin("", Via.PAGE, None))
+        row = audit.audit_entry(Event(row.event), _NOBODY, by=ChangeOrigin("", Via.PAGE, None))
         if _raise_count(recent, row):
             return
     row.save()

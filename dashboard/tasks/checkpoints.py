@@ -11,7 +11,7 @@ from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from dashboard.runtime import leases, loop
 from dashboard.streaming import checkpoint_store
-from dashboard.tasks.slice import POLL_TTL, POLLERS, RETRY_S, goes_on, report_failure, wait_leased
+from dashboard.tasks.slice import POLL_TTL, RETRY_S, goes_on, report_failure, wait_leased
 
 #: What was read of each cluster's checkpoints, from slice to slice.
 _collectors: dict[str, CheckpointsCollector] = {}
@@ -21,7 +21,7 @@ def start() -> None:
     """Send a first slice where nobody looks at the checkpoints that are configured."""
     for cluster in leases.unheld_clusters(checkpoint_store.NAME):
         if _roots(cluster):
-            poll_checkpoints.apply_async((cluster, None), queue=POLLERS, expires=loop.SLICE_S)
+            poll_checkpoints.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
 
 
 @shared_task(name="collectors.checkpoints")
@@ -29,13 +29,7 @@ def poll_checkpoints(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's checkpoints for one slice; `previous`: the last slice's token."""
     if _roots(cluster):
         loop.run_slice(
-            poll_checkpoints,
-            cluster,
-            checkpoint_store.NAME,
-            poll_until,
-            queue=POLLERS,
-            previous=previous,
-            ttl=POLL_TTL,
+            poll_checkpoints, cluster, checkpoint_store.NAME, poll_until, previous=previous, ttl=POLL_TTL
         )
 
 

@@ -8,19 +8,8 @@ from django.conf import settings
 from collectors.kafka.groups import GroupsCollector
 from dashboard.groups import store as group_store
 from dashboard.runtime import leases, loop
-from dashboard.tasks.slice import (
-    ANSWER_S,
-    POLL_TTL,
-    POLLERS,
-    RETRY_S,
-    Warm,
-    goes_on,
-    report_failure,
-    wait_leased,
-)
-from transaction_admin.api import AdminUnavailable
+from dashboard.tasks.slice import ANSWER_S, POLL_TTL, Warm, goes_on, poll_repeatedly, wait_leased
 from transaction_admin.kafka_reads import KafkaPythonReads
-from transaction_admin.properties import CannotTranslate
 
 _collectors = Warm(lambda properties: GroupsCollector(properties, KafkaPythonReads(properties, ANSWER_S)))
 
@@ -28,30 +17,25 @@ _collectors = Warm(lambda properties: GroupsCollector(properties, KafkaPythonRea
 def start() -> None:
     """Send a first slice where nobody looks at groups, unless the limits turn that off."""
     if settings.FENCELINE.limits.groups_every_s:
-        loop.start_missing(poll_groups, group_store.NAME, POLLERS)
+        loop.start_missing(poll_groups, group_store.NAME)
 
 
 @shared_task(name="collectors.groups")
 def poll_groups(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's groups for one slice; `previous`: the last slice's token."""
-    if cluster in settings.FENCELINE.clusters:
-        loop.run_slice(
-            poll_groups, cluster, group_store.NAME, poll_until, queue=POLLERS, previous=previous, ttl=POLL_TTL
-        )
+    loop.run_slice(poll_groups, cluster, group_store.NAME, poll_until, previous=previous, ttl=POLL_TTL)
 
 
 def poll_until(lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    while goes_on(end):
-        try:
-            collector = _collectors.get_or_make(lease.cluster)
-            wait_leased(lease, collector.wait_s(), end)
-            if goes_on(end):
-                rows = group_store.GroupRows(lease, loop.now_ms())
-                every_s = settings.FENCELINE.limits.groups_every_s
-                found = collector.poll(loop.now_ms(), rows, every_s=every_s)
-                group_store.save_groups(lease, found, rows, now_ms=loop.now_ms())
-        except (AdminUnavailable, CannotTranslate) as blind:
-            report_failure(lease, str(blind))
-            _collectors.discard(lease.cluster)
-            wait_leased(lease, RETRY_S, end)
+
+    def poll() -> None:
+        collector = _collectors.get_or_make(lease.cluster)
+        wait_leased(lease, collector.wait_s(), end)
+        if goes_on(end):
+            rows = group_store.GroupRows(lease, loop.now_ms())
+            every_s = settings.FENCELINE.limits.groups_every_s
+            found = collector.poll(loop.now_ms(), rows, every_s=every_s)
+            group_store.save_groups(lease, found, rows, now_ms=loop.now_ms())
+
+    poll_repeatedly(lease, end, poll, _collectors.discard)

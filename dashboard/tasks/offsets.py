@@ -58,7 +58,7 @@ def start() -> None:
 @shared_task(name="collectors.offsets")
 def tail_offsets(cluster: str, previous: int | None = None, shard: int = 0) -> None:
     """Read one slice of a shard of a cluster's `__consumer_offsets`; `previous`: the last slice's token."""
-    if cluster in settings.FENCELINE.clusters and shard < settings.SHARDS:
+    if shard < settings.SHARDS:
         queue = offsets_queue(shard)
         loop.run_slice(
             tail_offsets, cluster, offsets_name(shard), read_until, shard, queue=queue, previous=previous

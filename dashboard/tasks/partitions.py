@@ -12,7 +12,7 @@ from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
-from dashboard.tasks.slice import ANSWER_S, POLL_TTL, POLLERS, RETRY_S, goes_on, report_failure, wait_leased
+from dashboard.tasks.slice import ANSWER_S, POLL_TTL, goes_on, poll_repeatedly, wait_leased
 from dashboard.tasks.tails import tail_name
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
@@ -29,22 +29,15 @@ _watchers: dict[str, tuple[Watcher, int]] = {}
 def start() -> None:
     """Send a first slice where nobody looks at partitions, unless the limits turn that off."""
     if settings.FENCELINE.limits.partitions_every_s:
-        loop.start_missing(poll_partitions, partition_store.NAME, POLLERS)
+        loop.start_missing(poll_partitions, partition_store.NAME)
 
 
 @shared_task(name="collectors.partitions")
 def poll_partitions(cluster: str, previous: int | None = None) -> None:
     """Look at a cluster's partitions for one slice; `previous`: the last slice's token."""
-    if cluster in settings.FENCELINE.clusters:
-        loop.run_slice(
-            poll_partitions,
-            cluster,
-            partition_store.NAME,
-            poll_until,
-            queue=POLLERS,
-            previous=previous,
-            ttl=POLL_TTL,
-        )
+    loop.run_slice(
+        poll_partitions, cluster, partition_store.NAME, poll_until, previous=previous, ttl=POLL_TTL
+    )
 
 
 def poll_until(lease: Lease, end: float) -> None:
@@ -52,16 +45,14 @@ def poll_until(lease: Lease, end: float) -> None:
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
     ours = partition_store.PartitionRows(lease, tails, vouched=config.sees_all_transactional_ids)
-    while goes_on(end):
-        try:
-            watcher = _watcher(lease, ours)
-            wait_leased(lease, watcher.wait_s(), end)
-            if goes_on(end):
-                _look(lease, watcher, ours)
-        except (AdminUnavailable, CannotTranslate) as blind:
-            report_failure(lease, str(blind))
-            disconnect(lease.cluster)
-            wait_leased(lease, RETRY_S, end)
+
+    def poll() -> None:
+        watcher = _watcher(lease, ours)
+        wait_leased(lease, watcher.wait_s(), end)
+        if goes_on(end):
+            _look(lease, watcher, ours)
+
+    poll_repeatedly(lease, end, poll, disconnect)
 
 
 def _look(lease: Lease, watcher: Watcher, ours: partition_store.PartitionRows) -> None:

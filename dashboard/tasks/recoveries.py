@@ -14,21 +14,10 @@ from dashboard.models import Recovery
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import store as recovery_store
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks.slice import (
-    ANSWER_S,
-    POLL_TTL,
-    POLLERS,
-    RETRY_S,
-    Warm,
-    goes_on,
-    report_failure,
-    wait_leased,
-)
+from dashboard.tasks.slice import ANSWER_S, POLL_TTL, Warm, goes_on, poll_repeatedly, wait_leased
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
-from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_reads import KafkaPythonReads
-from transaction_admin.properties import CannotTranslate
 
 _TICK_S = 1.0
 #: The broker's own aborts raise the epoch: no other one of the producer has the same.
@@ -43,46 +32,38 @@ _topics: defaultdict[str, Topics] = defaultdict(Topics)
 
 def start() -> None:
     """Send a first slice where nobody follows episodes."""
-    loop.start_missing(follow_recoveries, recovery_store.NAME, POLLERS)
+    loop.start_missing(follow_recoveries, recovery_store.NAME)
 
 
 @shared_task(name="collectors.recoveries")
 def follow_recoveries(cluster: str, previous: int | None = None) -> None:
     """Follow a cluster's episodes for one slice; `previous`: the last slice's token."""
-    if cluster in settings.FENCELINE.clusters:
-        loop.run_slice(
-            follow_recoveries,
-            cluster,
-            recovery_store.NAME,
-            follow_until,
-            queue=POLLERS,
-            previous=previous,
-            ttl=POLL_TTL,
-        )
+    loop.run_slice(
+        follow_recoveries, cluster, recovery_store.NAME, follow_until, previous=previous, ttl=POLL_TTL
+    )
 
 
 def follow_until(lease: leases.Lease, end: float) -> None:
     """Open, search and follow as the holder of `lease` until `time.monotonic()` passes `end`."""
     topics_at = 0.0
-    while goes_on(end):
+
+    def poll() -> None:
+        nonlocal topics_at
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
         recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
-        try:
-            for row in recovery_store.waiting_for_a_search(lease):
-                if not goes_on(end):
-                    return
-                if (lost := _search(row, lease.cluster)) is not None:
-                    recovery_store.save_lost(lease, row, lost)
-            if began >= topics_at:
-                check_topics(lease)
-                topics_at = began + _TOPICS_S
-            collector_store.clear_error(lease, loop.now_ms())
-        except (AdminUnavailable, CannotTranslate) as blind:
-            report_failure(lease, str(blind))
-            _reads.discard(lease.cluster)
-            wait_leased(lease, RETRY_S, end)
+        for row in recovery_store.waiting_for_a_search(lease):
+            if not goes_on(end):
+                return
+            if (lost := _search(row, lease.cluster)) is not None:
+                recovery_store.save_lost(lease, row, lost)
+        if began >= topics_at:
+            check_topics(lease)
+            topics_at = began + _TOPICS_S
+        collector_store.clear_error(lease, loop.now_ms())
         wait_leased(lease, max(0.0, _TICK_S - (time.monotonic() - began)), end)
+
+    poll_repeatedly(lease, end, poll, _reads.discard)
 
 
 def check_topics(lease: leases.Lease) -> None:

@@ -13,9 +13,8 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names, leases, loop, retention
+from dashboard.tasks.slice import each_second, goes_on
 
-QUEUE = "default"
-_TICK_S = 1.0
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
 _IDLE_S = 2.0
@@ -30,41 +29,35 @@ _readers: dict[str, SnapshotReader] = {}
 @shared_task(name="dashboard.start_missing")
 def start_missing() -> None:
     """Send who judges, alerts, prunes, sends and follows actions for every cluster that has none."""
-    loop.start_missing(evaluate_cluster, evaluate_rules.NAME, QUEUE)
-    loop.start_missing(alert_cluster, evaluate_alerts.NAME, QUEUE)
-    loop.start_missing(prune_cluster, retention.NAME, QUEUE)
-    loop.start_missing(send_deliveries, collector_names.DELIVERIES, QUEUE)
-    loop.start_missing(follow_actions, recover_workers.NAME, QUEUE)
+    loop.start_missing(evaluate_cluster, evaluate_rules.NAME)
+    loop.start_missing(alert_cluster, evaluate_alerts.NAME)
+    loop.start_missing(prune_cluster, retention.NAME)
+    loop.start_missing(send_deliveries, collector_names.DELIVERIES)
+    loop.start_missing(follow_actions, recover_workers.NAME)
 
 
 @shared_task(name="dashboard.judge")
 def evaluate_cluster(cluster: str, previous: int | None = None) -> None:
     """Judge a cluster each second, for one slice."""
-    if cluster in settings.FENCELINE.clusters:
-        loop.run_slice(evaluate_cluster, cluster, evaluate_rules.NAME, _tick, queue=QUEUE, previous=previous)
+    loop.run_slice(evaluate_cluster, cluster, evaluate_rules.NAME, _tick, previous=previous)
 
 
 @shared_task(name="dashboard.alert")
 def alert_cluster(cluster: str, previous: int | None = None) -> None:
     """Turn a cluster's findings into alerts and messages each second, for one slice."""
-    if cluster in settings.FENCELINE.clusters:
-        loop.run_slice(alert_cluster, cluster, evaluate_alerts.NAME, _alert, queue=QUEUE, previous=previous)
+    loop.run_slice(alert_cluster, cluster, evaluate_alerts.NAME, _alert, previous=previous)
 
 
 @shared_task(name="dashboard.prune")
 def prune_cluster(cluster: str, previous: int | None = None) -> None:
     """Delete a cluster's outdated rows, for one slice."""
-    if cluster in settings.FENCELINE.clusters:
-        loop.run_slice(prune_cluster, cluster, retention.NAME, _prune, queue=QUEUE, previous=previous)
+    loop.run_slice(prune_cluster, cluster, retention.NAME, _prune, previous=previous)
 
 
 @shared_task(name="dashboard.deliver")
 def send_deliveries(cluster: str, previous: int | None = None) -> None:
     """Send what is due to channels, for one slice; whichever cluster it is of."""
-    if cluster in settings.FENCELINE.clusters:
-        loop.run_slice(
-            send_deliveries, cluster, collector_names.DELIVERIES, _deliver, queue=QUEUE, previous=previous
-        )
+    loop.run_slice(send_deliveries, cluster, collector_names.DELIVERIES, _deliver, previous=previous)
 
 
 @shared_task(name=execute.TASK)
@@ -76,24 +69,15 @@ def execute_action(number: int, token: str) -> None:
 @shared_task(name="dashboard.follow_actions")
 def follow_actions(cluster: str, previous: int | None = None) -> None:
     """Follow a cluster's actions each second, and settle what dead workers left, for one slice."""
-    if cluster in settings.FENCELINE.clusters:
-        loop.run_slice(
-            follow_actions,
-            cluster,
-            recover_workers.NAME,
-            _follow,
-            queue=QUEUE,
-            previous=previous,
-            ttl=recover_workers.TTL,
-        )
+    loop.run_slice(
+        follow_actions, cluster, recover_workers.NAME, _follow, previous=previous, ttl=recover_workers.TTL
+    )
 
 
 def _follow(lease: leases.Lease, end: float) -> None:
     try:
-        while time.monotonic() < end and not loop.stop_requested.is_set():
-            began = time.monotonic()
+        for _ in each_second(end):
             recover_workers.follow_actions(lease, now_ms=loop.now_ms())
-            loop.stop_requested.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
     finally:
         recover_workers.close_connections(lease.cluster)
 
@@ -101,7 +85,7 @@ def _follow(lease: leases.Lease, end: float) -> None:
 def _deliver(lease: leases.Lease, end: float) -> None:
     sender = _senders.setdefault(lease.cluster, deliver.Sender())
     renewed = 0.0
-    while time.monotonic() < end and not loop.stop_requested.is_set():
+    while goes_on(end):
         if time.monotonic() > renewed + _LOOK_S:
             leases.renew(lease, seen_through_ms=loop.now_ms())
             renewed = time.monotonic()
@@ -114,21 +98,17 @@ def _deliver(lease: leases.Lease, end: float) -> None:
 
 
 def _prune(lease: leases.Lease, end: float) -> None:
-    while time.monotonic() < end and not loop.stop_requested.is_set():
+    while goes_on(end):
         pruned = retention.prune(lease, settings.FENCELINE.retention, now_ms=loop.now_ms())
         loop.stop_requested.wait(_BETWEEN_PORTIONS_S if pruned else _IDLE_S)
 
 
 def _alert(lease: leases.Lease, end: float) -> None:
-    while time.monotonic() < end and not loop.stop_requested.is_set():
-        began = time.monotonic()
+    for _ in each_second(end):
         evaluate_alerts.evaluate_alerts(lease, now_ms=loop.now_ms())
-        loop.stop_requested.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
 
 
 def _tick(lease: leases.Lease, end: float) -> None:
     reader = _readers.setdefault(lease.cluster, SnapshotReader(lease.cluster))
-    while time.monotonic() < end and not loop.stop_requested.is_set():
-        began = time.monotonic()
+    for _ in each_second(end):
         evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms())
-        loop.stop_requested.wait(max(0.0, _TICK_S - (time.monotonic() - began)))

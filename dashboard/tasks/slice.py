@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
 from django.conf import settings
 
 from dashboard.runtime import collector_store, leases, loop
+from transaction_admin.api import AdminUnavailable
+from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
 
-#: The queue of what waits more than it works.
-POLLERS = "default"
 HEARTBEAT_S = 1.0
+_TICK_S = 1.0
 #: Seconds between two tries while a cluster cannot be seen.
 RETRY_S = 1.0
 #: How long a cluster may take to answer one question: 2,000,000 ids take ten seconds to list.
@@ -61,6 +62,27 @@ class Warm(Generic[T]):
 def goes_on(end: float) -> bool:
     """Whether there is time left before `time.monotonic()` passes `end`, and nobody asked to stop."""
     return time.monotonic() < end and not loop.stop_requested.is_set()
+
+
+def poll_repeatedly(
+    lease: leases.Lease, end: float, poll: Callable[[], None], disconnect: Callable[[str], None]
+) -> None:
+    """Poll until `time.monotonic()` passes `end`; where no broker answers, save why and connect anew."""
+    while goes_on(end):
+        try:
+            poll()
+        except (AdminUnavailable, CannotTranslate) as blind:
+            report_failure(lease, str(blind))
+            disconnect(lease.cluster)
+            wait_leased(lease, RETRY_S, end)
+
+
+def each_second(end: float) -> Iterator[None]:
+    """Yield each second until `time.monotonic()` passes `end`; what takes longer is followed at once."""
+    while goes_on(end):
+        began = time.monotonic()
+        yield
+        loop.stop_requested.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
 
 
 def wait_leased(lease: leases.Lease, seconds: float, end: float) -> None:

@@ -54,12 +54,12 @@ class TailedTopic(Protocol):
 
 def read_topic(topic: TailedTopic, lease: leases.Lease, end: float) -> None:
     """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    reader = _Reader(topic, lease, end)
+    reader = _TailSlice(topic, lease, end)
     while goes_on(end):
         reader.read()
 
 
-class _Reader:
+class _TailSlice:
     """Looks and saves until its slice is over; troubles are saved too."""
 
     def __init__(self, topic: TailedTopic, lease: leases.Lease, end: float) -> None:

@@ -47,7 +47,7 @@ def start() -> None:
 @shared_task(name="collectors.tail")
 def tail_transactions(cluster: str, previous: int | None = None, shard: int = 0) -> None:
     """Read one slice of a shard of a cluster's `__transaction_state`; `previous`: the last slice's token."""
-    if cluster in settings.FENCELINE.clusters and shard < settings.SHARDS:
+    if shard < settings.SHARDS:
         queue = tail_queue(shard)
         loop.run_slice(
             tail_transactions, cluster, tail_name(shard), read_until, shard, queue=queue, previous=previous

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from typing import Literal
 
 from dashboard.history import queries as history_queries
+from dashboard.labels.transition import Cause
 from dashboard.models import GapRecord, TransitionRecord
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name
 from dashboard.timeline.routine import MINUTE_MS, routine_counts
 from dashboard.timeline.streams import STREAMS, EventWindow
-from fenceline.facts import EVERYDAY, TransitionKind
+from fenceline.facts import EVERYDAY, Confidence, TransitionKind
 from fenceline.limits import Retention
 from fenceline.time_range import TimeRange
 from fenceline.timeline import (
@@ -28,7 +29,6 @@ from fenceline.timeline import (
 #: Numbers of the streams in places: those of `STREAMS` come behind.
 _TRANSITIONS, _ROUTINE, _FIRST = 0, 1, 2
 _KINDS = tuple(kind for kind in TransitionKind if kind not in EVERYDAY)
-_TELLING = tuple(kind for kind in _KINDS if kind not in ROUTINE)
 _DAY_MS = 86_400_000
 _MOST_GAPS = 20
 #: Days that the events of a source are kept: a field of `Retention`.
@@ -47,11 +47,20 @@ class EventCriteria(Criteria):
 
     cluster: Name = ""
     source: EventSource | Literal[""] = ""
+    #: Of transitions; with either no other source has events.
+    kind: Literal["", Cause, "empty_abort", "reinit", "rotation", "expiry"] = ""
+    confidence: Confidence | Literal[""] = ""
     application: Name = ""
     #: A part of the name of what an event is about.
     q: Name = ""
     #: Every routine transition by itself, rather than one line for each minute, application and kind.
     unfolded: bool = False
+
+    def wants(self, source: EventSource) -> bool:
+        """Return whether a source may have events that match."""
+        if source is not EventSource.TRANSITION and (self.kind or self.confidence):
+            return False
+        return self.source in ("", source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,7 @@ class EventPage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _StreamPart:
     """Events of one stream, and before which instant more may follow, in µs; None where these are all."""
 
     events: Sequence[TimelineEvent]
@@ -88,12 +97,12 @@ def newest_events(
     start = before or EventPlace(time_range.to_ms * 1_000, 0, 0)
     window = EventWindow(clusters, time_range, start, limit + 1, wanted.q, wanted.application)
     reads = [
-        _Read(stream.read(number, window))
+        _StreamPart(stream.read(number, window))
         for number, stream in enumerate(STREAMS, _FIRST)
-        if wanted.source in ("", stream.source)
+        if wanted.wants(stream.source)
     ]
-    if wanted.source in ("", EventSource.TRANSITION):
-        reads += _transitions(window, unfolded=wanted.unfolded)
+    if wanted.wants(EventSource.TRANSITION):
+        reads += _transitions(window, wanted)
     return _page(reads, limit)
 
 
@@ -111,7 +120,7 @@ def sources_cut(time_range: TimeRange, retention: Retention, *, now_ms: int) -> 
     return {source: since_ms for source, since_ms in kept.items() if since_ms > time_range.from_ms}
 
 
-def _page(reads: Sequence[_Read], limit: int) -> EventPage:
+def _page(reads: Sequence[_StreamPart], limit: int) -> EventPage:
     # Where one stream was not read to its end, nothing older is shown of the others either.
     floor = max((read.floor_us for read in reads if read.floor_us is not None), default=None)
     merged = merge(*(read.events for read in reads), key=lambda event: event.place, reverse=True)
@@ -121,41 +130,47 @@ def _page(reads: Sequence[_Read], limit: int) -> EventPage:
     return EventPage(events, EventPlace(floor, 0, 0), floor // 1_000).first(limit)
 
 
-def _transitions(window: EventWindow, *, unfolded: bool) -> Sequence[_Read]:
+def _transitions(window: EventWindow, wanted: EventCriteria) -> Iterator[_StreamPart]:
+    kinds = (TransitionKind(wanted.kind),) if wanted.kind else _KINDS
     # A name that is searched for is that of an id, which a folded line has none of.
-    single = unfolded or bool(window.q)
-    told = _told(window, _KINDS if single else _TELLING)
-    return [told] if single else [told, _folded(window)]
+    folded = () if wanted.unfolded or window.q else [kind for kind in kinds if kind in ROUTINE]
+    if single := [kind for kind in kinds if kind not in folded]:
+        yield _told(window, single, wanted.confidence)
+    if folded:
+        yield _folded(window, folded, wanted.confidence)
 
 
-def _told(window: EventWindow, kinds: Sequence[TransitionKind]) -> _Read:
+def _told(window: EventWindow, kinds: Sequence[TransitionKind], confidence: str) -> _StreamPart:
     at_us, row = window.rows_below(_TRANSITIONS)
     found = history_queries.newest_transitions(
-        _criteria(window, kinds), limit=window.limit, before=(-(-at_us // 1_000), row)
+        _criteria(window, kinds, confidence), limit=window.limit, before=(-(-at_us // 1_000), row)
     )
     floor = None if found.searched_to_ms is None else found.searched_to_ms * 1_000
-    return _Read([_event(row) for row in found.items], floor)
+    return _StreamPart([_event(row) for row in found.items], floor)
 
 
-def _folded(window: EventWindow) -> _Read:
+def _folded(window: EventWindow, kinds: Sequence[TransitionKind], confidence: str) -> _StreamPart:
     """Return routine transitions by the minute. A minute is counted whole, and what was shown left out."""
     at_us, row = window.rows_below(_ROUTINE)
     last_ms = at_us // 1_000 if row else -(-at_us // 1_000) - 1
     until_ms = min(minute_of(last_ms) + MINUTE_MS, window.range.to_ms)
-    counts, floor_ms = routine_counts(window, until_ms=until_ms)
+    counts, floor_ms = routine_counts(window, kinds, confidence, until_ms=until_ms)
     events = fold_routine(counts, from_ms=window.range.from_ms, stream=_ROUTINE)
     below = EventPlace(at_us, _ROUTINE, row)
-    return _Read(
+    return _StreamPart(
         [each for each in events if each.place < below][: window.limit],
         None if floor_ms is None else floor_ms * 1_000,
     )
 
 
-def _criteria(window: EventWindow, kinds: Sequence[TransitionKind]) -> history_queries.HistoryCriteria:
+def _criteria(
+    window: EventWindow, kinds: Sequence[TransitionKind], confidence: str
+) -> history_queries.HistoryCriteria:
     name = window.clusters[0].name if len(window.clusters) == 1 else ""
     return history_queries.HistoryCriteria(
         cluster=name,
         kinds=kinds,
+        confidence=confidence,
         application=window.application,
         q=window.q,
         since_ms=window.range.from_ms,
@@ -171,4 +186,5 @@ def _event(row: TransitionRecord) -> TimelineEvent:
         f"transaction:{row.transactional_id}",
         history_queries.verdict_evidence(row),
         application=row.application,
+        confidence=row.confidence,
     )

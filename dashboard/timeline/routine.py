@@ -9,23 +9,30 @@ from django.db.models import Count, F, QuerySet
 from dashboard.models import TransitionRecord
 from dashboard.timeline.streams import EventWindow
 from fenceline.facts import TransitionKind
-from fenceline.timeline import ROUTINE, RoutineCount, minute_of
+from fenceline.timeline import RoutineCount, minute_of
 
 MINUTE_MS = 60_000
 #: How many transitions one look counts; the minute in which it gets there is counted whole.
 _MOST_COUNTED = 2_000
 
 
-def routine_counts(window: EventWindow, *, until_ms: int) -> tuple[Sequence[RoutineCount], int | None]:
-    """Return the counts of a range's last minutes before `until_ms`, and since when; None for all of them."""
+def routine_counts(
+    window: EventWindow, kinds: Sequence[TransitionKind], confidence: str, *, until_ms: int
+) -> tuple[Sequence[RoutineCount], int | None]:
+    """Return the counts of a range's last minutes before `until_ms`, and since when; None for all of them.
+
+    A confidence of "" is any.
+    """
     rows = TransitionRecord.objects.filter(
         cluster__in=[each.pk for each in window.clusters],
-        kind__in=[kind.value for kind in ROUTINE],
+        kind__in=[kind.value for kind in kinds],
         at_ms__gte=window.range.from_ms,
         at_ms__lt=until_ms,
     )
     if window.application:
         rows = rows.filter(application=window.application)
+    if confidence:
+        rows = rows.filter(confidence=confidence)
     instants = rows.order_by("-at_ms").values_list("at_ms", flat=True)
     cut = next(iter(instants[_MOST_COUNTED : _MOST_COUNTED + 1]), None)
     if cut is None:

@@ -19,7 +19,6 @@ from dashboard.transactions import sql as transaction_sql
 from fenceline.decode import text
 from fenceline.facts import TransactionState, Transition
 from fenceline.kafka import transactional_ids, transition_ring
-from fenceline.kafka.aggregate import MinuteTally
 from fenceline.kafka.attributions import (
     ActionCause,
     CausesByRecord,
@@ -27,6 +26,7 @@ from fenceline.kafka.attributions import (
     action_of,
     attribute_past,
 )
+from fenceline.kafka.counting import MinuteTally
 
 #: How an id's transitions change: what each was, and what it is, None for one that goes.
 Changes = Sequence[tuple[Transition, Transition | None]]

@@ -16,7 +16,7 @@ from heapq import merge
 from itertools import islice
 from typing import Literal
 
-from django.db.models import Count, F, Func, Q, QuerySet, Sum
+from django.db.models import Count, F, Func, QuerySet, Sum
 from django.db.models.expressions import Combinable, OrderBy
 from pydantic import Field
 
@@ -31,8 +31,9 @@ from dashboard.models import (
 )
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name, Sorted
+from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, TopicPartitions, TransactionState
-from fenceline.kafka.transactional_ids import keys_named
+from fenceline.kafka.transactional_ids import key_of, keys_named
 
 OPEN = [state.value for state in OPEN_STATES]
 #: Columns a list of transactions can be sorted by, and the order that puts the interesting end first.
@@ -51,10 +52,10 @@ MOST_COUNTED = 10_000
 #: Up to so many ids any order is worth reading them all for.
 MOST_SCANNED = 200_000
 #: A state that one id in a hundred has is found soon enough by walking along the ids.
-_DENSE = 100
+DENSE = 100
 
 
-class _Sorted(Func):
+class Unindexed(Func):
     """What it is given, as an order or a comparison for which no index is walked along."""
 
     template = "%(expressions)s || ''"
@@ -85,11 +86,14 @@ class TransactionCriteria(Criteria):
 
 
 class SortedTransactions(Sorted, TransactionCriteria):
-    """Transactions in an order: open ones by age; else by id, for ids stay while states change."""
+    """Transactions in an order: open ones by age; else those that need attention first.
 
-    sort: Literal["id", "state", "producer", "epoch", "timeout", "partitions", "started", "updated"] = Field(
-        default_factory=lambda data: "started" if data["state"] == "open" else "id"
-    )
+    By "attention" is by id behind those that a page puts first: ids stay while states change.
+    """
+
+    sort: Literal[
+        "attention", "id", "state", "producer", "epoch", "timeout", "partitions", "started", "updated"
+    ] = Field(default_factory=lambda data: "started" if data["state"] == "open" else "attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,49 +115,32 @@ class TransactionPage:
         return _pages(self.total, self.size)
 
 
-#: Where a walk goes on: behind this cluster and name, "" but for those of an application, and this row.
-Place = tuple[str, str, int]
-START: Place = ("", "", 0)
-
-
-@dataclass(frozen=True, slots=True)
-class WalkStep:
-    """Some ids of a walk; `next` is where it goes on, None at its end."""
-
-    items: Sequence[Transaction]
-    next: Place | None
-
-
 def transaction_page(
-    wanted: SortedTransactions, *, now_ms: int, page: int = 1, size: int = 50
+    wanted: SortedTransactions,
+    *,
+    now_ms: int,
+    page: int = 1,
+    size: int = 50,
+    first: Sequence[tuple[int, str]] = (),
 ) -> TransactionPage:
-    """Return one page of the transactions that `wanted` describes, and how many there are in all."""
+    """Return one page of the transactions that `wanted` describes, and how many there are in all.
+
+    `first` are those that need attention, the worst first, by cluster's key and id.
+    """
     states = state_counts(wanted.cluster)
     if wanted.sort == "id":
         return _by_name(wanted, states, now_ms, page, size)
+    if wanted.sort == "attention":
+        return _by_name(wanted, states, now_ms, page, size, _matching_keys(wanted, first, now_ms))
     if not wanted.only_open and sum(states.values()) > MOST_SCANNED:
         return replace(_by_name(wanted, states, now_ms, page, size), sorted=False)
-    rows = _filtered(_all(wanted), wanted, now_ms)
+    rows = matching_rows(candidate_rows(wanted), wanted, now_ms)
     total, whole = _known(wanted, states), True
     if not wanted.only_state:
         total, whole = _capped(rows[: MOST_COUNTED + 1].count())
     number = _within_pages(page, total, size)
     keys = rows.order_by(_by(wanted), "id").values_list("id", flat=True)[_slice(number, size)]
-    return TransactionPage(_rows(list(keys)), total, whole, number, size)
-
-
-def transactions_after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int) -> WalkStep:
-    """Return the next ids that `wanted` describes: as first seen, those of one application by cluster and id.
-
-    Nothing is counted, and what a step passes by is not passed by again: a program walks through them all.
-    """
-    if wanted.application:
-        places = _in_application(wanted, place, limit + 1, now_ms)
-    else:
-        rows = _filtered(_densest(wanted), wanted, now_ms).filter(pk__gt=place[2]).order_by("pk")
-        places = [("", "", pk) for pk in rows.values_list("pk", flat=True)[: limit + 1]]
-    found = _rows([pk for _, _, pk in places[:limit]])
-    return WalkStep(found, places[limit - 1] if len(places) > limit else None)
+    return TransactionPage(rows_of_keys(list(keys)), total, whole, number, size)
 
 
 def application_sizes(
@@ -164,72 +151,35 @@ def application_sizes(
     All are counted in the index of applications; open ones along their own, which is short: in the other the
     state of each id would have to be looked up, 40 s for 2,000,000.
     """
-    rows = Transaction.objects.filter(cluster__in=_clusters(TransactionCriteria(cluster=cluster))).order_by()
-    opened = rows.filter(IS_OPEN).annotate(of=_Sorted("application")).filter(of__in=applications)
+    rows = Transaction.objects.filter(
+        cluster__in=cluster_keys(TransactionCriteria(cluster=cluster))
+    ).order_by()
+    opened = rows.filter(IS_OPEN).annotate(of=Unindexed("application")).filter(of__in=applications)
     every = rows.filter(application__in=applications).annotate(of=F("application"))
     known, held = (dict(each.values_list("of").annotate(n=Count("id"))) for each in (every, opened))
     return known, held
 
 
-def _in_application(wanted: TransactionCriteria, place: Place, most: int, now_ms: int) -> Sequence[Place]:
-    """Return the places of the next ids of an application, cluster by cluster along the index of names."""
-    found: list[Place] = []
-    at, name, pk = place
-    for cluster in sorted(visibility.configured_clusters(), key=lambda row: row.name):
-        if cluster.name < at or wanted.cluster not in ("", cluster.name):
-            continue
-        matching, by = _named(wanted, cluster.pk, now_ms)
-        rows = matching.annotate(by=by)
-        if cluster.name == at:
-            rows = rows.filter(Q(by__gt=name) | Q(pk__gt=pk), by__gte=name)
-        keys = rows.order_by("by", "pk").values_list("by", "pk")[: most - len(found)]
-        found += [(cluster.name, *key) for key in keys]
-    return found
-
-
-def _named(
-    wanted: TransactionCriteria, cluster_id: int, now_ms: int
-) -> tuple[QuerySet[Transaction], Combinable]:
-    """Return an application's ids and the name they go by.
-
-    Where few ids are in a state they come from its own index, sorted then: along the application's, one after
-    the other, millions may have to be looked up to find none.
-    """
-    rows = Transaction.objects.filter(cluster=cluster_id)
-    idle = wanted.state in IDLE and state_counts(wanted.cluster)[wanted.state] <= MOST_SCANNED
-    if not (idle or wanted.only_open):
-        return _filtered(rows, wanted, now_ms), NAME
-    of_any = wanted.model_copy(update={"application": ""})
-    rows = _filtered(rows.filter(IS_IDLE) if idle else rows, of_any, now_ms)
-    return rows.alias(of=_Sorted("application")).filter(of=wanted.application), _Sorted(NAME)
-
-
-def _densest(wanted: TransactionCriteria) -> QuerySet[Transaction]:
-    """Return the ids to walk along as they were first seen: those of a seldom state from its own index."""
-    states = state_counts(wanted.cluster)
-    if wanted.state in IDLE and states[wanted.state] * _DENSE < sum(states.values()):
-        return Transaction.objects.filter(IS_IDLE, cluster__in=_clusters(wanted))
-    return _all(wanted)
-
-
-def _all(wanted: TransactionCriteria) -> QuerySet[Transaction]:
+def candidate_rows(wanted: TransactionCriteria) -> QuerySet[Transaction]:
     """Return the ids that have to be read: open ones along their index, else the table as it lies.
 
     Through an index on the cluster each row would be a jump: 100 ms for 100,000 instead of 15 ms.
     """
-    clusters = _clusters(wanted)
+    clusters = cluster_keys(wanted)
     if wanted.only_open:
         return Transaction.objects.filter(cluster__in=clusters)
     return Transaction.objects.alias(of=F("cluster_id") + 0).filter(of__in=clusters, pk__gt=0)
 
 
-def _clusters(wanted: TransactionCriteria) -> Sequence[int]:
+def cluster_keys(wanted: TransactionCriteria) -> Sequence[int]:
     return [
         row.pk for row in visibility.configured_clusters() if not wanted.cluster or row.name == wanted.cluster
     ]
 
 
-def _filtered(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: int) -> QuerySet[Transaction]:
+def matching_rows(
+    rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: int
+) -> QuerySet[Transaction]:
     rows = _stated(rows, wanted, now_ms)
     if wanted.application:
         rows = rows.filter(application=wanted.application)
@@ -249,11 +199,30 @@ def _stated(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: in
     return rows
 
 
+def _matching_keys(
+    wanted: SortedTransactions, names: Sequence[tuple[int, str]], now_ms: int
+) -> Sequence[int]:
+    """Return the keys of those rows of some ids that match, in the order of the ids."""
+    keys = [(cluster_id, key_of(text.unescape_text(name))) for cluster_id, name in names]
+    rows = Transaction.objects.filter(cluster__in=cluster_keys(wanted), key__in=[key for _, key in keys])
+    found = matching_rows(rows, wanted, now_ms).values_list("cluster_id", "key", "pk") if keys else ()
+    by_key = {(cluster_id, bytes(key)): pk for cluster_id, key, pk in found}
+    return [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
+
+
 def _by_name(
-    wanted: SortedTransactions, states: dict[str, int], now_ms: int, page: int, size: int
+    wanted: SortedTransactions,
+    states: dict[str, int],
+    now_ms: int,
+    page: int,
+    size: int,
+    first: Sequence[int] = (),
 ) -> TransactionPage:
-    """Return a page of the list by id: the keys of its rows first, from an index alone, then the rows."""
-    clusters = _clusters(wanted)
+    """Return a page of the list by id, behind some rows that come first whatever their ids are.
+
+    The keys of its rows are read first, from an index alone, then the rows.
+    """
+    clusters = cluster_keys(wanted)
     found: Sequence[Iterable[tuple[str, int]]]
     if wanted.only_state:
         total, whole = _known(wanted, states), True
@@ -264,8 +233,9 @@ def _by_name(
         found = searched
         total, whole = _capped(sum(map(len, searched)))
         number = _within_pages(page, total, size)
-    keys = [pk for _, pk in merge(*found, reverse=wanted.descending)]
-    return TransactionPage(_rows(keys[_slice(number, size)]), total, whole, number, size)
+    leading = set(first)
+    keys = [*first, *(pk for _, pk in merge(*found, reverse=wanted.descending) if pk not in leading)]
+    return TransactionPage(rows_of_keys(keys[_slice(number, size)]), total, whole, number, size)
 
 
 def _of_state(
@@ -276,13 +246,13 @@ def _of_state(
     Where many are in it, along the index of names; where few are, from their own index, sorted then.
     """
     rows = Transaction.objects.filter(cluster=cluster_id)
-    if _known(wanted, states) * _DENSE >= sum(states.values()):
+    if _known(wanted, states) * DENSE >= sum(states.values()):
         return _ordered(_stated(rows, wanted, now_ms), NAME, wanted)
     if wanted.state in IDLE:
         rows = rows.filter(IS_IDLE)
     elif not wanted.only_open:
-        rows = _all(wanted).filter(cluster=cluster_id)
-    return _ordered(_stated(rows, wanted, now_ms), _Sorted(NAME), wanted)
+        rows = candidate_rows(wanted).filter(cluster=cluster_id)
+    return _ordered(_stated(rows, wanted, now_ms), Unindexed(NAME), wanted)
 
 
 def _searched(wanted: SortedTransactions, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
@@ -293,7 +263,7 @@ def _searched(wanted: SortedTransactions, cluster_id: int, now_ms: int) -> Seque
     """
     rows = Transaction.objects.filter(cluster=cluster_id)
     if wanted.q or wanted.application:
-        named = _ordered(_filtered(rows, _of_any_state(wanted), now_ms), NAME, wanted)
+        named = _ordered(matching_rows(rows, _of_any_state(wanted), now_ms), NAME, wanted)
         names = list(named[: MOST_COUNTED + 1])
         if not wanted.state and wanted.min_age_s is None:
             return names
@@ -303,8 +273,8 @@ def _searched(wanted: SortedTransactions, cluster_id: int, now_ms: int) -> Seque
             return [(name, pk) for name, pk in names if pk in kept]
     by: Combinable = NAME
     if wanted.only_open or wanted.state in IDLE:
-        rows, by = (rows if wanted.only_open else rows.filter(IS_IDLE)), _Sorted(NAME)
-    return list(_ordered(_filtered(rows, wanted, now_ms), by, wanted)[: MOST_COUNTED + 1])
+        rows, by = (rows if wanted.only_open else rows.filter(IS_IDLE)), Unindexed(NAME)
+    return list(_ordered(matching_rows(rows, wanted, now_ms), by, wanted)[: MOST_COUNTED + 1])
 
 
 def _of_any_state(wanted: SortedTransactions) -> SortedTransactions:
@@ -324,7 +294,7 @@ def _ordered(
     return rows.annotate(by=by).order_by(*order).values_list("by", "id")
 
 
-def _rows(keys: Sequence[int]) -> Sequence[Transaction]:
+def rows_of_keys(keys: Sequence[int]) -> Sequence[Transaction]:
     """Return the rows of some keys, in their order; what was deleted meanwhile is left out."""
     found = {row.pk: row for row in Transaction.objects.select_related("cluster").filter(pk__in=keys)}
     return [found[key] for key in keys if key in found]

@@ -30,8 +30,8 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import MinuteTally as Folded
 from fenceline.kafka.aggregate import Newest, NotableTransition, Prior
+from fenceline.kafka.counting import MinuteTally as Folded
 from fenceline.kafka.transactional_ids import key_of
 
 HOUR_MS = 3_600_000
@@ -82,8 +82,10 @@ _ADD_STATE = upsert_statement(
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _LOSE = f"UPDATE {Transaction._meta.db_table} SET log_offset = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updated_ms, t.started_ms, "
+#: A transaction that is to be ended is counted for what it wrote to when its last marker is written.
+_PREPARED = "CASE WHEN t.state IN ('PrepareCommit', 'PrepareAbort') THEN t.partitions END"
 _PRIORS = (
-    f"SELECT {_PRIOR} t.client_version, t.log_partition, t.log_offset, r.packed "  # noqa: S608 - our own constants
+    f"SELECT {_PRIOR} t.client_version, t.log_partition, t.log_offset, {_PREPARED}, r.packed "  # noqa: S608
     f"FROM {Transaction._meta.db_table} t LEFT JOIN {Recent._meta.db_table} r "
     "ON r.cluster_id = t.cluster_id AND r.key = t.key WHERE t.cluster_id = %s AND t.key IN"
 )
@@ -95,8 +97,8 @@ def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> d
     """Return what is known of ids, by their keys in `__transaction_state`; unknown ones are left out.
 
     Of ids whose newest record lies in another partition than this only the state is known: the topic was
-    given more of them, and no order leads from one to the other. The records have no partitions: no
-    transition follows from those of the record before.
+    given more of them, and no order leads from one to the other. Only records of transactions that are to
+    be ended have partitions: no transition follows from those of the record before.
     """
     wanted = {key_of(key[4:]): key for key in log_keys}
     found: dict[bytes, Prior] = {}
@@ -105,15 +107,9 @@ def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> d
     # Of an id that the coordinator forgot there are still its last transitions.
     missing = [key for key, log_key in wanted.items() if log_key not in found]
     for key, packed in _asked(_GONE, cluster_id, missing):
-        found[wanted[bytes(key)]] = _forgotten(bytes(packed))
+        offset = transition_ring.expiry_offset(bytes(packed))
+        found[wanted[bytes(key)]] = Prior(offset=offset, packed=bytes(packed))
     return found
-
-
-def _forgotten(packed: bytes) -> Prior:
-    # Holes before its expiry have no say in what comes after.
-    newest = transition_ring.newest_transition(packed, 0)
-    expired = newest is not None and newest.kind is TransitionKind.EXPIRY
-    return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=packed)
 
 
 def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:
@@ -126,14 +122,16 @@ def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[S
 
 
 def _prior(row: Sequence[Any], partition: int) -> Prior:
-    _, word, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, where, offset, packed = row
+    _, word, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, where, offset, *rest = row
+    prepared, packed = rest
     state = _STATES[word]
     if offset == NOT_FROM_LOG:
         return Prior(state, packed=bytes(packed or b""))
     if where != partition:
         return Prior(state)
+    partitions = unpacked_partitions(prepared) if prepared else None
     record = TransactionRecord(
-        "", state, producer_id, epoch, timeout_ms, None, updated_ms, started_ms, version
+        "", state, producer_id, epoch, timeout_ms, partitions, updated_ms, started_ms, version
     )  # fmt: skip
     return Prior(state, record, offset, bytes(packed or b""))
 
@@ -183,6 +181,12 @@ def _transaction_row(cluster_id: int, key: bytes, rev: int, newest: Newest, reco
         newest.offset,
         rev,
     )
+
+
+@lru_cache(maxsize=4096)
+def unpacked_partitions(packed: str) -> tuple[TopicPartitions, ...]:
+    """Return the partitions that `packed_partitions` wrote."""
+    return tuple(TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(packed))
 
 
 def packed_partitions(partitions: tuple[TopicPartitions, ...]) -> str:

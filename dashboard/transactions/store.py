@@ -19,7 +19,7 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import RECONCILE
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
-from dashboard.transactions import attributions
+from dashboard.transactions import attributions, topic_tallies
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TailBatch
 from fenceline.kafka import transactional_ids
@@ -68,6 +68,7 @@ def _save(
         transaction_sql.mark_lost(lease.cluster_id, folded.lost)
         transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
         transaction_sql.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
+        topic_tallies.add_topic_tallies(lease.cluster_id, lease.shard, folded.links)
         transaction_sql.add_states(lease.cluster_id, lease.shard, folded.states)
         if look.cold and look.seen_through_ms is not None:
             transaction_sql.count_again(lease.cluster_id, lease.shard)

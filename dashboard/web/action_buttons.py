@@ -15,7 +15,7 @@ from dashboard.system.access import Actor
 from dashboard.web import page_context
 from dashboard.web.request_time import now_ms
 from fenceline.owners import Owner
-from fenceline.plans.plan import Act
+from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 #: The cards of a page whose offers are asked for together.
 _CARDS = 50
@@ -40,6 +40,23 @@ class FindingCard:
     finding: FindingRecord
     owner: Owner | None
     offers: Sequence[Button]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSelection:
+    """What may be planned for the rows that are chosen in a list, of one cluster; a plan takes `most`."""
+
+    act: Act
+    cluster: str
+    words: str
+    most: int = MOST_SUBJECTS
+
+
+def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | None:
+    """Return what may be planned for chosen rows; None for several clusters, and for who may not plan it."""
+    cluster = page_context.chrome_of(request).only_cluster
+    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act])
+    return None if refused or not cluster else RowSelection(act, cluster, words)
 
 
 def request_actor(request: HttpRequest) -> Actor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from html import escape
 from urllib.parse import quote, urlencode
 
 from django.urls import reverse
@@ -22,6 +24,9 @@ from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.timeline import EventSource, TimelineEvent
 
+#: A link to a page in HTML: up to its path, and its query string. Files and the API have ranges of their own.
+_PAGE_LINK = re.compile(r'(<a\b[^>]*?\shref="/(?!static/|api/|admin/)[^"#?]*)(\?[^"#]*)?')
+_NAMES_RANGE = re.compile(r"[?;](?:from|to|last)=")
 #: Longer names are addressed by their key: servers and proxies refuse longer lines.
 _LONGEST_IN_URL = 512
 
@@ -86,8 +91,8 @@ def incident_url(row: Incident) -> str:
     return reverse("incident", args=[row.pk])
 
 
-def finding_url(row: FindingRecord) -> str:
-    """Return the address of what a finding is about."""
+def finding_url(row: FindingRecord | Alert) -> str:
+    """Return the address of what a finding or an alert is about."""
     return subject_url(row.cluster.name, row.subject)
 
 
@@ -103,30 +108,20 @@ def subject_url(cluster: str, about: str) -> str:
     if kind == "partition" and (at := split_partition(name)):
         return partition_url(cluster, *at)
     if kind == "application":
-        return f"{reverse('fencing')}?{urlencode({'application': name, 'cluster': cluster})}"
+        return f"{reverse('events')}?{urlencode({'application': name, 'cluster': cluster})}"
     if kind == "collector":
         return f"{reverse('system')}#collector-{cluster}-{_part(name)}"
     return f"{reverse('system')}?{urlencode({'cluster': cluster})}"
 
 
-def finding_label(row: FindingRecord) -> str:
-    """Return the words of the link to what a finding is about."""
+def finding_label(row: FindingRecord | Alert) -> str:
+    """Return the words of the link to what a finding or an alert is about."""
     return subject_label(row.subject)
 
 
 def subject_label(about: str) -> str:
     """Return the words of the link to what findings and alerts are about."""
     return _LABELS.get(about.partition(":")[0], "See System")
-
-
-def alert_subject(row: Alert) -> str:
-    """Return the address of what an alert is about."""
-    return subject_url(row.cluster.name, row.subject)
-
-
-def alert_label(row: Alert) -> str:
-    """Return the words of the link to what an alert is about."""
-    return subject_label(row.subject)
 
 
 def action(row: Action) -> str:
@@ -137,6 +132,21 @@ def action(row: Action) -> str:
 def alert_url(number: int) -> str:
     """Return the address of an alert's page."""
     return reverse("alert", args=[number])
+
+
+def keep_in_links(html: str, query: str) -> str:
+    """Return HTML whose links to pages have a query string too, unless they name a range of their own."""
+    if not query:
+        return html
+    kept = escape(query)
+
+    def kept_link(link: re.Match[str]) -> str:
+        path, asked = link[1], link[2] or ""
+        if _NAMES_RANGE.search(asked):
+            return link[0]
+        return f"{path}{asked}{'&amp;' if len(asked) > 1 else '' if asked else '?'}{kept}"
+
+    return _PAGE_LINK.sub(kept_link, html)
 
 
 def events_url(cluster: str, from_ms: int, to_ms: int | None) -> str:
@@ -163,7 +173,7 @@ _LABELS = {
     "group": "Open group",
     "partition": "Open partition",
     "query": "Open query",
-    "application": "See its history",
+    "application": "See its events",
     "collector": "See collectors",
 }
 

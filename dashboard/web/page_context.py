@@ -27,6 +27,9 @@ from dashboard.runtime.collector_names import (
     RECOVERIES,
     TRANSACTIONS,
 )
+from dashboard.system import scenes
+from dashboard.web.forms import time_ranges
+from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.freshness import CollectorState, Freshness, collector_state, noun_freshness, stale_after_ms
 from dashboard.web.request_time import now_ms
 from fenceline.facts import Severity
@@ -34,39 +37,45 @@ from fenceline.facts import Severity
 if TYPE_CHECKING:
     from dashboard.runtime.stale_collectors import LiveCollector
 
-#: Pages of the sidebar: name of the route, words, key after `g`, and what it is for.
+#: Pages of the sidebar: name of the route, words, key after `g`, and the heading above.
 PAGES = (
-    ("overview", "Incidents", "o", ""),
+    ("overview", "Incidents", "i", ""),
+    ("pipelines", "Pipelines", "f", "Monitor"),
     ("transactions", "Transactions", "t", "Monitor"),
-    ("fencing", "Fencing", "f", "Monitor"),
     ("partitions", "Partitions", "p", "Monitor"),
-    ("groups", "Groups", "g", "Monitor"),
-    ("queries", "Queries", "q", "Monitor"),
+    ("groups", "Consumer groups", "g", "Monitor"),
+    ("queries", "Spark queries", "q", "Monitor"),
     ("events", "Events", "e", "Monitor"),
-    ("recoveries", "Recoveries", "r", "Respond"),
     ("actions", "Actions", "a", "Respond"),
     ("alerts", "Alerts", "l", "Respond"),
-    ("history", "History", "h", "Admin"),
+    ("reports", "Reports", "r", "Admin"),
     ("system", "System", "s", "Admin"),
 )
-#: The list that a page about one thing belongs to.
+#: The page that leads to a page without an entry in the sidebar.
 _LIST_OF = {
-    **dict.fromkeys(("incidents", "incident"), "overview"),
+    "incidents": "overview",
+    "incident": "overview",
     "transaction": "transactions",
     "partition": "partitions",
     "group": "groups",
     "query": "queries",
+    "recoveries": "events",
     "recovery": "recoveries",
-    "action": "actions",
-    "action-plan": "actions",
-    "audit": "actions",
-    **dict.fromkeys(("alert", "channels", "channel", "deliveries", "delivery"), "alerts"),
-    **dict.fromkeys(("channel-new", "channel-edit", "channel-secret", "channel-delete"), "alerts"),
-    **dict.fromkeys(("silences", "silence", "silence-new"), "alerts"),
+    **dict.fromkeys(("action", "action-plan", "audit"), "actions"),
+    **dict.fromkeys(("alert", "channels", "deliveries", "silences", "rules"), "alerts"),
+    **dict.fromkeys(
+        ("channel", "channel-new", "channel-edit", "channel-secret", "channel-delete"), "channels"
+    ),
+    "delivery": "deliveries",
+    "silence": "silences",
+    "silence-new": "silences",
+    "rule": "rules",
+    "scenes": "system",
 }
-#: What a page stands on, by the list it is or belongs to; transactions where nothing is said.
+#: What a page shows, by its route or that of a page that leads to it; transactions where nothing is said.
 _NOUNS = {
     "overview": EVERYTHING,
+    "pipelines": EVERYTHING,
     "partitions": PARTITIONS,
     "groups": GROUPS,
     "queries": QUERIES,
@@ -75,18 +84,18 @@ _NOUNS = {
     "actions": ACTIONS,
     "alerts": ALERTS,
 }
-#: What of a list's address a new search keeps, by the list's route; elsewhere a search leads to the first.
+#: What of a list's address another text of its filter keeps, by the list's route.
 _SEARCH_KEEPS = {
     "transactions": ("state", "application", "min_age_s", "sort", "dir", "size"),
-    "fencing": ("since", "kind", "confidence", "application"),
+    "pipelines": ("fold",),
     "partitions": ("verdict", "internal", "sort", "dir", "size"),
     "groups": ("status", "family", "sort", "dir", "size"),
     "queries": ("state", "sink", "sort", "dir", "size"),
-    "recoveries": ("outcome", "cause", "application", "from", "to"),
-    "actions": ("act", "state", "who", "from", "to"),
-    "audit": ("event", "who", "from", "to"),
-    "events": ("from", "to", "last", "source", "application", "unfolded"),
-    "alerts": ("state", "severity", "rule", "team", "voice", "from", "to"),
+    "recoveries": ("outcome", "cause", "application"),
+    "actions": ("act", "state", "who"),
+    "audit": ("event", "who"),
+    "events": ("source", "kind", "confidence", "application", "unfolded"),
+    "alerts": ("state", "severity", "rule", "team", "voice"),
 }
 #: Lists of the API that are those of a page, by its route: what can be downloaded there.
 _DOWNLOADS = frozenset(
@@ -95,11 +104,18 @@ _DOWNLOADS = frozenset(
         "partitions", "queries", "recoveries", "silences", "transactions",
     }
 )  # fmt: skip
-#: Parameters of a page that choose a part of a list, or its order: a file has the whole.
-_PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir"})
-#: What a search on a page looks for, by its route or its list; transactional ids where nothing is said.
+#: Lists of what has an instant, by their route: while they are Live all that is kept, else the range.
+_RANGED = frozenset({"actions", "alerts", "audit", "deliveries", "incidents", "recoveries"})
+#: Those of which the API lists the open ones alone unless it is asked for others.
+_OPEN_ONLY = frozenset({"alerts", "incidents"})
+#: Parameters of a page that choose a part of a list, or its order: a file has the whole of the range.
+_PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges.PARAMETERS})
+#: What the text filter of a list is of, by its route.
 _SEARCHED = {
+    "transactions": "transactional ids",
+    "recoveries": "transactional ids",
     "events": "subjects",
+    "pipelines": "applications, topics, groups, queries",
     "partitions": "topics",
     "groups": "groups",
     "queries": "queries",
@@ -144,6 +160,26 @@ class Chrome:
         """Return the query string that keeps the cluster, "" where there is nothing to choose."""
         return f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
 
+    @cached_property
+    def time_range(self) -> PageRange:
+        """Return the range of time that this page is asked for."""
+        return time_ranges.read_page_range(self._request.GET, now_ms=now_ms(self._request))
+
+    @property
+    def frame_query(self) -> str:
+        """Return the query string that keeps the cluster and the range of time, without its question mark."""
+        return "&".join(filter(None, (self.cluster_query[1:], self.time_range.query)))
+
+    @cached_property
+    def range_picker(self) -> Mapping[str, Any]:
+        """Return what the picker of the range shows and offers."""
+        return time_ranges.picker(self._request, self.time_range, whole=self._route in _RANGED)
+
+    @property
+    def as_of_now(self) -> str:
+        """Return what of this page is not of the range that it is asked for, "" where nothing is."""
+        return time_ranges.AS_OF_NOW.get(self._route, "") if self.time_range.is_past else ""
+
     @property
     def cluster_more(self) -> str:
         """Return the same for behind another parameter."""
@@ -166,7 +202,7 @@ class Chrome:
                 reverse(name) + self.cluster_query,
                 words,
                 key,
-                self._list == name,
+                name in self._trail,
                 "" if heading == last else heading,
             )
             for (name, words, key, heading), last in zip(PAGES, before, strict=False)
@@ -175,30 +211,26 @@ class Chrome:
     @cached_property
     def switch_path(self) -> str:
         """Return where choosing another cluster leads: an id of one cluster is no id of another."""
-        about_one = self._route in _LIST_OF and self._route not in _SEARCH_KEEPS
-        return reverse(self._list) if about_one else self._request.path
-
-    @cached_property
-    def search_path(self) -> str:
-        """Return where a search leads: to the list on this page, or to the transactions."""
-        lists = (self._route, self._list)
-        return reverse(next((each for each in lists if each in _SEARCH_KEEPS), "transactions"))
+        match = self._request.resolver_match
+        about_one = self._route in _LIST_OF and match is not None and match.kwargs
+        return reverse(self._trail[1]) if about_one else self._request.path
 
     @property
-    def search_text(self) -> str:
-        """Return what a search on this page looks for."""
-        return _SEARCHED.get(self._route) or _SEARCHED.get(self._list, "transactional ids")
+    def filter_noun(self) -> str:
+        """Return what the text filter of the list on this page is of, "" where it has none."""
+        return _SEARCHED.get(self._route, "")
+
+    @property
+    def filter_text(self) -> str:
+        """Return the text that the list on this page is filtered by."""
+        return self._request.GET.get("q", "")
 
     @cached_property
-    def search_words(self) -> str:
-        """Return what the list on this page was searched for."""
-        return self._request.GET.get("q", "") if self._route in _SEARCH_KEEPS else ""
-
-    @cached_property
-    def search_keeps(self) -> Sequence[tuple[str, str]]:
-        """Return the parameters of the list on this page that a new search keeps."""
+    def filter_keeps(self) -> Sequence[tuple[str, str]]:
+        """Return the parameters of the list on this page that another text keeps, and the range of time."""
         query = self._request.GET
-        return [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
+        kept = [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
+        return [*kept, *self.time_range.parameters.items()]
 
     @cached_property
     def downloads(self) -> Sequence[tuple[str, str]]:
@@ -206,6 +238,10 @@ class Chrome:
         if self._route not in _DOWNLOADS:
             return []
         kept = {name: value for name, value in self._request.GET.items() if name not in _PART_OF_LIST}
+        if self._route in _RANGED or self._route == "events":
+            kept |= self.time_range.bounds
+        if self._route in _OPEN_ONLY and not self.time_range.is_live:
+            kept.setdefault("state", "all")
         query = f"?{urlencode(kept)}" if kept else ""
         return [(form.upper(), f"/api/v1/exports/{self._route}.{form}{query}") for form in ("csv", "json")]
 
@@ -213,6 +249,11 @@ class Chrome:
     def read_only(self) -> bool:
         """Return whether nobody may act from here."""
         return bool(settings.READ_ONLY)
+
+    @property
+    def has_scenes(self) -> bool:
+        """Return whether failures can be played here, which a sandbox offers."""
+        return scenes.are_offered()
 
     @property
     def stale_after_ms(self) -> int:
@@ -224,10 +265,13 @@ class Chrome:
         match = self._request.resolver_match
         return (match.url_name if match else "") or ""
 
-    @property
-    def _list(self) -> str:
-        """Return the list that this page is, or belongs to."""
-        return _LIST_OF.get(self._route, self._route)
+    @cached_property
+    def _trail(self) -> Sequence[str]:
+        """Return the routes of this page and of those that lead to it, up to an entry of the sidebar."""
+        trail = [self._route]
+        while trail[-1] in _LIST_OF:
+            trail.append(_LIST_OF[trail[-1]])
+        return trail
 
     @cached_property
     def all_findings(self) -> Sequence[FindingRecord]:
@@ -238,6 +282,30 @@ class Chrome:
     def findings(self) -> Sequence[FindingRecord]:
         """Return the open findings that need somebody, worst first."""
         return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
+
+    def worst_findings(self, kind: str) -> Mapping[tuple[int, str], FindingRecord]:
+        """Return the worst open finding about each thing of a kind, by its cluster's key and its name.
+
+        They are in the order in which they need attention.
+        """
+        found: dict[tuple[int, str], FindingRecord] = {}
+        for row in self.all_findings:
+            of, _, name = row.subject.partition(":")
+            if of == kind:
+                found.setdefault((row.cluster_id, name), row)
+        return found
+
+    @property
+    def has_owners(self) -> bool:
+        """Return whether the configuration names owners."""
+        return bool(settings.FENCELINE.owners)
+
+    @cached_property
+    def only_cluster(self) -> str:
+        """Return the one cluster that lists on this page are of, "" where they are of several."""
+        if self.cluster or len(self.clusters) != 1:
+            return self.cluster
+        return self.clusters[0].name
 
     @cached_property
     def open_number(self) -> int:
@@ -272,7 +340,7 @@ class Chrome:
     @cached_property
     def freshness(self) -> Freshness:
         """Return how far the clusters of this page have been seen."""
-        noun = _NOUNS.get(self._route) or _NOUNS.get(self._list, TRANSACTIONS)
+        noun = next((_NOUNS[each] for each in self._trail if each in _NOUNS), TRANSACTIONS)
         return noun_freshness(self.cluster, self.clusters, now_ms(self._request), noun)
 
     @cached_property

@@ -110,7 +110,7 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     }
 
 
-def _title(plan: Plan, shown: action_audit.Shown, look: action_labels.ActLook) -> str:
+def _title(plan: Plan, shown: action_audit.ActionStatus, look: action_labels.ActStyle) -> str:
     return f"{look.verb} {shown.title}" if not shown.more else f"{look.verb} {len(plan.subjects):,} at once"
 
 
@@ -159,7 +159,7 @@ def _why_not(request: HttpRequest, plan: Plan) -> str:
 
 
 def _again(
-    request: HttpRequest, action: Action, shown: action_audit.Shown, subjects: Sequence[PlanSubject]
+    request: HttpRequest, action: Action, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
 ) -> Again | None:
     """Return the form that looks again: all of it where nothing was sent, else what was not done."""
     if shown.state in ("expired", "refused"):
@@ -177,7 +177,7 @@ def _again(
 
 
 def _by_force(
-    request: HttpRequest, plan: Plan, shown: action_audit.Shown, subjects: Sequence[PlanSubject]
+    request: HttpRequest, plan: Plan, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
 ) -> Again | None:
     """Return the form that plans by force what may be forced, None where nothing may."""
     names = [action_audit.subject_name(each.of) for each in subjects if each.forceable]

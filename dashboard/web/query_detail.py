@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from dashboard.evaluation import finding_queries
 from dashboard.labels import query as query_labels
 from dashboard.models import Batch, Query
+from dashboard.runtime.criteria import Ranged
 from dashboard.runtime.paging import page_of
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag
@@ -18,13 +19,16 @@ from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_rest
 from dashboard.streaming.batches import BatchEntry
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
-from dashboard.web import action_buttons
+from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import checkpoint_details
+from dashboard.web.forms.time_ranges import PageRange
+from dashboard.web.headlines.detail import DetailHeadline
+from dashboard.web.headlines.query import query_headline
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.request_time import now_ms
-from dashboard.web.series.context import page_range
+from dashboard.web.subject_history import subject_history
 from fenceline.facts import Severity
 from fenceline.spark.batch_chain import first_broken_link
 from fenceline.time_range import TimeRange
@@ -42,9 +46,12 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
     at_ms = now_ms(request)
     safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
     found = finding_queries.open_findings(cluster, f"query:{row.ident}")
+    chain, reads = _chain(request, row, newest, at_ms), _reads(request, row, at_ms)
     return {
         "row": row,
         "cluster": cluster,
+        "headline": _headline(row, safe.headline, chain, reads, at_ms),
+        "happened": subject_history(request, cluster, f"query:{row.ident}"),
         "safe": safe,
         # The first one is in the sentence, unless that says yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
@@ -52,10 +59,9 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
-        "sink_means": query_labels.SINK_MEANS.get(row.sink, ""),
-        **_chain(request, row, newest, at_ms),
+        **chain,
         **_history(request, row),
-        **_reads(request, row, at_ms),
+        **reads,
         **checkpoint_details(row, newest),
         "how": attach_lines(request),
         "open_decisions": [
@@ -65,6 +71,21 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "decided": streaming_batches.decision_counts(row),
         "runs": streaming_queries.recent_runs(row),
     }
+
+
+def _headline(
+    row: Query, prepared: str, chain: Mapping[str, Any], reads: Mapping[str, Any], at_ms: int
+) -> DetailHeadline:
+    entry = chain["entry"]
+    return query_headline(
+        row,
+        driver_of(row, at_ms),
+        prepared=prepared,
+        links=chain["links"],
+        batch_id=entry.batch.batch_id if entry else None,
+        parts=[part for source in reads["sources"] for part in source.parts],
+        lag=reads["lag"],
+    )
 
 
 def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -> Mapping[str, Any]:
@@ -105,9 +126,11 @@ def _expires_ms(entry: BatchEntry | None) -> int | None:
 
 def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
     """Return the batch table, and the charts of the batches that a listener reported."""
-    page = streaming_batches.batch_page(row, page=request.GET.get("page"), size=_BATCHES)
+    asked = page_context.chrome_of(request).time_range
+    wanted = Ranged.between(asked.start_ms, asked.end_ms)
+    page = streaming_batches.batch_page(row, wanted, page=request.GET.get("page"), size=_BATCHES)
     recent = streaming_batches.recent_batches(row, _CHARTED)
-    charted = _charted(request, row, recent)
+    charted = _charted(asked, row, recent)
     lately, within = charted.batches, charted.within
     phases = query_figures.phases_of(lately)
     told = bool(lately) and any(batch.durations for batch in lately)
@@ -117,7 +140,6 @@ def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
         "listened": bool(recent),
         "lately": lately,
         "lately_words": charted.words,
-        "range_problem": charted.problem,
         "durations": query_figures.duration_figure(lately, within) if told else None,
         "durations_words": _durations_words(lately),
         "rows_chart": query_figures.row_figure(lately, written, within) if lately else None,
@@ -138,23 +160,21 @@ class _Charted(NamedTuple):
     batches: Sequence[Batch]
     words: str
     within: TimeRange | None = None
-    #: What is wrong with the range that was asked for.
-    problem: str = ""
 
 
-def _charted(request: HttpRequest, row: Query, recent: Sequence[Batch]) -> _Charted:
-    """Return the batches of the range that the address names; without one the last that were reported."""
-    if not any(name in request.GET for name in ("from", "to", "last")):
+def _charted(asked: PageRange, row: Query, recent: Sequence[Batch]) -> _Charted:
+    """Return the batches of the page's range; of a page that is Live the last that were reported."""
+    if asked.is_live:
         return _Charted(recent, f"last {len(recent)} reported batches")
-    shown, problem = page_range(request)
+    shown = asked.window()
     found = streaming_batches.slowest_batches([row], shown.from_ms, shown.to_ms, most=_CHARTED)
     if found.is_whole:
         words = "1 batch" if found.number == 1 else f"{found.number:,} batches"
-        return _Charted(found.batches, words, shown, problem)
+        return _Charted(found.batches, words, shown)
     if not found.batches:
-        return _Charted((), "too many batches for a chart: choose a shorter range", shown, problem)
+        return _Charted((), "too many batches for a chart: choose a shorter range", shown)
     words = f"the slowest of each step: {len(found.batches):,} of {found.number:,} batches"
-    return _Charted(found.batches, words, shown, problem)
+    return _Charted(found.batches, words, shown)
 
 
 def _figures(lately: Sequence[Batch]) -> Mapping[str, Any]:

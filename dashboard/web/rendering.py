@@ -71,8 +71,8 @@ def render_page(
     The template extends `layout`: `base.html`, or for a refetch `refetch.html`, which has the live part.
 
     `read` is not called when the page in the browser is still the newest. A page changes with its clusters'
-    revision, with how far they are seen, and with what it `depends_on` besides. A "status" among what
-    `read` returns is the answer's.
+    revision, with how far they are seen, with its range of time, and with what it `depends_on` besides. A
+    "status" among what `read` returns is the answer's.
     """
     tag = _tag(request, depends_on)
     if _is_refetch(request) and request.headers.get("If-None-Match") == tag:
@@ -90,7 +90,14 @@ def _tag(request: HttpRequest, depends_on: object) -> str:
     """Return the page's weak ETag: the revision, and what pages say of sight, which time alone can change."""
     frame = page_context.chrome_of(request)
     blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
-    known = (visibility.current_revision(frame.cluster), blind, list(frame.freshness.unseen), depends_on)
+    moved = (frame.time_range.moved, frame.time_range.is_past)
+    known = (
+        visibility.current_revision(frame.cluster),
+        blind,
+        list(frame.freshness.unseen),
+        moved,
+        depends_on,
+    )
     return f'W/"{hashlib.sha256(repr(known).encode()).hexdigest()[:20]}"'
 
 

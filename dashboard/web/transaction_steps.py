@@ -55,8 +55,8 @@ class Deadline:
 
 
 def timeout_deadline(row: Transaction, now_ms: int) -> Deadline | None:
-    """Return when an Ongoing transaction times out, None for one that cannot."""
-    if row.state != TransactionState.ONGOING or row.started_ms is None:
+    """Return when an Ongoing transaction times out; None for another, and where that is not known."""
+    if row.state != TransactionState.ONGOING or row.started_ms is None or row.timeout_ms == NOT_TOLD:
         return None
     at_ms = row.started_ms + row.timeout_ms
     return Deadline(at_ms, at_ms < now_ms, row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)

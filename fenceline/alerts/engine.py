@@ -143,7 +143,7 @@ def _pending(
         return known, []
     known = _worded(known, look)
     if look.ticks >= max(1, limits.for_ticks):
-        fired, changes = _fire(known, look, now_ms, limits)
+        fired, changes = _fire(known, now_ms, limits)
         after, more = _firing(fired, look, now_ms, limits)
         return after, [*changes, *more]
     if look.is_open:
@@ -173,9 +173,7 @@ def _firing(
     return after, [*changes, *more]
 
 
-def _fire(
-    known: AlertState, look: FindingObservation, now_ms: int, limits: Alerting
-) -> tuple[AlertState, list[StateChange]]:
+def _fire(known: AlertState, now_ms: int, limits: Alerting) -> tuple[AlertState, list[StateChange]]:
     fired = replace(
         known, state=FIRING, fired_ms=now_ms, resolved_ms=None, ticks=0, seen_ms=now_ms, loud_ms=now_ms
     )

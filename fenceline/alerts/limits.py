@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -27,7 +28,18 @@ class Alerting:
     timeout_s: float = 10.0
     #: A channel is disabled after so many messages in a row that nobody took.
     disable_after: int = 10
-    #: Receivers at private addresses that may be reached all the same: CIDRs or host names.
+    #: Receivers at private addresses that may be reached all the same: CIDRs, host names, or one port of a
+    #: host, HOST:PORT.
     allow_private: tuple[str, ...] = ()
     #: Where people reach the dashboard: links in messages begin with it.
     external_url: str = "http://127.0.0.1:8000"
+
+
+#: HOST:PORT, of an IPv6 address [ADDRESS]:PORT; a CIDR has no port.
+_ONE_PORT = re.compile(r"(\[[^\]/]+\]|[^:/\[\]]+):([0-9]{1,5})")
+
+
+def split_port(entry: str) -> tuple[str, int | None]:
+    """Return the host or CIDR of an entry of `allow_private`, and its port; None: every port."""
+    found = _ONE_PORT.fullmatch(entry)
+    return (found[1], int(found[2])) if found else (entry, None)

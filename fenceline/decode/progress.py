@@ -44,7 +44,7 @@ def decode_progress(document: object, *, told_ms: int) -> Read:
 
     `told_ms` is when the listener was told, by the driver's clock: it stands in for a start that is missing.
     """
-    reader = _Reader()
+    reader = _DocumentReader()
     try:
         return Read(reader.read_batch(document, told_ms), "", dict(reader.strange))
     except UnusableEvent as error:
@@ -84,7 +84,7 @@ def _uuid(document: Mapping[str, Any], key: str) -> str:
         raise UnusableEvent(f"{key} is no UUID" if key in document else f"{key} is missing") from None
 
 
-class _Reader:
+class _DocumentReader:
     """Reads one document and counts what it cannot read."""
 
     def __init__(self) -> None:

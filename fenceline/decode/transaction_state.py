@@ -50,7 +50,7 @@ _new = tuple.__new__
 _Partitions = tuple[TopicPartitions, ...] | None
 
 
-class _Unreadable(Exception):
+class _UndecodedRecord(Exception):
     """Ends the reading of one record; never leaves this module."""
 
     def __init__(self, undecoded: Undecoded) -> None:
@@ -150,7 +150,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Und
         if version == _VALUE_V0:
             return _decode_v0(transactional_id, value)
         return _strange_version("value", value)
-    except _Unreadable as problem:
+    except _UndecodedRecord as problem:
         return problem.undecoded
     except (error, IndexError):
         return _truncated("value", value)
@@ -168,7 +168,7 @@ def _decode_v0(transactional_id: str, value: bytes) -> TransactionRecord:
     partitions, at = _partitions_v0(value)
     _know(0, value, at, partitions)
     if at + 16 < len(value):
-        raise _Unreadable(_trailing("value", len(value) - at - 16))
+        raise _UndecodedRecord(_trailing("value", len(value) - at - 16))
     return _record(transactional_id, value, partitions, at, _V0_EXTRAS)
 
 
@@ -195,9 +195,11 @@ def _record(
     producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(value, 2)
     updated_ms, started_ms = _TIMES.unpack_from(value, at)
     if not 0 <= status < len(STATES):
-        raise _Unreadable(Undecoded("status", f"status {status}"))
+        raise _UndecodedRecord(Undecoded("status", f"status {status}"))
     if not (0 <= updated_ms < _LATEST_MS and -1 <= started_ms < _LATEST_MS):
-        raise _Unreadable(Undecoded("instant", f"updated at {updated_ms} ms, started at {started_ms} ms"))
+        raise _UndecodedRecord(
+            Undecoded("instant", f"updated at {updated_ms} ms, started at {started_ms} ms")
+        )
     state, started = STATES[status], None if started_ms == -1 else started_ms
     first = (transactional_id, state, producer_id, epoch, timeout_ms, partitions, updated_ms, started)
     return _new(TransactionRecord, first + extras)
@@ -207,9 +209,9 @@ def _extras(value: bytes, at: int) -> tuple[int | None, ...]:
     """Return the fields that the tag section at `at` holds, which must be the last of the value."""
     tags, end = _tags(value, at, _TAGS)
     if end > len(value):
-        raise _Unreadable(_truncated("value", value))
+        raise _UndecodedRecord(_truncated("value", value))
     if end < len(value):
-        raise _Unreadable(_trailing("value", len(value) - end))
+        raise _UndecodedRecord(_trailing("value", len(value) - end))
     previous_id, next_id, next_epoch = (tags.get(tag, -1) for tag in (0, 1, 3))
     return tags.get(2, 0), _or_none(previous_id), _or_none(next_id), _or_none(next_epoch), 1
 
@@ -218,7 +220,7 @@ def _partitions_v0(value: bytes) -> tuple[_Partitions, int]:
     (count,) = _INT32.unpack_from(value, 17)
     at = 21
     if count < -1:
-        raise _Unreadable(Undecoded("length", f"{count} topics"))
+        raise _UndecodedRecord(Undecoded("length", f"{count} topics"))
     topics = []
     for _ in range(count):
         (length,) = _INT16.unpack_from(value, at)
@@ -245,10 +247,12 @@ def _partitions_v1(value: bytes) -> tuple[_Partitions, int]:
 def _topic(value: bytes, at: int, length: int, amount: int, numbers_at: int) -> tuple[TopicPartitions, int]:
     """Return a topic named by `length` bytes at `at`, `amount` partitions at `numbers_at`, and its end."""
     if length < 0 or amount < 0:
-        raise _Unreadable(Undecoded("length", f"a topic name of {length} bytes, with {amount} partitions"))
+        raise _UndecodedRecord(
+            Undecoded("length", f"a topic name of {length} bytes, with {amount} partitions")
+        )
     end = numbers_at + 4 * amount
     if end > len(value):
-        raise _Unreadable(_truncated("value", value))
+        raise _UndecodedRecord(_truncated("value", value))
     numbers = unpack_from(f">{amount}i", value, numbers_at)
     return _new(TopicPartitions, (escape_bytes(value[at : at + length]), numbers)), end
 
@@ -262,7 +266,7 @@ def _tags(value: bytes, at: int, known: dict[int, Struct]) -> tuple[dict[int, in
         size, at = _uvarint(value, at)
         if tag in known:
             if size != known[tag].size:
-                raise _Unreadable(Undecoded("length", f"tag {tag} of {size} bytes"))
+                raise _UndecodedRecord(Undecoded("length", f"tag {tag} of {size} bytes"))
             (found[tag],) = known[tag].unpack_from(value, at)
         at += size
     return found, at
@@ -281,7 +285,7 @@ def _uvarint(value: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             break
     if byte >= 0x80 or number > _LARGEST:
-        raise _Unreadable(Undecoded("length", "a length beyond 2147483647"))
+        raise _UndecodedRecord(Undecoded("length", "a length beyond 2147483647"))
     return number, at + 1
 
 

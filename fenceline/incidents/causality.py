@@ -19,6 +19,7 @@ one partition make n + m edges, not n × m.
 | coordinators that do not answer → what they should have ended | the cluster: the finding names no ids |
 | broker that does not answer → transactions with undelivered markers | a scope `broker:N` in `affected` of `collector_gap`; the leaders of partitions in the snapshot's `places` |
 | collector that is critically behind → gaps, coordinators | the cluster |
+| a query or a transaction whose finding is over and may return → what it holds | the snapshot |
 
 A late collector explains no finding about Kafka or Spark: what is hidden is old, not wrong. What it hides are
 gaps and answers of coordinators. A group that waits at a partition in which two transactions are open has two
@@ -109,6 +110,18 @@ def causal_edges(findings: Collection[OpenFinding], links: ThingLinks) -> Iterat
             yield from _of_observer(each)
     yield from _of_prepared_batches(keys, links)
     yield from _of_held(findings, links)
+
+
+def returning_edges(causes: Iterable[FindingKey], links: ThingLinks) -> Iterator[Edge]:
+    """Yield what follows from causes that are over: what their subjects hold now, before they have a finding.
+
+    A driver that dies again leaves its transactions open before its batch is found; a transaction that is
+    open again blocks its partitions before it is open for too long.
+    """
+    for cause in causes:
+        if cause.rule in (*_OF_BATCHES, *_OPEN):
+            for thing in links.holds.get(cause.subject, ()):
+                yield cause, thing
 
 
 def _same_subject(each: OpenFinding, keys: Collection[FindingKey]) -> Iterator[Edge]:

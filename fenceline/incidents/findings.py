@@ -34,6 +34,8 @@ class OpenFinding(Protocol):
     def affected(self) -> Sequence[str]: ...
     @property
     def since_ms(self) -> int | None: ...
+    @property
+    def deadline_ms(self) -> int | None: ...
 
 
 class IncidentEventKind(StrEnum):
@@ -41,6 +43,7 @@ class IncidentEventKind(StrEnum):
 
     OPENED = "opened"
     REOPENED = "reopened"
+    ESCALATED = "escalated"
     CAUSE_CHANGED = "cause_changed"
     EFFECT_ADDED = "effect_added"
     EFFECT_REMOVED = "effect_removed"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fenceline.incidents.causality import Edge, Node, ThingLinks, causal_edges
+from fenceline.incidents.causality import Edge, Node, ThingLinks, causal_edges, returning_edges
 from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
 
 #: An effect belongs to so many incidents at most, those of the oldest causes.
@@ -34,14 +34,27 @@ class IncidentGroup:
         return frozenset((self.cause, *self.effects))
 
 
-def group_findings(findings: Iterable[OpenFinding], links: ThingLinks = NO_LINKS) -> Sequence[IncidentGroup]:
+def group_findings(
+    findings: Iterable[OpenFinding], links: ThingLinks = NO_LINKS, returning: Iterable[FindingKey] = ()
+) -> Sequence[IncidentGroup]:
     """Return the incidents among the open findings of one cluster, the oldest cause first.
 
-    Every finding is in one of them: as a cause, or as an effect of up to MOST_CAUSES causes.
+    Every finding is in one of them: as a cause, or as an effect of up to MOST_CAUSES causes. `returning` are
+    causes that are over (`fenceline.incidents.lifecycle.returning_causes`): each has a group of what follows
+    from it and from nothing that is open, if there is any.
     """
     oldest_first = sorted(findings, key=_age)
     keys = tuple(dict.fromkeys(key_of(each) for each in oldest_first))
-    return group_by_cause(keys, causal_edges(oldest_first, links))
+    over = sorted(set(returning) - set(keys))
+    edges = [*causal_edges(oldest_first, links), *returning_edges(over, links)]
+    groups = group_by_cause((*keys, *over), edges)
+    explained = {key for group in groups if group.cause not in over for key in group.members}
+    alone = [
+        IncidentGroup(group.cause, tuple(key for key in group.effects if key not in explained))
+        for group in groups
+        if group.cause in over
+    ]
+    return [*(each for each in groups if each.cause in explained), *(each for each in alone if each.effects)]
 
 
 def group_by_cause(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Sequence[IncidentGroup]:

@@ -1,15 +1,20 @@
-"""What an incident costs, in figures: counts of what its findings name, and sums where figures are known."""
+"""What an incident costs: counts of what its findings name, sums where figures are known, how bad it is."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from fenceline.incidents.findings import OpenFinding
+from fenceline.facts import Severity
+from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
+from fenceline.limits import Limits
+from fenceline.severity import of_incident, worst_severity
 from fenceline.snapshot import Snapshot
 
 #: Rules whose queries lose the records of their prepared batches, or have lost them.
 _LOSING = ("batch_prepared", "batch_lost")
+#: Rules about who is blocked: what their findings affect is what blocks them.
+_BLOCKED_READERS = ("group_stalled", "offsets_unstable", "query_blocked")
 #: A sum that has changed by less than this part is the same: else each new record were news.
 _NEWS = 0.1
 
@@ -45,7 +50,7 @@ class IncidentImpact(NamedTuple):
 def impact_figures(snapshot: Snapshot) -> ImpactFigures:
     """Return the figures of a snapshot."""
     batches = {
-        query.subject: [each.records for each in query.sink_batches if not each.recorded]
+        query.subject: [each.records_at_risk for each in query.sink_batches if not each.recorded]
         for query in snapshot.queries
     }
     return ImpactFigures(
@@ -54,9 +59,21 @@ def impact_figures(snapshot: Snapshot) -> ImpactFigures:
     )
 
 
-def impact_of(findings: Collection[OpenFinding], figures: ImpactFigures) -> IncidentImpact:
-    """Return the impact of an incident by its findings."""
-    things = {each.subject for each in findings} | {name for each in findings for name in each.affected}
+def affected_things(cause: FindingKey, findings: Iterable[OpenFinding]) -> set[str]:
+    """Return the subjects of an incident's findings, and what these affect.
+
+    What blocks a reader is another cause, or counted already, unless that reader is all there is to see.
+    """
+    things: set[str] = set()
+    for each in findings:
+        is_above = each.rule in _BLOCKED_READERS and key_of(each) != cause
+        things |= {each.subject, *(() if is_above else each.affected)}
+    return things
+
+
+def impact_of(cause: FindingKey, findings: Collection[OpenFinding], figures: ImpactFigures) -> IncidentImpact:
+    """Return the impact of an incident by its findings, with or without that of the cause itself."""
+    things = affected_things(cause, findings)
     losing = {each.subject for each in findings if each.rule in _LOSING}
     return IncidentImpact(
         transactions=_count("transaction:", things),
@@ -66,6 +83,20 @@ def impact_of(findings: Collection[OpenFinding], figures: ImpactFigures) -> Inci
         backlog=_sum(figures.backlog, things),
         records_lost=_sum(figures.records_at_risk, losing),
     )
+
+
+def incident_severity(
+    findings: Collection[OpenFinding], impact: IncidentImpact, *, limits: Limits
+) -> Severity:
+    """Return how bad an incident is by its findings and by what they add up to."""
+    readers = {each.subject for each in findings if each.rule in _BLOCKED_READERS}
+    worst = worst_severity(Severity(each.severity) for each in findings)
+    return of_incident(worst, len(readers), impact.backlog, limits=limits)
+
+
+def first_deadline(findings: Iterable[OpenFinding]) -> int | None:
+    """Return the first instant at which something of an incident ends by itself, or is lost."""
+    return min((each.deadline_ms for each in findings if each.deadline_ms is not None), default=None)
 
 
 def _count(kind: str, things: Iterable[str]) -> int:

@@ -19,21 +19,21 @@ class ReportLine(NamedTuple):
 
 
 class IncidentReport(NamedTuple):
-    """What a report says, in its order; empty sections are left out."""
+    """What a report says, in its order."""
 
     number: int
     headline: str
     #: Name and text of each fact.
     facts: Sequence[tuple[str, str]]
-    effects: Sequence[ReportLine]
-    history: Sequence[ReportLine]
+    #: Title and lines of each section, in their order; empty ones are left out.
+    sections: Sequence[tuple[str, Sequence[ReportLine]]]
 
 
 def incident_markdown(report: IncidentReport) -> str:
     """Return a report as Markdown; no text of a user begins markup."""
     lines = [f"# Incident {report.number}: {_escaped(report.headline)}", ""]
     lines += [f"- {_escaped(name)}: {_escaped(text)}" for name, text in report.facts]
-    for title, rows in (("Effects", report.effects), ("History, oldest first", report.history)):
+    for title, rows in report.sections:
         if rows:
             lines += ["", f"## {title}", *(f"- {utc_text(row.at_ms)} {_escaped(row.text)}" for row in rows)]
     return "\n".join([*lines, ""])

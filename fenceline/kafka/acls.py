@@ -63,7 +63,7 @@ TO_LOOK = (
         "READ",
         Resource.TOPIC,
         "__transaction_state",
-        "Fencing, Recoveries and every history: the coordinators' lists are all there is",
+        "Events, Recoveries and every history: the coordinators' lists are all there is",
     ),
     Right(
         "DESCRIBE",

@@ -2,7 +2,7 @@
 
 Folding is a pure function of the records and of what was known before, and it does not matter where a
 stream of records is cut: folding twice, the second time with what the first one left, gives what folding
-once gives (tests/unit/test_fold.py).
+once gives (tests/unit/test_aggregate.py).
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from fenceline.facts import (
     TransitionReason,
     Undecoded,
 )
-from fenceline.histograms import Histogram, bucket_of
-from fenceline.kafka import transition_ring
+from fenceline.kafka import counting, transition_ring
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.attributions import CausesByRecord, action_of, attribute_step
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
@@ -81,20 +80,6 @@ class NotableTransition(NamedTuple):
     action: int | None = None
 
 
-@dataclass(slots=True)
-class MinuteTally:
-    """What happened to an application in one minute; counts below zero take back a revised verdict."""
-
-    counts: dict[TransitionKind, int] = field(default_factory=dict)
-    #: Begin to decision, and decision to the last marker, of commits.
-    open_times: Histogram = field(default_factory=dict)
-    marker_times: Histogram = field(default_factory=dict)
-
-    def count_transition(self, kind: TransitionKind, by: int = 1) -> None:
-        """Count one transition, or take one back."""
-        self.counts[kind] = self.counts.get(kind, 0) + by
-
-
 class Lived(NamedTuple):
     """All that a fold found of one id, as entries of `fenceline.kafka.transition_ring`: for who keeps every
     transition."""
@@ -118,7 +103,9 @@ class Folded:
     #: By the record's place, so that a verdict made and revised in one fold is told once.
     told: dict[tuple[int, int], NotableTransition] = field(default_factory=dict)
     #: By application and start of the minute.
-    tallies: dict[tuple[str, int], MinuteTally] = field(default_factory=dict)
+    tallies: dict[tuple[str, int], counting.MinuteTally] = field(default_factory=dict)
+    #: What applications wrote to.
+    links: counting.LinkTallies = field(default_factory=dict)
     #: By how much the number of ids in each state changed.
     states: Counter[TransactionState] = field(default_factory=Counter)
     undecoded: Counter[str] = field(default_factory=Counter)
@@ -158,17 +145,13 @@ def fold_records(
 _UNKNOWN = Prior()
 _FORGOTTEN = IdHistory()
 _NO_ACTIONS: CausesByRecord = MappingProxyType({})
-_NO_TALLY = MinuteTally()
 _NO_COMMIT: tuple[int, ...] = ()
+_NO_TALLY, _NO_LINK = counting.MinuteTally(), counting.LinkTally()
+_add, _SPAN_MS = counting.add_duration, counting.LINK_SPAN_MS
 
 _BEGAN, _EXTENDED, _COMMITTED = TransitionKind.BEGIN, TransitionKind.EXTEND, TransitionKind.COMMIT
-_ONGOING, _PREPARE_COMMIT, _COMPLETE_COMMIT = (
-    TransactionState.ONGOING,
-    TransactionState.PREPARE_COMMIT,
-    TransactionState.COMPLETE_COMMIT,
-)
 #: The states from which the everyday goes on, with the status bytes that stand for them.
-_EVERYDAY = {_ONGOING: 1, _COMPLETE_COMMIT: 4}
+_EVERYDAY = {TransactionState.ONGOING: 1, TransactionState.COMPLETE_COMMIT: 4}
 #: The everyday verdicts of `transitions.derive_transition`, as entries of `recent` begin.
 _BEGIN = transition_ring.codes(TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
 _EXTEND = transition_ring.codes(TransitionKind.EXTEND, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
@@ -237,6 +220,8 @@ class _IdFold:
             return
         if holes and self._beyond_a_hole(offset, holes):
             self.life = _FORGOTTEN
+        if isinstance(record, TransactionRecord):
+            counting.count_end(self.folded.links, self.application, self.life.record, record)
         whole = not holes or offset < holes[0]
         step = derive_transition(self.life, record, self.partition, offset, whole=whole)
         if self.actions:
@@ -258,7 +243,7 @@ class _IdFold:
 
         That is a begin after a commit, an extend, a commit and its completion, of one producer. One long
         loop on plain numbers, since nine records of ten come this way: it finds what `_step` would in a
-        third of the time (tests/unit/test_fold.py compares the two).
+        third of the time (tests/unit/test_aggregate.py compares the two).
         """
         last, fresh = self.life.record, self.fresh
         if last is None or last.state not in _EVERYDAY:
@@ -267,11 +252,12 @@ class _IdFold:
         state = _EVERYDAY[last.state]
         producer_id, epoch, started = last.producer_id, last.producer_epoch, last.started_ms
         minute_ms, tally, seen, commit = -MINUTE_MS, _NO_TALLY, None, _NO_COMMIT
+        span_ms, link, held, linked = -_SPAN_MS, _NO_LINK, last.partitions, None
         for value, offset, _ in islice(raws, at, None):
             fields = None if value is None else peek_value(value)
             if fields is None or fields[1] != producer_id:
                 break
-            status, _, now, timeout_ms, at_ms, started_ms, version, _ = fields
+            status, _, now, timeout_ms, at_ms, started_ms, version, partitions = fields
             if status == 1 and now == epoch and (state == 4 or (state == 1 and started_ms == started)):
                 kind, verdict, open_ms = (
                     (_BEGAN, _BEGIN, _NONE) if state == 4 else (_EXTENDED, _EXTEND, _NONE)
@@ -290,6 +276,12 @@ class _IdFold:
                 fresh[-1] = _pack(*commit[:-2], at_ms - commit[3], *commit[-2:])
                 same = minute_ms <= commit[3] < minute_ms + MINUTE_MS
                 _add((tally if same else self._tally_at(commit[3])).marker_times, at_ms - commit[3])
+                if held:
+                    if held is not linked or not span_ms <= at_ms < span_ms + _SPAN_MS:
+                        link = counting.link_tally_at(self.folded.links, self.application, at_ms, held)
+                        span_ms, linked = at_ms - at_ms % _SPAN_MS, held
+                    link.commits, link.last_ms = link.commits + 1, max(link.last_ms, at_ms)
+                    _add(link.unreadable_times, at_ms - commit[3] + commit[8])
                 state, seen, at = 4, fields, at + 1
                 continue
             else:
@@ -303,7 +295,7 @@ class _IdFold:
             fresh.append(_pack(*ids, _NONE, _NONE, offset))
             if status == 2:
                 _add(tally.open_times, open_ms)
-                commit = *ids, _NONE, offset
+                commit, held = (*ids, _NONE, offset), partitions
             state, epoch, seen, at = status, now, fields, at + 1
         if seen is not None:
             value, self.offset, _ = raws[at - 1]
@@ -355,11 +347,11 @@ class _IdFold:
         )
         self.folded.told[place] = told
 
-    def _tally_at(self, at_ms: int) -> MinuteTally:
+    def _tally_at(self, at_ms: int) -> counting.MinuteTally:
         where = self.application, at_ms - at_ms % MINUTE_MS
         tally = self.folded.tallies.get(where)
         if tally is None:
-            tally = self.folded.tallies[where] = MinuteTally()
+            tally = self.folded.tallies[where] = counting.MinuteTally()
         return tally
 
     def _note(self, found: TransactionRecord | Tombstone) -> None:
@@ -374,16 +366,15 @@ class _IdFold:
             expired_ms = found.at_ms or 0
         else:
             record, now = found, found.state
+            if found.partitions:
+                # Open: that it writes there is known before it ends.
+                at_ms = found.updated_ms
+                counting.link_tally_at(self.folded.links, self.application, at_ms, found.partitions)
         place = self.partition, NOT_FROM_LOG if self.lost else self.offset
         newest = Newest(self.name, self.application, record, expired_ms, *place, packed)
         self.folded.newest[self.key] = newest
         if now is not self.prior.state:
             _move(self.folded.states, self.prior.state, now)
-
-
-def _add(histogram: Histogram, ms: int) -> None:
-    bucket = bucket_of(ms)
-    histogram[bucket] = histogram.get(bucket, 0) + 1
 
 
 def _move(

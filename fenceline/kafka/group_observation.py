@@ -55,6 +55,15 @@ class GroupBlocker(NamedTuple):
     certain: bool = True
 
 
+class LoggedCommit(NamedTuple):
+    """Where the newest commit of a group (escaped text) for a topic lies in `__consumer_offsets`."""
+
+    group: str
+    topic: str
+    log_partition: int
+    log_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class SeenGroup:
     """One group as a look found it. Where `error` is set, `committed` is what can be known all the same."""
@@ -82,6 +91,9 @@ class GroupsLook:
     #: Where nothing but markers and aborted records lies between a committed offset and the LSO.
     only_markers: frozenset[tuple[TopicPartition, int]] = frozenset()
     pending: Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = field(default_factory=dict)
+    #: By group and topic, whose transactions commit the offsets: an application, "" for nobody's, None where
+    #: it is not known. Only of those that were asked about.
+    committers: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
     #: Groups that are listed no more, and nothing is known of: gone.
     gaps: Mapping[str, str] = field(default_factory=dict)
     #: Whether some groups may be missing: those that are known already stay.

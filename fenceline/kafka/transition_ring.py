@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
+from fenceline.facts import NOT_FROM_LOG, Confidence, Transition, TransitionKind, TransitionReason
 
 MOST = 20
 #: Kind, confidence, reason; instant, producer id; epoch, the one before; timeout, open for, completed
@@ -49,6 +49,15 @@ def unpack_ring(packed: bytes, partition: int) -> tuple[Transition, ...]:
 def newest_transition(packed: bytes, partition: int) -> Transition | None:
     """Return the newest transition alone."""
     return _transition(_ENTRY.unpack_from(packed), partition) if packed else None
+
+
+def expiry_offset(packed: bytes) -> int:
+    """Return the offset of the expiry that ended an id, NOT_FROM_LOG where its newest transition is another.
+
+    Holes before an expiry have no say in what comes after.
+    """
+    newest = newest_transition(packed, 0)
+    return newest.offset if newest and newest.kind is TransitionKind.EXPIRY else NOT_FROM_LOG
 
 
 def pack_entry(told: Transition) -> bytes:

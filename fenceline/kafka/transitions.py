@@ -1,9 +1,9 @@
 """What happened: the record before + this record -> Transition, with its confidence and its reason.
 
 A verdict is certain only where nothing else leaves the same records (docs/history.md); the table of verdicts
-with their alternatives is tests/unit/test_stories.py. Under transaction version 2 (KIP-890) a client's
-own abort and the coordinator's leave the same bytes: the next record of the id may revise such a verdict, and
-what no record decides stays ambiguous.
+with their alternatives is tests/unit/test_short_histories.py. Under transaction version 2 (KIP-890) a
+client's own abort and the coordinator's leave the same bytes: the next record of the id may revise such a
+verdict, and what no record decides stays ambiguous.
 
 Hot path of the intake: each function looks at two records and makes at most one transition.
 """

@@ -25,16 +25,6 @@ class Appraisal:
     subject: str
     refusals: tuple[Refusal, ...] = ()
 
-    @property
-    def is_offered(self) -> bool:
-        """Whether it may be offered to anybody."""
-        return not self.refusals
-
-    @property
-    def forceable(self) -> bool:
-        """Whether an admin may do it all the same."""
-        return bool(self.refusals) and all(each.forceable for each in self.refusals)
-
 
 def appraise_fence(producer: Producer, *, now_ms: int, limits: Limits) -> Appraisal:
     """What the planner says of a fence of one transactional id."""

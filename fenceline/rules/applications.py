@@ -44,7 +44,7 @@ def abort_ratio(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[
                 f"{format_duration(int(limits.abort_window_s * 1_000))} were aborts, most of them "
                 f"{_most(each)}"
             ),
-            next_step="See Fencing for the cause of each; what was aborted is in Recoveries.",
+            next_step="See its events for the cause of each; what was aborted is in Recoveries.",
         )
 
 

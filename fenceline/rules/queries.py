@@ -208,6 +208,7 @@ def _prepared(
         ),
         next_step=f"Start {query.name} again: it commits the batch first of all (recoverAndCommit).",
         affected=_transactions(ids),
+        deadline_ms=min(expiries, default=None),
     )
 
 
@@ -254,9 +255,19 @@ def _about(
     evidence: str,
     next_step: str,
     affected: tuple[str, ...] = (),
+    deadline_ms: int | None = None,
 ) -> Finding:
     return Finding(
-        rule, snapshot.cluster, query.subject, severity, since_ms, summary, evidence, next_step, affected
+        rule=rule,
+        cluster=snapshot.cluster,
+        subject=query.subject,
+        severity=severity,
+        since_ms=since_ms,
+        summary=summary,
+        evidence=evidence,
+        next_step=next_step,
+        affected=affected,
+        deadline_ms=deadline_ms,
     )
 
 

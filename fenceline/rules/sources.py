@@ -176,6 +176,8 @@ def _soon(
         ),
         next_step="Let the query catch up, or keep the topic for longer (retention.ms, retention.bytes).",
         affected=_partitions([each for each, _ in soon]),
+        # What is guessed to be over by now may still be there.
+        deadline_ms=at_ms if at_ms > now_ms else None,
     )
 
 

@@ -165,6 +165,7 @@ def _open(
         summary=f"{each.transactional_id} has been open since {format_clock(started_ms)}{blocked}",
         evidence=f"{_held(each)}; {_end(each, started_ms, timed_out)}{past}",
         next_step=_next_step(each, timed_out),
+        deadline_ms=None if _never_ends(each) else started_ms + each.timeout_ms,
     )
 
 
@@ -177,6 +178,7 @@ def _finding(
     summary: str,
     evidence: str,
     next_step: str,
+    deadline_ms: int | None = None,
 ) -> Finding:
     affected = [f"partition:{name}" for name in _names(each)] + [f"group:{name}" for name in each.waiting]
     affected += [f"query:{query.ident}" for query in each.queries]
@@ -190,6 +192,7 @@ def _finding(
         evidence=evidence,
         next_step=next_step,
         affected=tuple(affected),
+        deadline_ms=deadline_ms,
     )
 
 

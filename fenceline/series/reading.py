@@ -109,7 +109,8 @@ class SeriesReading:
             ends = [*(step.at_ms for step in run.steps[1:]), run.until_ms]
             for step, end_ms in zip(run.steps, ends, strict=True):
                 first = (step.at_ms - starts.start) // starts.step
-                for n in range(max(first, 0), min((end_ms - 1 - starts.start) // starts.step + 1, len(starts))):
+                last = (end_ms - 1 - starts.start) // starts.step
+                for n in range(max(first, 0), min(last + 1, len(starts))):
                     extent = step.extents[column]
                     found[n] = highest(found[n], extent.high if n == first else extent.last)
         return found

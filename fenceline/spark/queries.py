@@ -57,6 +57,13 @@ class SinkBatch(NamedTuple):
     recorded: bool = False
     #: For how long our own looks have found it open; None where they do not tell, then its decision counts.
     open_for_ms: int | None = None
+    #: Records of the transactions that are not known to be committed; None where all of `records` are.
+    uncommitted_records: int | None = None
+
+    @property
+    def records_at_risk(self) -> int:
+        """Return how many records are lost unless it is committed, or are lost already."""
+        return self.records if self.uncommitted_records is None else self.uncommitted_records
 
     @property
     def uncommitted_ids(self) -> tuple[str, ...]:

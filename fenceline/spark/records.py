@@ -341,7 +341,7 @@ class QueryState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointLook:
+class CheckpointObservation:
     """What a collector found at one checkpoint since its last look.
 
     `planned` and `finished` are the entries that it read newly, ascending, `committed_ms` when each of

@@ -17,8 +17,8 @@ from fenceline.facts import Severity
 from fenceline.formatting import format_clock, list_names
 from fenceline.spark.drivers import Driver, DriverStatus
 
-#: The kinds of sinks that `Query.sink` names.
-EXACTLY_ONCE, KAFKA, OTHER = "exactly_once", "kafka", "other"
+#: Of the kinds of sinks that `Query.sink` names: the one that keeps a ledger.
+EXACTLY_ONCE = "exactly_once"
 #: When to ask again where waiting may change the answer, in seconds.
 RETRY_S = 5
 
@@ -118,7 +118,7 @@ def restart_safety(query: RestartFacts, *, now_ms: int) -> RestartSafety:
     safe = deciding.safe if deciding else True
     return RestartSafety(
         safe,
-        _sentence(query, safe, deciding.reason if deciding else "", now_ms),
+        _sentence(query, safe, deciding.reason if deciding else ""),
         (*(each.reason for each in found), *_notes(query)),
         kill[0].safe if kill else True,
         kill[0].reason if kill else "",
@@ -230,7 +230,7 @@ def _worst_first(obstacles: Iterable[_Obstacle]) -> Sequence[_Obstacle]:
     return sorted(obstacles, key=lambda each: each.safe is None)
 
 
-def _sentence(query: RestartFacts, safe: bool | None, reason: str, now_ms: int) -> str:
+def _sentence(query: RestartFacts, safe: bool | None, reason: str) -> str:
     if safe is None:
         return f"Whether {query.name} is safe to restart is not known: {reason.rstrip('.')}."
     if not safe:

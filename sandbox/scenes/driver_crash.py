@@ -41,7 +41,7 @@ def play(stage: Stage, say: Say) -> None:
     wait_until(_died(folder).exists, "the driver prepares a batch", _CRASH_WITHIN_S)
     batch = json.loads(_died(folder).read_text())["batch"]
     say(f"2. batch {batch} is prepared: transactions flushed, decision written; and its driver is dead")
-    say(f"   the chain of orders_enrich is broken: nobody commits that batch for the next {AWAY_S} s …")
+    say(f"   the chain of orders_enrich is broken: no driver commits that batch for the next {AWAY_S} s …")
     ledger = folder / _LEDGER
     wait_until(lambda: any(ledger.glob(f"{batch}.*.done")), f"batch {batch} is finished", _BACK_WITHIN_S)
     say(f"3. the driver is back and has committed batch {batch} first of all (recoverAndCommit)")

@@ -47,14 +47,14 @@ def play(stage: Stage, say: Say) -> None:
         identity = coordinator.init_producer_id()
         say(f"1. {name} has producer id {identity.producer_id}, epoch {identity.epoch}, and no transaction")
         with verification_off(admin, leader), wire.Connection(address) as broker:
-            say(f"2. broker {leader} believes for a moment what it is told: {VERIFICATION} is off")
+            say(f"2. on broker {leader} {VERIFICATION} is off for a moment")
             offset = _produce(broker, name, identity)
             say(f"3. it took {RECORDS} records of a transaction at {TOPIC}-{PARTITION}, offset {offset}")
         say(
-            "4. verification is on again; the coordinator was never told: it says "
+            "4. verification is on again; the coordinator, which has no such transaction, has the id in "
             + coordinator.transaction_state()
         )
-    say(f"Look for: {TOPIC}-{PARTITION} hanging; its LSO stays, and nothing will ever end this")
+    say(f"Look for: {TOPIC}-{PARTITION} hanging; its LSO is stuck, and its coordinator will not end it")
     say(
         "To end it: “Abort hanging transaction…” on its page, or kafka-transactions.sh --bootstrap-server "
         f"{address} abort --topic {TOPIC} --partition {PARTITION} --start-offset {offset}"

@@ -46,14 +46,16 @@ def play(stage: Stage, say: Say, away_s: float = AWAY_S) -> None:
         say(
             f"1. {TRANSACTIONAL_ID} has a transaction open on a partition of each of the {len(nodes)} brokers"
         )
-        say(f"2. broker {victim} stands still; it alone has {where} (offset {held}) …")
+        say(f"2. broker {victim} is paused; it alone has {where} (offset {held}) …")
         with pause_process(stage.pids[victim]):
             _decide(made, coordinator, victim, say)
             _stay(coordinator, away_s, say)
-        say(f"5. broker {victim} goes on …")
+        say(f"5. broker {victim} continues …")
         waited = _wait_for(coordinator, "CompleteCommit")
     say(f"6. after {waited:.1f} s the marker is written, and {TRANSACTIONAL_ID} is in CompleteCommit")
-    say(f"Look for: {TRANSACTIONAL_ID} stuck in PrepareCommit while broker {victim} was away; {where} held")
+    say(
+        f"Look for: {TRANSACTIONAL_ID} stuck in PrepareCommit while broker {victim} was away; {where} blocked"
+    )
 
 
 def _make_topic(bootstrap: str, nodes: list[int]) -> None:
@@ -76,10 +78,10 @@ def _decide(made: Producer, coordinator: wire.CoordinatorConnection, victim: int
     # Asked of the coordinator's broker alone: the victim would not answer.
     admin = AdminClient(clients.client_settings(coordinator.address, "late-marker"))
     wait_until(partial(_is_missed, admin, victim), f"broker {victim} is missed", _WITHIN_S)
-    say(f"3. after {time.monotonic() - started:.1f} s it is missed, and its partition has no leader")
+    say(f"3. after {time.monotonic() - started:.1f} s its partition has no leader")
     made.commit_transaction(60)
     _wait_for(coordinator, "PrepareCommit")
-    say("4. the commit is decided and its client told so, and yet it stays in PrepareCommit …")
+    say("4. the commit is decided and acknowledged, but the transaction stays in PrepareCommit …")
 
 
 def _is_missed(admin: AdminClient, victim: int) -> bool:

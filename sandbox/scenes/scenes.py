@@ -12,15 +12,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pkgutil import resolve_name
 from types import FrameType
 from typing import NoReturn
 
 from sandbox import clients, topics
 from sandbox.errors import SandboxError as SandboxError
-from sandbox.scenes import driver_crash, hanging, late_marker
+from sandbox.scenes.catalogue import SCENES as SCENES
 from sandbox.scenes.scene_context import Say, Stage, make_producer, open_transaction
 from sandbox.scenes.scene_context import stack_kafka as stack_kafka
 
@@ -33,14 +33,6 @@ _ADMIN_TIMEOUT_MS = 30_000
 #: The last epoch of a producer id; the coordinator gives a new producer id after it.
 _LAST_EPOCH = 32766
 _PROGRESS_EVERY = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """A scene's one-line summary, and the function that plays it."""
-
-    summary: str
-    play: Callable[[Stage, Say], None]
 
 
 def zombie(stage: Stage, say: Say) -> None:
@@ -75,7 +67,7 @@ def timeout(stage: Stage, say: Say) -> None:
     slow = make_producer(stage.bootstrap, name, timeout_s=_TIMEOUT_S)
     offset = open_transaction(slow, "orders", 1, "timeout")
     say(f"1. {name} has a transaction open with a timeout of {_TIMEOUT_S} s (orders-1, offset {offset})")
-    say("2. it now thinks for too long; the coordinator looks every 10 s …")
+    say("2. it does not commit in time; the coordinator checks every 10 s …")
     waited = _wait_for_release(stage.bootstrap, "orders", 1, offset)
     say(f"3. the coordinator aborted it after {waited:.1f} s, and the last stable offset moved on")
     try:
@@ -94,7 +86,7 @@ def abandoned(stage: Stage, say: Say) -> None:
         raise SandboxError(f"the producer of the scene failed: {done.stderr.strip()[-300:]}")
     offset = done.stdout.strip()
     say(f"1. {name} opened a transaction on payments-0 at offset {offset} and its process is gone")
-    say(f"2. the last stable offset of payments-0 stays at {offset}: the group billing waits there")
+    say(f"2. the last stable offset of payments-0 is stuck at {offset} and blocks the group billing")
     say(f"Look for: {name} Ongoing, too long open, for up to {ABANDONED_TIMEOUT_S // 60} minutes")
     say("To end it sooner: “Fence producer…” on its page")
 
@@ -118,11 +110,11 @@ def fence(stage: Stage, say: Say) -> None:
     say(f"1. {name} has a transaction open (orders-2, offset {offset}), well within its timeout")
     with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
         given = coordinator.init_producer_id(timeout_ms=_ADMIN_TIMEOUT_MS)
-    say(f"2. somebody asked for a producer id, as Admin.fenceProducers does: epoch {given.epoch} is nobody's")
+    say(f"2. another client initialised the id, as Admin.fenceProducers does; epoch {given.epoch} is unused")
     try:
         healthy.commit_transaction(30)
     except KafkaException as refused:
-        say(f"3. its commit was refused: {refused.args[0].name()}, and no other instance goes on")
+        say(f"3. its commit was refused: {refused.args[0].name()}, and no other instance continues")
     else:
         raise SandboxError("the fenced producer could commit, which Kafka should have refused")
     say(
@@ -149,7 +141,7 @@ def rotation(stage: Stage, say: Say) -> None:
         raise SandboxError(f"producer id {first.producer_id} is at epoch {given.epoch} and was not replaced")
     say(f"3. after {time.monotonic() - started:.1f} s: producer id {given.producer_id}, epoch {given.epoch}")
     _commit_one(stage.bootstrap, name, "rotation, after")
-    say(f"4. {name} has committed under its new producer id: nobody noticed, and nobody was fenced")
+    say(f"4. {name} has committed under its new producer id; no producer was fenced")
     say(f"Look for: {name} with one rotation, from epoch {_LAST_EPOCH} to a new producer id")
 
 
@@ -194,25 +186,6 @@ def _told_to_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-SCENES: Mapping[str, Scene] = {
-    "zombie": Scene("a second instance takes an id over; the first tries to commit and is fenced", zombie),
-    "timeout": Scene("a transaction outlives its timeout; the coordinator aborts it", timeout),
-    "abandoned": Scene(
-        "a process dies with a 10-minute transaction open; the LSO of payments is held", abandoned
-    ),
-    "hanging": Scene("a partition holds a transaction that its coordinator knows nothing of", hanging.play),
-    "late-marker": Scene(
-        f"a broker is away and a commit stays in PrepareCommit (needs make up BROKERS={late_marker.BROKERS})",
-        late_marker.play,
-    ),
-    "fence": Scene("an administrator's tool fences a healthy producer in mid-transaction", fence),
-    "driver-crash": Scene(
-        "Spark's driver dies with a prepared batch, and commits it when it is back", driver_crash.play
-    ),
-    "rotation": Scene("an id uses up its 32,767 epochs and gets a new producer id", rotation),
-}
-
-
 def play(name: str, stage: Stage, say: Say) -> None:
     """Play a scene. Raises SandboxError for an unknown name and for a broker that does not answer."""
     from confluent_kafka import KafkaException
@@ -222,7 +195,7 @@ def play(name: str, stage: Stage, say: Say) -> None:
     try:
         with _told_to_end():
             topics.ensure_topics(stage.bootstrap)
-            SCENES[name].play(stage, say)
+            resolve_name(SCENES[name].plays)(stage, say)
     except KafkaException as error:
         raise SandboxError(f"the sandbox's Kafka at {stage.bootstrap} refused: {error}") from None
 

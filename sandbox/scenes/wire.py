@@ -16,7 +16,6 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -78,10 +77,8 @@ class CoordinatorConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._connection.__exit__(*error)
 
     def send_request(self, request: ApiMessage, answer: type[ApiMessage], version: int) -> Any:
         """Send any request; return its answer of the same version."""
@@ -210,9 +207,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._answers.close()
         self._socket.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 
 from fenceline.decode.transaction_state import STATES
-from fenceline.facts import NOT_FROM_LOG, TransactionRecord, TransitionKind
+from fenceline.facts import NOT_FROM_LOG, TransactionRecord
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Newest, Prior
 
@@ -43,7 +43,8 @@ def pack_lost(packed: bytes) -> bytes:
 def unpack_prior(packed: bytes) -> Prior:
     """Return what `pack_prior` packed, as `fold` takes it."""
     if packed[0] == _FORGOTTEN_ID:
-        return _forgotten(packed[_FORGOTTEN.size :])
+        last = packed[_FORGOTTEN.size :]
+        return Prior(offset=transition_ring.expiry_offset(last), packed=last)
     standing, code, producer_id, epoch, timeout_ms, updated_ms, started_ms, version, offset = (
         _KNOWN.unpack_from(packed)
     )
@@ -60,10 +61,3 @@ def unpack_prior(packed: bytes) -> Prior:
 def expired_ms(packed: bytes) -> int | None:
     """Return when the coordinator forgot the id, None where it has not."""
     return _FORGOTTEN.unpack_from(packed)[1] if packed[0] == _FORGOTTEN_ID else None
-
-
-def _forgotten(last: bytes) -> Prior:
-    # Holes before its expiry have no say in what comes after.
-    newest = transition_ring.newest_transition(last, 0)
-    expired = newest is not None and newest.kind is TransitionKind.EXPIRY
-    return Prior(offset=newest.offset if newest and expired else NOT_FROM_LOG, packed=last)

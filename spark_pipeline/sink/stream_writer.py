@@ -79,7 +79,7 @@ class ExactlyOnceKafka(datasource.DataSource):
         return kind(self.options, attempt)
 
 
-class _Writer:
+class _BatchWriter:
     """The writer of one batch; `attempt` is None where the batch is committed already."""
 
     def __init__(self, options: Mapping[str, str], attempt: Attempt | None) -> None:
@@ -108,7 +108,7 @@ class _Writer:
         return CommitMessage(attempt, write_transaction(plan, task, chunks))
 
 
-class _RowWriter(_Writer, datasource.DataSourceStreamWriter):
+class _RowWriter(_BatchWriter, datasource.DataSourceStreamWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
         """Write one partition's rows."""
         return self._write(from_rows(iterator))
@@ -116,7 +116,7 @@ class _RowWriter(_Writer, datasource.DataSourceStreamWriter):
 
 if _ARROW:
 
-    class _ArrowWriter(_Writer, datasource.DataSourceStreamArrowWriter):
+    class _ArrowWriter(_BatchWriter, datasource.DataSourceStreamArrowWriter):
         def write(self, iterator: Iterator[Any]) -> Any:
             """Write one partition's rows."""
             return self._write(from_arrow(iterator))

@@ -1,4 +1,4 @@
-"""A viewer of what a module's `prod` holds."""
+"""A client that reads what a module's `prod` has."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster
-from tests.api.asking import Ask
-from tests.api.described import PREFIX, check
+from tests.api.client import Ask
+from tests.api.description import PREFIX, assert_described
 from tests.web import roles
 
 
 @pytest.fixture
 def ask(prod: Cluster) -> Ask:
-    """Ask the API as a viewer; returns the decoded body, of a problem where the status says so."""
-    client = roles.signed_in("viewer")
+    """Request a path as a viewer; returns the decoded body, a problem's where another status is expected."""
+    client = roles.client_with_role("viewer")
 
     def ask(path: str, status: int = 200) -> Any:
         answer = client.get(f"/api/v1/{path}")
@@ -30,14 +30,14 @@ def ask(prod: Cluster) -> Ask:
 
 @pytest.fixture(autouse=True)
 def described(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hold every answer that a test gets from the API against its description."""
+    """Compare every answer that a test gets from the API with its description."""
     request = Client.request
 
     def checked(self: Client, **environ: Any) -> Any:
         response = request(self, **environ)
         path = environ["PATH_INFO"]
         if path.startswith(PREFIX) and not path.startswith((f"{PREFIX}docs", f"{PREFIX}openapi")):
-            check(environ["REQUEST_METHOD"], path, response)
+            assert_described(environ["REQUEST_METHOD"], path, response)
         return response
 
     monkeypatch.setattr(Client, "request", checked)

@@ -15,8 +15,8 @@ from dashboard.models import Action, Cluster, Token
 from dashboard.system import access
 from dashboard.system.tokens import token_digest
 from fenceline.plans.plan import LIVES_MS, Act
-from tests.api.asking import walked
-from tests.web import happened, held, planned, seed
+from tests.api.client import all_items
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 PLAN = {"cluster": "prod", "act": "fence", "subjects": ["payments-7"]}
@@ -27,9 +27,9 @@ def prod(settings: Any) -> Cluster:
     settings.FENCELINE = Config(
         clusters={"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:1"})}
     )
-    of = seed.cluster()
-    seed.seen(of)
-    planned.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.action_collector(of)
     return of
 
 
@@ -79,14 +79,14 @@ def execution(action: Action, **fields: str) -> dict[str, str]:
 
 
 def test_an_action_is_told_whole(prod: Cluster) -> None:
-    action = planned.executed(
-        planned.plan(planned.fence(), planned.refused("orders-2", planned.PREPARE)),
+    action = factories.executed_action(
+        factories.plan(factories.fence_subject(), factories.refused_subject("orders-2", factories.PREPARE)),
         "done",
         "skipped",
         state="partly",
     )
-    episode = held.episode(prod, "payments-7", opened_ms=seed.now_ms() - 3_500)
-    happened.caused(episode, action)
+    episode = factories.recovery(prod, "payments-7", opened_ms=factories.now_ms() - 3_500)
+    factories.action_transition(episode, action)
     told = Caller("viewer").get(f"actions/{action.pk}")
     assert (told["act"], told["state"], told["executable"]) == ("fence", "partly", False)
     assert (told["confirm"], told["digest"]) == ("prod 2", action.digest)
@@ -109,9 +109,11 @@ def test_an_action_is_told_whole(prod: Cluster) -> None:
 
 
 def test_the_list_filters_and_goes_on_by_its_cursor(prod: Cluster) -> None:
-    marked = planned.executed(planned.plan(planned.marker(), act=Act.ABORT_MARKER))
-    failed = planned.executed(planned.plan(planned.fence("orders-1")), "failed", state="failed")
-    waits = planned.kept(planned_by="token ci")
+    marked = factories.executed_action(factories.plan(factories.marker_subject(), act=Act.ABORT_MARKER))
+    failed = factories.executed_action(
+        factories.plan(factories.fence_subject("orders-1")), "failed", state="failed"
+    )
+    waits = factories.planned_action(planned_by="token ci")
     ask = Caller("viewer").get
     body = ask("actions")
     assert set(body) == {"items", "next", "as_of", "gaps"}
@@ -125,14 +127,14 @@ def test_the_list_filters_and_goes_on_by_its_cursor(prod: Cluster) -> None:
         "cluster=nowhere": [],
     }.items():
         assert [each["id"] for each in ask(f"actions?{query}")["items"]] == [row.pk for row in found], query
-    assert [each["id"] for each in walked(ask, "actions?limit=1")] == [waits.pk, failed.pk, marked.pk]
+    assert [each["id"] for each in all_items(ask, "actions?limit=1")] == [waits.pk, failed.pk, marked.pk]
     assert ask("actions?state=gone", 422)
     assert ask("actions?cursor=x", 400)
     assert ask("actions/999999", 404)
 
 
 def test_a_plan_is_executed_with_what_was_seen_and_once(prod: Cluster, sent: list[Any]) -> None:
-    action, operator = planned.kept(), Caller("operator")
+    action, operator = factories.planned_action(), Caller("operator")
     told = operator.post(f"actions/{action.pk}/execute", execution(action), 202)
     assert (told["state"], told["executed_by"]) == ("executing", "token ci-operator")
     assert told["reason"] == "ticket 4411"
@@ -155,7 +157,7 @@ def test_a_plan_is_executed_with_what_was_seen_and_once(prod: Cluster, sent: lis
 def test_anything_else_is_a_problem_that_says_what(
     prod: Cluster, sent: list[Any], fields: dict[str, str], status: int, said: str
 ) -> None:
-    action = planned.kept()
+    action = factories.planned_action()
     problem = Caller("operator").post(f"actions/{action.pk}/execute", execution(action, **fields), status)
     assert problem["status"] == status
     assert said in problem["detail"]
@@ -163,7 +165,7 @@ def test_anything_else_is_a_problem_that_says_what(
 
 
 def test_an_expired_plan_is_gone(prod: Cluster) -> None:
-    action = planned.kept(planned.plan(made_ms=seed.now_ms() - LIVES_MS))
+    action = factories.planned_action(factories.plan(made_ms=factories.now_ms() - LIVES_MS))
     operator = Caller("operator")
     assert operator.get(f"actions/{action.pk}")["executable"] is False
     problem = operator.post(f"actions/{action.pk}/execute", execution(action), 410)
@@ -171,7 +173,9 @@ def test_an_expired_plan_is_gone(prod: Cluster) -> None:
 
 
 def test_a_plan_where_all_is_refused_cannot_be_executed(prod: Cluster) -> None:
-    action = planned.kept(planned.plan(planned.refused("payments-7", planned.HEALTHY)))
+    action = factories.planned_action(
+        factories.plan(factories.refused_subject("payments-7", factories.HEALTHY))
+    )
     operator = Caller("operator")
     told = operator.get(f"actions/{action.pk}")
     assert told["executable"] is False
@@ -201,7 +205,7 @@ def test_no_plan_is_a_problem_that_says_why(
 
 @pytest.mark.parametrize("role", ["viewer", "ingest"])
 def test_who_may_not_act_is_refused(prod: Cluster, sent: list[Any], role: str) -> None:
-    action, caller = planned.kept(), Caller(role)
+    action, caller = factories.planned_action(), Caller(role)
     status = 401 if role == "ingest" else 403
     caller.post("actions/plan", PLAN, status)
     caller.post(f"actions/{action.pk}/execute", execution(action), status)
@@ -210,7 +214,7 @@ def test_who_may_not_act_is_refused(prod: Cluster, sent: list[Any], role: str) -
 
 def test_read_only_refuses_everybody(prod: Cluster, sent: list[Any], settings: Any) -> None:
     settings.READ_ONLY = True
-    action, admin = planned.kept(), Caller("admin")
+    action, admin = factories.planned_action(), Caller("admin")
     assert "READ_ONLY" in admin.post("actions/plan", PLAN, 403)["detail"]
     assert "READ_ONLY" in admin.post(f"actions/{action.pk}/execute", execution(action), 403)["detail"]
     assert admin.get(f"actions/{action.pk}")["id"] == action.pk
@@ -218,7 +222,7 @@ def test_read_only_refuses_everybody(prod: Cluster, sent: list[Any], settings: A
 
 
 def test_a_session_must_bring_its_csrf_token_and_a_bearer_need_not(prod: Cluster, sent: list[Any]) -> None:
-    action, caller = planned.kept(), Caller("operator", session=True)
+    action, caller = factories.planned_action(), Caller("operator", session=True)
     path = f"actions/{action.pk}/execute"
     assert "CSRF" in caller.post(path, execution(action), 403)["detail"]
     assert "CSRF" in caller.post("actions/plan", PLAN, 403)["detail"]
@@ -227,13 +231,13 @@ def test_a_session_must_bring_its_csrf_token_and_a_bearer_need_not(prod: Cluster
     token = caller.client.cookies["csrftoken"].value
     told = caller.post(path, execution(action), 202, **{"X-CSRFToken": token})
     assert told["executed_by"] == "user-operator"
-    other = planned.kept()
+    other = factories.planned_action()
     Caller("operator").post(f"actions/{other.pk}/execute", execution(other), 202)
     assert len(sent) == 2
 
 
 def test_a_token_that_nobody_knows_is_no_session_either(prod: Cluster, sent: list[Any]) -> None:
-    action, caller = planned.kept(), Caller("operator", session=True)
+    action, caller = factories.planned_action(), Caller("operator", session=True)
     caller.headers["Authorization"] = "Bearer nobody"
     problem = caller.post(f"actions/{action.pk}/execute", execution(action), 401)
     assert "create_token" in problem["detail"]

@@ -13,9 +13,9 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Channel, Cluster, Delivery, Silence, Token
 from dashboard.system.tokens import token_digest
 from fenceline.alerts.limits import Alerting
-from tests.api.asking import Ask, walked
+from tests.api.client import Ask, all_items
 from tests.receivers import Receiver
-from tests.web import seed, voiced
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 SILENCE = {"matchers": 'alertname="open_too_long"', "reason": "maintenance", "duration_s": 3600}
@@ -27,9 +27,9 @@ def prod(settings: Any) -> Cluster:
     settings.FENCELINE = Config(
         clusters=clusters, alerts=Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     )
-    of = seed.cluster()
-    seed.seen(of)
-    voiced.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.alert_collector(of)
     return of
 
 
@@ -69,11 +69,11 @@ def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask, prod: Cluster, noun:
 
 
 def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) -> None:
-    ops = voiced.channel()
-    sent = voiced.delivery(ops)
-    loud = voiced.alert(prod, labels={"team": "Payments"}, told=[[ops.pk, sent.pk, 1]])
-    voiced.change(loud, [ops.pk, "delivery", sent.pk])
-    quiet = voiced.alert(prod, "group:billing", quiet=[["silenced", "#7", "by ada"]])
+    ops = factories.channel()
+    sent = factories.delivery(ops)
+    loud = factories.alert(prod, labels={"team": "Payments"}, told=[[ops.pk, sent.pk, 1]])
+    factories.alert_change(loud, [ops.pk, "delivery", sent.pk])
+    quiet = factories.alert(prod, "group:billing", quiet=[["silenced", "#7", "by ada"]])
     second, first = ask("alerts")["items"]
     assert first["told"] == [
         {
@@ -113,24 +113,24 @@ def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) 
     ],
 )
 def test_filters(ask: Ask, prod: Cluster, query: str, shown: set[str]) -> None:
-    voiced.alert(prod, "transaction:a", labels={"team": "Payments"})
-    voiced.alert(
+    factories.alert(prod, "transaction:a", labels={"team": "Payments"})
+    factories.alert(
         prod, "transaction:b", rule="coordinator_overdue", severity="warning", quiet=[["silenced", "#1", ""]]
     )
-    voiced.alert(prod, "transaction:c", "pending")
-    voiced.alert(prod, "transaction:d", "resolved")
+    factories.alert(prod, "transaction:c", "pending")
+    factories.alert(prod, "transaction:d", "resolved")
     assert {row["subject"].partition(":")[2] for row in ask(f"alerts?{query}")["items"]} == shown
 
 
 def test_lists_are_walked_through(ask: Ask, prod: Cluster) -> None:
-    ops = voiced.channel()
+    ops = factories.channel()
     for number in range(7):
-        voiced.alert(prod, f"transaction:id-{number}")
-        voiced.delivery(ops)
-        voiced.silence()
-        voiced.channel(f"channel {number}")
+        factories.alert(prod, f"transaction:id-{number}")
+        factories.delivery(ops)
+        factories.silence()
+        factories.channel(f"channel {number}")
     for noun, found in (("alerts", 7), ("deliveries", 7), ("silences", 7), ("channels", 8)):
-        rows = [row["id"] for row in walked(ask, f"{noun}?limit=3")]
+        rows = [row["id"] for row in all_items(ask, f"{noun}?limit=3")]
         assert len(rows) == len(set(rows)) == found, noun
 
 
@@ -264,33 +264,35 @@ def test_a_channel_lives(call: Call, receiver: Receiver) -> None:
 def test_what_cannot_be_a_channel_is_a_422_that_names_the_field(
     call: Call, receiver: Receiver, asked: dict[str, Any], field: str
 ) -> None:
-    voiced.channel("taken")
+    factories.channel("taken")
     body = {"name": "ops", "kind": "webhook", "url": receiver.url} | asked
     told = call("post", "channels", body, status=422)
     assert [each["in"] for each in told["errors"]] == [field]
     assert Channel.objects.count() == 1
     if field != "body.kind":
-        number = voiced.channel("other").pk
+        number = factories.channel("other").pk
         told = call("patch", f"channels/{number}", asked, status=422)
         assert [each["in"] for each in told["errors"]] == [field]
 
 
 def test_nothing_but_making_tells_a_secret(call: Call) -> None:
-    hook = voiced.channel(old_secret=f"{voiced.SECRET}old")
-    chat = voiced.channel("chat", kind="apprise", url=f"slack://{voiced.TOKEN}/{voiced.TOKEN}", secret="")
-    row = voiced.delivery(hook)
-    voiced.delivery(chat)
+    hook = factories.channel(old_secret=f"{factories.SECRET}old")
+    chat = factories.channel(
+        "chat", kind="apprise", url=f"slack://{factories.TOKEN}/{factories.TOKEN}", secret=""
+    )
+    row = factories.delivery(hook)
+    factories.delivery(chat)
     told = [
         call("get", path) for path in ("channels", f"channels/{hook.pk}", f"channels/{chat.pk}", "deliveries")
     ]
     told += [call("get", f"deliveries/{row.pk}"), call("patch", f"channels/{hook.pk}", {"name": "x"})]
     text = json.dumps(told)
-    assert voiced.SECRET[6:20] not in text
-    assert voiced.TOKEN not in text
+    assert factories.SECRET[6:20] not in text
+    assert factories.TOKEN not in text
 
 
 def test_a_delivery_is_told_whole_and_sent_again(call: Call) -> None:
-    row = voiced.delivery(voiced.channel(), "failed", held={"firing": ["ab" * 32], "resolved": []})
+    row = factories.delivery(factories.channel(), "failed", held={"firing": ["ab" * 32], "resolved": []})
     told = call("get", f"deliveries/{row.pk}")
     assert (told["firing"], told["firing_alerts"], told["payload"]) == (1, ["ab" * 32], row.payload)
     (tried,) = told["tries"]
@@ -317,8 +319,8 @@ WRITES = {
 
 @pytest.mark.parametrize(("method", "path"), WRITES)
 def test_who_may_not_changes_nothing(call: Call, settings: Any, method: str, path: str) -> None:
-    voiced.delivery(voiced.channel(pk=1), pk=1)
-    voiced.silence(pk=1)
+    factories.delivery(factories.channel(pk=1), pk=1)
+    factories.silence(pk=1)
     before = [list(model.objects.values()) for model in (Channel, Delivery, Silence)]
     body = SILENCE if path == "silences" else {"name": "x", "kind": "webhook", "url": "https://x"}
     needed = WRITES[method, path]

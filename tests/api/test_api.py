@@ -16,7 +16,7 @@ from dashboard.models import Token
 from dashboard.runtime import collector_store, leases
 from dashboard.transactions import store
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
-from tests.looks import look_at
+from tests.factories import tail_batch
 from tests.web import roles
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +43,7 @@ def transactions() -> None:
     lease = leases.acquire("prod", "transaction_state", holder="test", now_ms=NOW_MS)
     assert lease is not None
     facts = [record("a"), record("b", TransactionState.EMPTY)._replace(started_ms=None), record("dir/c d")]
-    look = look_at(4, *facts, seen_through_ms=NOW_MS)
+    look = tail_batch(4, *facts, seen_through_ms=NOW_MS)
     store.save_batch(lease, look, topic_id="t", rate=3.0, now_ms=NOW_MS)
 
 
@@ -195,7 +195,7 @@ def test_an_ingest_token_reads_nothing(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_signed_in_session_may_ask() -> None:
-    client = roles.signed_in("viewer")
+    client = roles.client_with_role("viewer")
     assert client.get("/api/v1/collectors").status_code == 200
 
 

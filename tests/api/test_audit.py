@@ -9,8 +9,8 @@ from django.test import Client
 
 from dashboard.models import AuditEntry, Token
 from dashboard.system.tokens import token_digest
-from tests.api.asking import walked
-from tests.web import seed
+from tests.api.client import all_items
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +23,7 @@ def caller(role: str) -> Client:
 
 @pytest.fixture
 def ask() -> Any:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     client = caller("admin")
 
     def ask(path: str, status: int = 200) -> Any:
@@ -56,7 +56,7 @@ def test_an_entry_is_told_whole(ask: Any) -> None:
 
 def test_a_cursor_walks_the_whole_list(ask: Any) -> None:
     numbers = [entry(number).pk for number in range(25)]
-    assert [each["id"] for each in walked(ask, "audit?limit=10")] == numbers[::-1]
+    assert [each["id"] for each in all_items(ask, "audit?limit=10")] == numbers[::-1]
     assert "cursor" in ask("audit?cursor=nonsense", 400)["detail"]
 
 

@@ -14,8 +14,8 @@ from dashboard.api.routers.transitions import NotableKind
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from fenceline.decode import text
 from fenceline.facts import EVERYDAY, Tombstone, TransactionState, TransitionKind
-from tests.api.asking import Ask
-from tests.web import happened, seed
+from tests.api.client import Ask
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -24,8 +24,8 @@ LISTS = ("transactions", "transitions", "applications", "partitions", "groups", 
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
     return of
 
 
@@ -64,7 +64,7 @@ def test_a_cursor_of_nobody_or_of_another_list_is_refused(ask: Ask, name: str, w
 
 def test_a_cursor_of_the_other_order_is_refused(ask: Ask, prod: Cluster) -> None:
     for n in range(3):
-        happened.takeover(prod, b"taken-%d" % n)
+        factories.takeover_history(prod, b"taken-%d" % n)
     newest = ask("transitions?limit=1")["next"]
     told = ask("transitions?limit=1&since_rev=0")["next"]
     ask(f"transitions?limit=1&since_rev=0&cursor={newest}", 400)
@@ -81,7 +81,7 @@ def test_every_notable_kind_can_be_asked_for_and_the_others_are_named_as_unknown
 
 def test_since_rev_needs_a_cluster_where_there_are_several(ask: Ask) -> None:
     assert ask("transitions?since_rev=0")["items"] == []
-    seed.cluster("other")
+    factories.cluster("other")
     problem = ask("transitions?since_rev=0", 400)
     assert "other" in problem["detail"]
     assert "prod" in problem["detail"]
@@ -160,11 +160,13 @@ def test_nul_is_in_no_name(ask: Ask, path: str) -> None:
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize("raw", [*seed.NASTY, b"c" * 1_000, bytes(range(32)) * 30, b"\x7f\x80", b""])
+@pytest.mark.parametrize(
+    "raw", [*factories.HOSTILE_IDS, b"c" * 1_000, bytes(range(32)) * 30, b"\x7f\x80", b""]
+)
 def test_any_id_is_found_by_its_text_and_comes_back_byte_for_byte(
     ask: Ask, prod: Cluster, raw: bytes
 ) -> None:
-    happened.takeover(prod, raw)
+    factories.takeover_history(prod, raw)
     written = quote(text.escape_bytes(raw), safe="")
     for path in (f"transitions?transactional_id={written}", "transitions?since_rev=0", "transactions?"):
         items = ask(path)["items"]
@@ -179,12 +181,12 @@ def test_any_id_is_found_by_its_text_and_comes_back_byte_for_byte(
 
 
 def test_what_is_left_of_an_expired_id_are_its_transitions(ask: Ask, prod: Cluster) -> None:
-    gone = happened.Life("gone-1", random.Random(1))
+    gone = factories.TransactionHistory("gone-1", random.Random(1))
     gone.old = False
-    gone.now_ms = seed.now_ms() - 60_000
+    gone.now_ms = factories.now_ms() - 60_000
     gone.init()
     gone.takeover()
-    happened.save(prod, [*gone.written, Tombstone("gone-1", seed.now_ms() - 1_000)])
+    factories.save_histories(prod, [*gone.written, Tombstone("gone-1", factories.now_ms() - 1_000)])
     assert not Transaction.objects.exists()
     ask("transactions/prod/gone-1", 404)
     items = ask("transitions?transactional_id=gone-1")["items"]
@@ -195,11 +197,11 @@ def test_what_is_left_of_an_expired_id_are_its_transitions(ask: Ask, prod: Clust
 
 @pytest.mark.sql
 def test_paging_over_equal_instants_loses_and_doubles_nothing(ask: Ask, prod: Cluster) -> None:
-    for cluster in (prod, seed.cluster("other")):
+    for cluster in (prod, factories.cluster("other")):
         if cluster != prod:
-            seed.seen(cluster)
+            factories.tail_collectors(cluster)
         for n in range(4):
-            happened.takeover(cluster, b"taken-%d" % n)
+            factories.takeover_history(cluster, b"taken-%d" % n)
     TransitionRecord.objects.update(at_ms=1_795_000_000_000)
     every = {(row.cluster.name, row.log_partition, row.log_offset) for row in TransitionRecord.objects.all()}
     for query in ("", "&kind=takeover", "&confidence=probable", "&application=taken"):
@@ -220,11 +222,11 @@ def _walked(ask: Ask, path: str) -> list[tuple[str, int, int]]:
 @pytest.mark.sql
 def test_ids_of_an_application_are_walked_through_whatever_their_length(ask: Ask, prod: Cluster) -> None:
     same = "x" * 250
-    for of in (prod, seed.cluster("other")):
+    for of in (prod, factories.cluster("other")):
         for n in range(5):
             state = TransactionState.EMPTY if n == 4 else TransactionState.ONGOING
-            seed.transaction(of, f"{same}-{n}", state, application="long")
-        seed.transaction(of, "short-1", application="short")
+            factories.transaction(of, f"{same}-{n}", state, application="long")
+        factories.transaction(of, "short-1", application="short")
     for query, wanted in (("", 10), ("&cluster=other", 5), ("&state=Empty", 2), ("&state=open", 8)):
         found, after = [], ""
         while after is not None:

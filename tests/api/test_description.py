@@ -1,5 +1,5 @@
 """Proves that the API's description knows each name once, that every address answers errors as problems for
-every method, and that documents name no path that does not exist. Answers: see `tests.api.described`."""
+every method, and that documents name no path that does not exist. Answers: see `tests.api.description`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ninja.openapi.schema import OpenAPISchema, get_schema
 from dashboard.api import api
 from dashboard.models import Cluster
 from fenceline.decode import text
-from tests.api.asking import Ask
-from tests.api.described import description
-from tests.web import happened, seed
+from tests.api.client import Ask
+from tests.api.description import description
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).parents[2]
@@ -35,8 +35,8 @@ UNKNOWN = (
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
     return of
 
 
@@ -98,7 +98,7 @@ def test_a_wrong_method_is_a_problem_that_names_the_right_ones(path: str, method
 @pytest.mark.parametrize("raw", [b"a\nb", b"\n", b"a\r\nb", b"\x01\x1f", b"\x7f", b"tab\there", b"a\x1bb"])
 def test_an_id_with_raw_control_characters_has_an_address(ask: Ask, prod: Cluster, raw: bytes) -> None:
     """Its address may have it as it is, percent-encoded, or escaped as lists name it."""
-    happened.takeover(prod, raw)
+    factories.takeover_history(prod, raw)
     for written in raw.decode(), text.escape_bytes(raw):
         found = ask(f"transactions/prod/{quote(written, safe='')}")
         assert text.unescape_text(found["transactional_id"]) == raw

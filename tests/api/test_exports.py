@@ -17,8 +17,8 @@ from django.test import AsyncClient
 from dashboard.api import list_files
 from dashboard.api.routers.exports import LISTS
 from dashboard.models import Cluster
-from tests.api.asking import Ask, walked
-from tests.web import held, roles, seed, voiced
+from tests.api.client import Ask, all_items
+from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
 
@@ -36,17 +36,17 @@ ASKED = {
 def prod(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A cluster whose lists have several pages."""
     monkeypatch.setattr(list_files, "_AT_ONCE", 3)
-    of = seed.cluster()
-    seed.busy(of, 60)
-    held.busy(of)
-    voiced.busy(of)
+    of = factories.cluster()
+    scenarios.busy_transactions(of, 60)
+    scenarios.busy_partitions(of)
+    scenarios.busy_alerts(of)
     return of
 
 
 def download(url: str, role: str = "admin") -> tuple[int, str]:
     """Return the status and the whole body of a download, as a server on asyncio sends it."""
     client = AsyncClient()
-    client.cookies = roles.signed_in(role).cookies
+    client.cookies = roles.client_with_role(role).cookies
 
     async def read() -> tuple[int, str]:
         response: Any = await client.get(f"/api/v1/exports/{url}")
@@ -60,7 +60,7 @@ def download(url: str, role: str = "admin") -> tuple[int, str]:
 @pytest.mark.parametrize("noun", [noun for noun in LISTS if noun != "audit"])
 def test_a_file_has_every_item_of_the_list(ask: Ask, noun: str) -> None:
     asked = ASKED.get(noun, "")
-    items = walked(ask, f"{noun}?{asked}")
+    items = all_items(ask, f"{noun}?{asked}")
     status, text = download(f"{noun}.json?{asked}")
     assert status == 200
     assert json.loads(text)["items"] == items
@@ -74,12 +74,12 @@ def test_a_file_has_every_item_of_the_list(ask: Ask, noun: str) -> None:
 
 def test_lists_with_items_are_among_them(ask: Ask) -> None:
     for noun in "transactions", "partitions", "groups", "events", "alerts", "findings":
-        assert len(walked(ask, f"{noun}?{ASKED.get(noun, '')}")) > 3, noun
+        assert len(all_items(ask, f"{noun}?{ASKED.get(noun, '')}")) > 3, noun
 
 
 @pytest.mark.parametrize("name", ['=HYPERLINK("https://x")', "+1", "-1", "@sum", 'say "hi", you'])
 def test_no_text_of_a_cell_is_a_formula(prod: Cluster, name: str) -> None:
-    seed.transaction(prod, name)
+    factories.transaction(prod, name)
     _, text = download("transactions.csv")
     names = [row["transactional_id"] for row in csv.DictReader(io.StringIO(text))]
     assert any(each in (name, f"'{name}") for each in names)
@@ -116,10 +116,12 @@ def test_the_audit_log_is_for_admins(prod: Cluster) -> None:
 )  # fmt: skip
 def test_a_page_links_the_files_of_its_list(prod: Cluster, path: str) -> None:
     noun, _, query = path.partition("?")
-    text = roles.signed_in("viewer").get(f"/{path}").content.decode()
+    text = roles.client_with_role("viewer").get(f"/{path}").content.decode()
     links = [unescape(url) for url in re.findall(r'href="/api/v1/exports/([^"]+)" download', text)]
     kept = "&".join(each for each in query.split("&") if not each.startswith(("page=", "sort=")))
-    assert links == [f"{noun}.csv?{kept}", f"{noun}.json?{kept}"]
+    # Events are those of a range, and a link names the range that the page shows.
+    shown = [re.sub(r"from=[^&]+$", "last=24h", link) for link in links] if noun == "events" else links
+    assert shown == [f"{noun}.csv?{kept}", f"{noun}.json?{kept}"]
     assert [download(link)[0] for link in links] == [200, 200]
 
 

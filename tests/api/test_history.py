@@ -13,7 +13,7 @@ from dashboard.history import queries as history_queries
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from dashboard.runtime.write_transactions import next_rev
 from fenceline.facts import OPEN_STATES
-from tests.web import happened, roles, seed
+from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
 Ask = Callable[..., Any]
@@ -22,9 +22,9 @@ Ask = Callable[..., Any]
 @pytest.fixture
 def ask() -> Ask:
     """Ask the API about a day of `prod`; returns the decoded body."""
-    prod = seed.cluster()
-    happened.busy(prod)
-    client = roles.signed_in("viewer")
+    prod = factories.cluster()
+    scenarios.busy_history(prod)
+    client = roles.client_with_role("viewer")
 
     def ask(path: str) -> Any:
         answer = client.get(f"/api/v1/{path}")
@@ -97,7 +97,7 @@ def test_since_rev_tells_what_was_told_or_revised_after_it(ask: Ask) -> None:
     prod = Cluster.objects.get()
     before = prod.rev
     assert ask(f"transitions?since_rev={before}")["items"] == []
-    happened.takeover(prod, b"fresh")
+    factories.takeover_history(prod, b"fresh")
     told = list(walked(ask, f"transitions?since_rev={before}&limit=1"))
     assert {item["transactional_id"] for item in told} == {"fresh"}
     assert {item["rev"] for item in told} == {before + 1}
@@ -167,7 +167,7 @@ def test_open_ids_of_an_application_are_counted(ask: Ask) -> None:
 
 def test_collectors_tell_what_they_cost_and_what_they_found(ask: Ask) -> None:
     prod = Cluster.objects.get()
-    seed.collector(prod, "reconcile", requests=42, broker_ms=1_234, detail={"compared": 7, "agreed": 7})
+    factories.collector(prod, "reconcile", requests=42, broker_ms=1_234, detail={"compared": 7, "agreed": 7})
     told = {item["name"]: item for item in ask("collectors")["items"]}["reconcile"]
     assert (told["requests"], told["broker_ms"]) == (42, 1_234)
     assert told["detail"] == {"compared": 7, "agreed": 7}

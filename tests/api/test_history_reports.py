@@ -12,14 +12,14 @@ from django.test import Client
 from dashboard.config import ClusterConfig, Config
 from dashboard.history import parquet
 from fenceline.reports import Manifest
-from tests.web import reported, roles, seed
+from tests.web import factories, history_reports, roles
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def reader(db: None) -> Client:
-    return roles.signed_in("viewer")
+    return roles.client_with_role("viewer")
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def place(tmp_path: Path, settings: Any) -> Path:
         clusters={"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:9092"})},
         history_url=tmp_path.as_uri(),
     )
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     parquet.clear_cache()
     return tmp_path
 
 
 @pytest.fixture
 def manifest(place: Path) -> Manifest:
-    return reported.report(place)
+    return history_reports.history_report(place)
 
 
 def get(reader: Client, path: str, status: int = 200) -> Any:
@@ -98,7 +98,7 @@ def test_no_reports_is_a_404_with_the_remedy_and_damage_a_503(
     reader: Client, place: Path, settings: Any
 ) -> None:
     assert "Run the history job" in get(reader, "days", 404)["detail"]
-    manifest = reported.report(place)
+    manifest = history_reports.history_report(place)
     parquet.clear_cache()
     for path in place.glob(f"cluster=prod/parts/part={manifest.parts[0].name}/table=*/day=*/*.parquet"):
         path.write_bytes(b"no parquet")

@@ -9,8 +9,8 @@ from django.test import Client
 
 from dashboard.api.schemas import format_iso
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
-from tests.api.asking import Ask, walked
-from tests.web import roles, seed
+from tests.api.client import Ask, all_items
+from tests.web import factories, roles
 
 pytestmark = pytest.mark.django_db
 HOUR_MS = 3_600_000
@@ -18,9 +18,9 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    of.collector_set.update(seen_through_ms=seed.now_ms() + 600_000)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    of.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)
     return of
 
 
@@ -41,22 +41,22 @@ def member(row: Incident, of: FindingRecord, role: str, **columns: Any) -> Incid
 @pytest.fixture
 def story(prod: Cluster) -> Incident:
     """An open incident with an effect that a second one shares, and one that has left."""
-    row = seed.incident(prod)
-    other = seed.incident(prod, subject="transaction:orders-1")
-    cause = seed.finding(prod, "transaction:payments-7", summary="payments-7 is open")
-    shared = seed.finding(prod, "partition:payments-0", rule="lso_pinned")
-    gone = seed.finding(prod, "group:billing", rule="group_stalled")
+    row = factories.incident(prod)
+    other = factories.incident(prod, subject="transaction:orders-1")
+    cause = factories.finding(prod, "transaction:payments-7", summary="payments-7 is open")
+    shared = factories.finding(prod, "partition:payments-0", rule="lso_pinned")
+    gone = factories.finding(prod, "group:billing", rule="group_stalled")
     member(row, cause, "cause")
     for each in (row, other):
         member(each, shared, "effect")
-    member(row, gone, "effect", until_ms=seed.now_ms())
+    member(row, gone, "effect", until_ms=factories.now_ms())
     gone.delete()
     IncidentEvent.objects.create(incident=row, at_ms=row.opened_ms, kind="opened")
     return row
 
 
 def post(path: str, body: object, *, role: str, status: int) -> Any:
-    client: Client = roles.signed_in(role)
+    client: Client = roles.client_with_role(role)
     answer = client.post(f"/api/v1/{path}", body, content_type="application/json")
     assert answer.status_code == status, answer.content
     return answer.json()
@@ -77,11 +77,11 @@ def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask, story: Incident) -> 
 
 
 def test_filters(ask: Ask, prod: Cluster) -> None:
-    closed = seed.incident(prod, closed_ms=seed.now_ms(), severity="critical")
-    opened = seed.incident(prod)
+    closed = factories.incident(prod, closed_ms=factories.now_ms(), severity="critical")
+    opened = factories.incident(prod)
     other = Cluster.objects.create(name="other", configured=True)
-    seed.incident(other)
-    seed.incident(Cluster.objects.create(name="gone", configured=False))
+    factories.incident(other)
+    factories.incident(Cluster.objects.create(name="gone", configured=False))
     assert numbers(ask("incidents?cluster=prod")) == [opened.pk]
     assert numbers(ask("incidents?cluster=prod&state=all")) == [opened.pk, closed.pk]
     assert numbers(ask("incidents?state=closed")) == [closed.pk]
@@ -92,9 +92,9 @@ def test_filters(ask: Ask, prod: Cluster) -> None:
 
 
 def test_a_range_has_what_was_open_in_it(ask: Ask, prod: Cluster) -> None:
-    start_ms = seed.now_ms() // 1_000 * 1_000 - 24 * HOUR_MS
-    over = seed.incident(prod, opened_ms=start_ms, closed_ms=start_ms + HOUR_MS)
-    long = seed.incident(prod, opened_ms=start_ms + 2 * HOUR_MS)
+    start_ms = factories.now_ms() // 1_000 * 1_000 - 24 * HOUR_MS
+    over = factories.incident(prod, opened_ms=start_ms, closed_ms=start_ms + HOUR_MS)
+    long = factories.incident(prod, opened_ms=start_ms + 2 * HOUR_MS)
     for first, last, expected in (
         (-2, -1, []),
         (-1, 0, []),
@@ -109,8 +109,8 @@ def test_a_range_has_what_was_open_in_it(ask: Ask, prod: Cluster) -> None:
 
 
 def test_cursors_walk_all(ask: Ask, prod: Cluster) -> None:
-    rows = [seed.incident(prod).pk for _ in range(7)]
-    assert [each["number"] for each in walked(ask, "incidents?limit=3")] == rows[::-1]
+    rows = [factories.incident(prod).pk for _ in range(7)]
+    assert [each["number"] for each in all_items(ask, "incidents?limit=3")] == rows[::-1]
 
 
 def test_one_incident_with_its_findings_and_history(ask: Ask, story: Incident) -> None:
@@ -157,7 +157,7 @@ def test_a_note_that_cannot_be_used_is_refused(story: Incident, text: object) ->
 
 
 def test_a_closed_incident_is_not_acknowledged(story: Incident) -> None:
-    Incident.objects.update(closed_ms=seed.now_ms())
+    Incident.objects.update(closed_ms=factories.now_ms())
     post(f"incidents/{story.pk}/acknowledge", {}, role="operator", status=409)
     assert post(f"incidents/{story.pk}/notes", {"text": "over"}, role="operator", status=200)
 
@@ -165,18 +165,19 @@ def test_a_closed_incident_is_not_acknowledged(story: Incident) -> None:
 def test_a_list_of_100_costs_a_few_queries(
     ask: Ask, prod: Cluster, django_assert_max_num_queries: Any
 ) -> None:
-    rows = [seed.incident(prod) for _ in range(100)]
-    cause = seed.finding(prod, "transaction:payments-7")
+    rows = [factories.incident(prod) for _ in range(100)]
+    cause = factories.finding(prod, "transaction:payments-7")
     for row in rows:
         member(row, cause, "cause")
     with django_assert_max_num_queries(12):
         assert len(ask("incidents")["items"]) == 100
 
 
-def test_the_deadline_is_when_its_open_transaction_times_out(
-    ask: Ask, story: Incident, prod: Cluster
-) -> None:
-    opened = seed.transaction(prod, "payments-7", age_ms=10_000)
-    at = format_iso(opened.started_ms + opened.timeout_ms)
+def test_the_deadline_is_that_of_its_findings(ask: Ask, story: Incident) -> None:
+    deadline_ms = factories.now_ms() + 50_000
+    Incident.objects.filter(pk=story.pk).update(deadline_ms=deadline_ms)
+    FindingRecord.objects.filter(subject="transaction:payments-7").update(deadline_ms=deadline_ms)
+    at = format_iso(deadline_ms)
+    assert [each["deadline_at"] for each in ask("findings?subject=transaction:payments-7")["items"]] == [at]
     assert ask(f"incidents/{story.pk}")["deadline_at"] == at
     assert [each["deadline_at"] for each in ask("incidents")["items"]] == [None, at]

@@ -13,19 +13,19 @@ from django.utils.timezone import now
 from dashboard.api import schemas
 from dashboard.models import Cluster, GapRecord, PartitionRecord
 from fenceline.decode import text
-from tests.api.asking import Ask, walked
-from tests.web import held, seed
+from tests.api.client import Ask, all_items
+from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.partition_collectors(of)
     # However slow the host of a test is, nothing becomes stale meanwhile.
-    of.collector_set.update(seen_through_ms=seed.now_ms() + 600_000)
+    of.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)
     return of
 
 
@@ -44,14 +44,16 @@ def test_as_of_is_its_own_collector_s_and_not_the_tail_s(ask: Ask, prod: Cluster
     assert ask("transactions")["as_of"] > "2026-11-18T11:06:40.123Z"
     prod.collector_set.filter(name=noun).delete()
     assert ask(noun)["as_of"] is None
-    seed.gap(prod, source=noun, reason="not authorized")
+    factories.gap(prod, source=noun, reason="not authorized")
     assert [gap["reason"] for gap in ask(noun)["gaps"]] == ["not authorized"]
 
 
 def test_a_partition_is_told_with_what_holds_it(ask: Ask, prod: Cluster) -> None:
-    pin = held.pinned(prod, "payments", 3, "hanging", ground="not_its_partition", last_timestamp_ms=2**62)
-    held.waits(held.group(prod, "billing"), pin)
-    held.looked(prod, "payments", 3, 1, [held.producer(4017, 48_211, "payments-7")])
+    pin = factories.lso_blocker(
+        prod, "payments", 3, "hanging", ground="not_its_partition", last_timestamp_ms=2**62
+    )
+    factories.blocked_offset(factories.group(prod, "billing"), pin)
+    factories.replica(prod, "payments", 3, 1, [factories.replica_producer(4017, 48_211, "payments-7")])
     told = ask("partitions/prod/payments/3")
     assert (told["verdict"], told["lso"], told["high_watermark"], told["held"]) == (
         "hanging",
@@ -90,34 +92,34 @@ def test_partitions_are_filtered_and_walked_through(
     ask: Ask, prod: Cluster, query: str, names: list[str]
 ) -> None:
     for topic, number in (("a", 1), ("a", 0), ("__consumer_offsets", 17)):
-        held.partition(prod, topic, number)
-    held.pinned(prod, "b")
+        factories.partition(prod, topic, number)
+    factories.lso_blocker(prod, "b")
     for limit in (1, 2, 100):
-        found = walked(ask, f"partitions?limit={limit}&{query}")
+        found = all_items(ask, f"partitions?limit={limit}&{query}")
         assert [f"{each['topic']}-{each['partition']}" for each in found] == names
 
 
 def test_partitions_of_several_clusters_are_walked_through_once(ask: Ask, prod: Cluster) -> None:
-    for of in (prod, seed.cluster("other"), seed.cluster("a")):
+    for of in (prod, factories.cluster("other"), factories.cluster("a")):
         for number in range(3):
-            held.partition(of, "same", number)
-    found = walked(ask, "partitions?limit=2")
+            factories.partition(of, "same", number)
+    found = all_items(ask, "partitions?limit=2")
     names = [(each["cluster"], each["partition"]) for each in found]
     assert names == [(name, number) for name in ("a", "other", "prod") for number in range(3)]
 
 
 def test_what_is_not_known_is_null_and_not_0(ask: Ask, prod: Cluster) -> None:
-    held.partition(prod)
+    factories.partition(prod)
     PartitionRecord.objects.update(log_start=None, lso=None, high_watermark=None, ends="", leader=None)
     told = ask("partitions/prod/payments/0")
     assert [told[name] for name in ("log_start", "lso", "high_watermark", "held", "leader")] == [None] * 5
 
 
 def test_a_group_is_told_with_what_it_waits_for(ask: Ask, prod: Cluster) -> None:
-    group = held.group(prod, "billing", "BLOCKED", blocked=1)
-    held.waits(group, held.pinned(prod, "payments"))
+    group = factories.group(prod, "billing", "BLOCKED", blocked=1)
+    factories.blocked_offset(group, factories.lso_blocker(prod, "payments"))
     pending = {"transactional_id": "app-1", "producer_id": None, "pending": True, "certain": False}
-    held.offset(group, "input", unstable=True, offset=None, blockers=[pending])
+    factories.group_offset(group, "input", unstable=True, offset=None, blockers=[pending])
     told = ask("groups/prod/billing")
     assert (told["status"], told["blocked"], told["family"]) == ("BLOCKED", 1, "billing")
     waits, commits = told["offsets"]
@@ -152,23 +154,23 @@ def test_a_group_is_told_with_what_it_waits_for(ask: Ask, prod: Cluster) -> None
 def test_groups_are_filtered_and_walked_through(
     ask: Ask, prod: Cluster, query: str, names: list[str]
 ) -> None:
-    held.group(prod, "billing", "BLOCKED", blocked=1)
-    held.group(prod, "mirror")
-    held.group(prod, "rpw", unstable=1)
+    factories.group(prod, "billing", "BLOCKED", blocked=1)
+    factories.group(prod, "mirror")
+    factories.group(prod, "rpw", unstable=1)
     for limit in (1, 100):
-        assert [each["group"] for each in walked(ask, f"groups?limit={limit}&{query}")] == names
+        assert [each["group"] for each in all_items(ask, f"groups?limit={limit}&{query}")] == names
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize("raw", [*seed.NASTY, b"c" * 1_000, b"\x7f\x80"])
+@pytest.mark.parametrize("raw", [*factories.HOSTILE_IDS, b"c" * 1_000, b"\x7f\x80"])
 def test_any_group_is_found_by_its_text(ask: Ask, prod: Cluster, raw: bytes) -> None:
-    held.group(prod, raw)
+    factories.group(prod, raw)
     told = ask(f"groups/prod/{quote(text.escape_bytes(raw), safe='')}")
     assert text.unescape_text(told["group"]) == raw
 
 
 def test_a_recovery_is_told_with_what_was_lost(ask: Ask, prod: Cluster) -> None:
-    row = held.episode(prod)
+    row = factories.recovery(prod)
     told = ask(f"recoveries/prod/{row.pk}")
     assert (told["cause"], told["confidence"], told["outcome"]) == ("timeout", "probable", "resumed")
     first, bounds, nothing = told["lost"]
@@ -194,34 +196,36 @@ def test_a_recovery_is_told_with_what_was_lost(ask: Ask, prod: Cluster) -> None:
 def test_recoveries_are_filtered_and_walked_through(
     ask: Ask, prod: Cluster, query: str, ids: list[str]
 ) -> None:
-    held.episode(prod, "a-1")
-    held.episode(prod, "b-1", outcome="open", cause="takeover", closed_ms=None, opened_ms=1_795_000_000_000)
+    factories.recovery(prod, "a-1")
+    factories.recovery(
+        prod, "b-1", outcome="open", cause="takeover", closed_ms=None, opened_ms=1_795_000_000_000
+    )
     for limit in (1, 100):
-        found = walked(ask, f"recoveries?limit={limit}&{query}")
+        found = all_items(ask, f"recoveries?limit={limit}&{query}")
         assert [each["transactional_id"] for each in found] == ids
 
 
 def test_findings_are_open_unless_asked_for_otherwise(ask: Ask, prod: Cluster, settings: Any) -> None:
-    settings.FENCELINE = held.owned(settings.FENCELINE, held.owner("payments"))
-    seed.finding(prod, "transaction:a", closed_at=now())
-    seed.finding(prod, "partition:payments-0", "critical", rule="hanging")
-    seed.finding(prod, "group:billing")
+    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, factories.owner("payments"))
+    factories.finding(prod, "transaction:a", closed_at=now())
+    factories.finding(prod, "partition:payments-0", "critical", rule="hanging")
+    factories.finding(prod, "group:billing")
     assert [each["subject"] for each in ask("findings")["items"]] == ["group:billing", "partition:payments-0"]
     assert [each["subject"] for each in ask("findings?state=closed")["items"]] == ["transaction:a"]
-    assert len(walked(ask, "findings?state=all&limit=1")) == 3
+    assert len(all_items(ask, "findings?state=all&limit=1")) == 3
     (told,) = ask("findings?severity=critical&rule=hanging&subject=partition:payments-0")["items"]
     assert told["owner"] == {"team": "Payments", "contact": "#payments-oncall", "runbook": ""}
     assert ask(f"findings/{told['id']}") == told
     assert ask("findings?rule=coordinator_overdue")["items"] == []
-    seed.finding(prod, "transaction:b", rule="coordinator_overdue")
+    factories.finding(prod, "transaction:b", rule="coordinator_overdue")
     assert [each["rule"] for each in ask("findings?rule=late")["items"]] == ["coordinator_overdue"]
 
 
 def test_a_cluster_counts_its_nouns(ask: Ask, prod: Cluster) -> None:
-    seed.transaction(prod, "a")
-    held.pinned(prod, "payments", verdict="late")
-    held.group(prod, "billing", "BLOCKED", blocked=1)
-    seed.finding(prod, "transaction:a")
+    factories.transaction(prod, "a")
+    factories.lso_blocker(prod, "payments", verdict="late")
+    factories.group(prod, "billing", "BLOCKED", blocked=1)
+    factories.finding(prod, "transaction:a")
     told = ask("clusters/prod")
     assert told["transactions"]["Ongoing"] == 1
     assert told["partitions"] == {"clear": 0, "open": 0, "unknown": 0, "late": 1, "hanging": 0}
@@ -232,10 +236,12 @@ def test_a_cluster_counts_its_nouns(ask: Ask, prod: Cluster) -> None:
 
 
 def test_a_transaction_tells_who_waits_its_verdict_and_its_coordinator(ask: Ask, prod: Cluster) -> None:
-    seed.transaction(prod, "payments-7", producer_id=4017, log_partition=7, partitions={"payments": [0]})
-    seed.transaction(prod, "other")
-    held.partition(prod, "__transaction_state", 7, leader=2)
-    held.waits(held.group(prod, "billing"), held.pinned(prod, "payments", verdict="late"))
+    factories.transaction(prod, "payments-7", producer_id=4017, log_partition=7, partitions={"payments": [0]})
+    factories.transaction(prod, "other")
+    factories.partition(prod, "__transaction_state", 7, leader=2)
+    factories.blocked_offset(
+        factories.group(prod, "billing"), factories.lso_blocker(prod, "payments", verdict="late")
+    )
     told = ask("transactions/prod/payments-7")
     assert told["verdict"] == "late"
     assert told["coordinator"] == {"partition": 7, "broker": 2}
@@ -300,9 +306,9 @@ def test_a_list_asks_the_database_a_bounded_number_of_times(
     ask: Ask, prod: Cluster, django_assert_max_num_queries: Any, path: str, most: int
 ) -> None:
     prod.delete()
-    of = seed.cluster()
-    seed.busy(of, 60)
-    held.busy(of)
+    of = factories.cluster()
+    scenarios.busy_transactions(of, 60)
+    scenarios.busy_partitions(of)
     with django_assert_max_num_queries(most):
         ask(path)
 
@@ -326,10 +332,10 @@ NOUNS = {
 @pytest.mark.parametrize("noun", NOUNS)
 def test_a_source_that_stands_still_is_a_gap_of_every_noun(ask: Ask, prod: Cluster, noun: str) -> None:
     """`as_of` is four minutes old, and the gap says so."""
-    source, at_ms = NOUNS[noun], seed.now_ms() - 240_000
+    source, at_ms = NOUNS[noun], factories.now_ms() - 240_000
     prod.collector_set.filter(name=source).delete()
     long_ago = datetime(2020, 1, 1, tzinfo=UTC)
-    seed.collector(prod, source, behind=None, seen_through_ms=at_ms, expires_at=long_ago)
+    factories.collector(prod, source, behind=None, seen_through_ms=at_ms, expires_at=long_ago)
     found = [each for each in ask(noun)["gaps"] if each["source"] == source]
     assert found == [
         {
@@ -345,8 +351,8 @@ def test_a_source_that_stands_still_is_a_gap_of_every_noun(ask: Ask, prod: Clust
 
 
 def test_a_source_that_is_on_time_or_has_reported_its_gap_is_no_second_one(ask: Ask, prod: Cluster) -> None:
-    now_ms = seed.now_ms()
-    seed.collector(prod, "reconcile", behind=None, seen_through_ms=now_ms - 900_000)
+    now_ms = factories.now_ms()
+    factories.collector(prod, "reconcile", behind=None, seen_through_ms=now_ms - 900_000)
     assert ask("groups")["gaps"] == []
     prod.collector_set.filter(name="groups").update(seen_through_ms=now_ms - 240_000)
     GapRecord.objects.create(cluster=prod, source="groups", scope="cluster", since_ms=now_ms, reason="no ACL")

@@ -10,25 +10,25 @@ import pytest
 
 from dashboard.models import Batch, Cluster, Query
 from fenceline.facts import TransactionState
-from tests.api.asking import Ask, walked
-from tests.web import held, seed, streams
+from tests.api.client import Ask, all_items
+from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
-    streams.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.partition_collectors(of)
+    factories.checkpoint_collector(of)
     # However slow the host of a test is, nothing becomes stale meanwhile.
-    of.collector_set.update(seen_through_ms=seed.now_ms() + 600_000)
+    of.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)
     return of
 
 
 def test_lists_carry_items_next_as_of_and_gaps(ask: Ask, prod: Cluster) -> None:
-    row = streams.query(prod)
+    row = factories.query(prod)
     for path in ("queries", f"queries/{row.ident}/batches"):
         body = ask(path)
         assert set(body) == {"items", "next", "as_of", "gaps"}
@@ -60,18 +60,18 @@ def test_as_of_is_the_checkpoints_collector_s(ask: Ask, prod: Cluster) -> None:
 def test_queries_are_filtered_and_walked_through(
     ask: Ask, prod: Cluster, query: str, names: list[str]
 ) -> None:
-    streams.query(prod, "a", "id-a")
-    streams.query(prod, "b", "id-b", sink="kafka")
-    streams.query(prod, "c", "id-c", state="failed", prepared=1)
-    streams.query(prod, "d", "id-d", state="unheard", sink="")
+    factories.query(prod, "a", "id-a")
+    factories.query(prod, "b", "id-b", sink="kafka")
+    factories.query(prod, "c", "id-c", state="failed", prepared=1)
+    factories.query(prod, "d", "id-d", state="unheard", sink="")
     for limit in (1, 2, 100):
-        found = walked(ask, f"queries?limit={limit}&{query}")
+        found = all_items(ask, f"queries?limit={limit}&{query}")
         assert [each["name"] for each in found] == names
 
 
 def test_a_query_is_told_in_full(ask: Ask, prod: Cluster) -> None:
-    streams.partitions(prod)
-    row = streams.abandoned(prod)
+    scenarios.source_partitions(prod)
+    row = scenarios.abandoned_query(prod)
     told = ask(f"queries/{row.ident}")
     assert (told["name"], told["state"], told["planned"], told["finished"]) == (
         "orders_enrich", "failed", 1_204, 1_203,
@@ -97,26 +97,26 @@ def test_a_query_is_told_in_full(ask: Ask, prod: Cluster) -> None:
 
 
 def test_who_stands_at_a_pinned_lso_is_told_with_what_holds_it(ask: Ask, prod: Cluster) -> None:
-    held.pinned(prod, "payments", 0, transactional_id="payments-7")
-    row = streams.query(prod)
-    streams.batch(row, 1_203, offsets=[["0", '{"payments":{"0":48211,"1":7}}']])
+    factories.lso_blocker(prod, "payments", 0, transactional_id="payments-7")
+    row = factories.query(prod)
+    factories.batch(row, 1_203, offsets=[["0", '{"payments":{"0":48211,"1":7}}']])
     waits, unseen = ask(f"queries/{row.ident}")["sources"][0]["partitions"]
     assert (waits["waiting"], waits["blockers"][0]["transactional_id"]) == ("probably", "payments-7")
     assert (unseen["waiting"], unseen["lag_hw"]) == ("", None)
     assert ask(f"queries/{row.ident}")["lag_hw"] is None  # Not the sum of what is known.
 
 
-@pytest.mark.parametrize("asked", ["orders_enrich", streams.QUERY_ID, f"{streams.QUERY_ID}@0a1b2c3d"])
+@pytest.mark.parametrize("asked", ["orders_enrich", factories.QUERY_ID, f"{factories.QUERY_ID}@0a1b2c3d"])
 def test_a_query_has_an_address_by_each_of_its_names(ask: Ask, prod: Cluster, asked: str) -> None:
-    streams.query(prod, ident=f"{streams.QUERY_ID}@0a1b2c3d")
-    assert ask(f"queries/{quote(asked, safe='')}")["id"] == f"{streams.QUERY_ID}@0a1b2c3d"
+    factories.query(prod, ident=f"{factories.QUERY_ID}@0a1b2c3d")
+    assert ask(f"queries/{quote(asked, safe='')}")["id"] == f"{factories.QUERY_ID}@0a1b2c3d"
 
 
 @pytest.mark.sql
 @pytest.mark.parametrize("name", ["dir/c d", "batches", "safe_to_stop", "ü%2F?"])
 def test_any_name_has_an_address(ask: Ask, prod: Cluster, name: str) -> None:
-    row = streams.query(prod, name)
-    streams.batch(row, 1_203)
+    row = factories.query(prod, name)
+    factories.batch(row, 1_203)
     where = f"queries/{quote(name, safe='')}"
     assert ask(where)["id"] == row.ident
     assert len(ask(f"{where}/batches")["items"]) == 1
@@ -124,9 +124,9 @@ def test_any_name_has_an_address(ask: Ask, prod: Cluster, name: str) -> None:
 
 
 def test_what_means_several_is_refused_with_the_candidates(ask: Ask, prod: Cluster) -> None:
-    other = seed.cluster("other")
+    other = factories.cluster("other")
     for of, ident in ((prod, "id-1"), (prod, "id-2"), (other, "id-1")):
-        streams.query(of, "twice", ident, checkpoint=f"file:///{of.name}/{ident}")
+        factories.query(of, "twice", ident, checkpoint=f"file:///{of.name}/{ident}")
     told = ask("queries/twice", 400)
     assert told["detail"].startswith("'twice' means 3 queries; ask for one of the candidates")
     assert [(each["cluster"], each["id"]) for each in told["candidates"]] == [
@@ -138,7 +138,7 @@ def test_what_means_several_is_refused_with_the_candidates(ask: Ask, prod: Clust
 
 
 def test_what_nobody_knows_is_not_found(ask: Ask, prod: Cluster) -> None:
-    streams.query(prod)
+    factories.query(prod)
     for path in ("queries/nobody", "queries/nobody/batches", "queries/nobody/safe_to_stop"):
         assert ask(path, 404)["detail"] == "No query 'nobody' is known."
     assert "on cluster 'other'" in ask("queries/orders_enrich?cluster=other", 404)["detail"]
@@ -149,8 +149,8 @@ def test_what_nobody_knows_is_not_found(ask: Ask, prod: Cluster) -> None:
 
 
 def test_batches_come_newest_first_with_their_transactions(ask: Ask, prod: Cluster) -> None:
-    row = streams.abandoned(prod)
-    found = walked(ask, f"queries/{row.ident}/batches?limit=7")
+    row = scenarios.abandoned_query(prod)
+    found = all_items(ask, f"queries/{row.ident}/batches?limit=7")
     assert [each["batch"] for each in found] == list(range(1_204, 1_139, -1))
     newest, before, *_ = found
     assert (newest["duration_ms"], newest["checkpointed_at"]) == (None, None)
@@ -163,12 +163,12 @@ def test_batches_come_newest_first_with_their_transactions(ask: Ask, prod: Clust
 
 
 def test_rows_written_come_from_the_ledger_where_spark_counts_none(ask: Ask, prod: Cluster) -> None:
-    row = streams.abandoned(prod)
+    row = scenarios.abandoned_query(prod)
     Batch.objects.filter(batch_id=1_202).update(output_rows=7)
     found = {
-        each["batch"]: each["output_rows"] for each in walked(ask, f"queries/{row.ident}/batches?limit=50")
+        each["batch"]: each["output_rows"] for each in all_items(ask, f"queries/{row.ident}/batches?limit=50")
     }
-    counted = sum(each["records"] for each in streams.sent(row, 1_203))
+    counted = sum(each["records"] for each in factories.sink_transactions(row, 1_203))
     assert (found[1_203], found[1_202]) == (counted, 7), "the ledger's count; Spark's own goes first"
     assert found[1_204] is None, "prepared, not committed: nothing is written yet"
     assert found[1_195] is None, "no decision of it is kept"
@@ -176,7 +176,7 @@ def test_rows_written_come_from_the_ledger_where_spark_counts_none(ask: Ask, pro
 
 def test_a_cursor_of_another_query_is_refused(ask: Ask, prod: Cluster) -> None:
     for name in ("a", "b"):
-        streams.batches(streams.query(prod, name, f"id-{name}"), range(1_200, 1_203))
+        factories.batches(factories.query(prod, name, f"id-{name}"), range(1_200, 1_203))
     after = ask("queries/id-a/batches?limit=1")["next"]
     assert ask(f"queries/id-a/batches?cursor={after}")["items"][0]["batch"] == 1_201
     ask(f"queries/id-b/batches?cursor={after}", 400)
@@ -186,7 +186,7 @@ def test_a_prepared_batch_of_a_dead_driver_asks_for_a_restart_and_names_the_time
     ask: Ask, prod: Cluster
 ) -> None:
     """It used to answer "Do not stop orders_enrich now", of a driver that is gone and has to be started."""
-    row = streams.abandoned(prod)
+    row = scenarios.abandoned_query(prod)
     for path, verdict in (
         (f"queries/{row.ident}", "Restart orders_enrich before "),
         ("clusters/prod", "The one query of prod is safe to restart."),
@@ -211,8 +211,8 @@ def test_a_prepared_batch_of_a_dead_driver_asks_for_a_restart_and_names_the_time
 
 
 def test_a_batch_that_its_driver_does_not_commit_is_not_safe_for_now(ask: Ask, prod: Cluster) -> None:
-    row = streams.query(prod, prepared=1)
-    streams.decision(row, 1_204, outcome="")
+    row = factories.query(prod, prepared=1)
+    factories.sink_decision(row, 1_204, outcome="")
     told = ask(f"queries/{row.ident}/safe_to_stop")
     assert (told["safe"], told["kill"], told["retry_after_s"]) == (False, False, 5)
     assert "batch 1,204 has been prepared since" in told["verdict"]
@@ -231,8 +231,8 @@ def test_a_batch_that_its_driver_does_not_commit_is_not_safe_for_now(ask: Ask, p
 def test_graceful_stop_and_kill_are_apart(
     ask: Ask, prod: Cluster, sink: str, kill: bool | None, word: str
 ) -> None:
-    row = streams.query(prod, sink=sink, planned=1_204)
-    streams.planned(row, 1_204)
+    row = factories.query(prod, sink=sink, planned=1_204)
+    factories.unfinished_batch(row, 1_204)
     told = ask(f"queries/{row.ident}/safe_to_stop")
     assert (told["safe"], told["kill"], told["retry_after_s"]) == (True, kill, None)
     assert word in told["kill_reason"]
@@ -240,11 +240,11 @@ def test_graceful_stop_and_kill_are_apart(
 
 def test_a_state_is_what_is_known_now_and_not_what_was_reported_last(ask: Ask, prod: Cluster) -> None:
     """A dead driver was "running" for a minute on its page, and for ever here."""
-    dead = seed.now_ms() - 13_000
-    streams.query(prod, "dead", "id-1", heard_ms=dead, heartbeat_every_ms=5_000)
-    streams.query(prod, "idle", "id-2", heard_ms=dead, heartbeat_every_ms=5_000, state="idle")
-    streams.query(prod, "older", "id-3", heard_ms=dead)
-    streams.query(prod, "ended", "id-4", heard_ms=dead, state="stopped")
+    dead = factories.now_ms() - 13_000
+    factories.query(prod, "dead", "id-1", heard_ms=dead, heartbeat_every_ms=5_000)
+    factories.query(prod, "idle", "id-2", heard_ms=dead, heartbeat_every_ms=5_000, state="idle")
+    factories.query(prod, "older", "id-3", heard_ms=dead)
+    factories.query(prod, "ended", "id-4", heard_ms=dead, state="stopped")
     states = {each["name"]: each["state"] for each in ask("queries")["items"]}
     assert states == {"dead": "unheard", "idle": "unheard", "older": "running", "ended": "stopped"}
     assert [each["name"] for each in ask("queries?state=unheard")["items"]] == ["dead", "idle"]
@@ -254,20 +254,22 @@ def test_a_state_is_what_is_known_now_and_not_what_was_reported_last(ask: Ask, p
 
 
 def test_a_healthy_query_may_be_stopped(ask: Ask, prod: Cluster) -> None:
-    row = streams.query(prod)
-    streams.batch(row, 1_203)
-    streams.coordinated(row, streams.decision(row, 1_203), *[TransactionState.COMPLETE_COMMIT] * 4)
+    row = factories.query(prod)
+    factories.batch(row, 1_203)
+    factories.coordinator_transactions(
+        row, factories.sink_decision(row, 1_203), *[TransactionState.COMPLETE_COMMIT] * 4
+    )
     for path in (f"queries/{row.ident}", "clusters/prod"):
         told = ask(f"{path}/safe_to_stop")
         assert (told["safe"], told["prepared"], told["time_left_s"]) == (True, [], None)
 
 
 def _gap(of: Cluster) -> None:
-    seed.gap(of, source="checkpoints", scope=f"query:{streams.QUERY_ID}", reason="access denied")
+    factories.gap(of, source="checkpoints", scope=f"query:{factories.QUERY_ID}", reason="access denied")
 
 
 def _late(of: Cluster) -> None:
-    of.collector_set.filter(name="checkpoints").update(seen_through_ms=seed.now_ms() - 600_000)
+    of.collector_set.filter(name="checkpoints").update(seen_through_ms=factories.now_ms() - 600_000)
 
 
 def _nobody(of: Cluster) -> None:
@@ -281,29 +283,29 @@ def _unreadable(of: Cluster) -> None:
 @pytest.mark.parametrize("blind", [_gap, _late, _nobody, _unreadable])
 def test_what_cannot_be_read_is_never_safe(ask: Ask, prod: Cluster, blind: Callable[[Cluster], None]) -> None:
     # For longer than a look takes: one that fails a moment after a good one changes no answer.
-    row = streams.query(prod, seen_ms=seed.now_ms() - 31_000)
-    streams.batch(row, 1_203)
+    row = factories.query(prod, seen_ms=factories.now_ms() - 31_000)
+    factories.batch(row, 1_203)
     blind(prod)
     for path in (f"queries/{row.ident}", "clusters/prod"):
         told = ask(f"{path}/safe_to_stop")
         assert told["safe"] is None, told
         assert "is not known" in told["verdict"]
         assert (told["graceful"], told["kill"], told["retry_after_s"]) == (None, None, 5)
-        Query.objects.update(seen_ms=seed.now_ms() - 1_000)
+        Query.objects.update(seen_ms=factories.now_ms() - 1_000)
         assert ask(f"{path}/safe_to_stop")["safe"] is True
         Query.objects.update(seen_ms=row.seen_ms)
 
 
 def test_clusters_count_queries_by_state(ask: Ask, prod: Cluster) -> None:
-    streams.query(prod, "a", "id-a", prepared=1)
-    streams.query(prod, "b", "id-b", state="failed")
+    factories.query(prod, "a", "id-a", prepared=1)
+    factories.query(prod, "b", "id-b", state="failed")
     counted = ask("clusters/prod")["queries"]
     assert (counted["running"], counted["failed"], counted["prepared"]) == (1, 1, 1)
 
 
 def test_a_thousand_queries_fit_one_answer(ask: Ask, prod: Cluster) -> None:
-    row = streams.query(prod)
-    streams.batch(row, 1_203)
+    row = factories.query(prod)
+    factories.batch(row, 1_203)
     fields = {field.name: getattr(row, field.name) for field in Query._meta.fields if field.name != "id"}
     names = ({"ident": f"id-{n}", "name": f"q{n}", "checkpoint": f"file:///{n}"} for n in range(999))
     Query.objects.bulk_create(Query(**{**fields, **each}) for each in names)
@@ -316,7 +318,7 @@ def test_a_page_of_queries_costs_the_same_for_many(
     ask: Ask, prod: Cluster, django_assert_max_num_queries: Any
 ) -> None:
     for n in range(30):
-        row = streams.query(prod, f"q{n}", f"id-{n}", ledger_id=f"{n:08x}-0000-4000-8000-000000000000")
-        streams.batch(row, 1_203)
+        row = factories.query(prod, f"q{n}", f"id-{n}", ledger_id=f"{n:08x}-0000-4000-8000-000000000000")
+        factories.batch(row, 1_203)
     with django_assert_max_num_queries(32):
         assert len(ask("queries")["items"]) == 30

@@ -11,9 +11,9 @@ import pytest
 
 from dashboard.models import Cluster
 from fenceline.series.points import APPLICATION, GROUP, PARTITION
-from tests.api.asking import Ask
-from tests.web import held, over_time, seed
-from tests.web.over_time import HOUR_MS, MINUTE_MS
+from tests.api.client import Ask
+from tests.web import factories, series
+from tests.web.series import HOUR_MS, MINUTE_MS
 
 pytestmark = pytest.mark.django_db
 
@@ -24,11 +24,11 @@ PATHS = (ONE, "groups/prod/billing/series", "clusters/prod/series", "clusters/pr
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
-    held.partition(of)
-    held.group(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.partition_collectors(of)
+    factories.partition(of)
+    factories.group(of)
     return of
 
 
@@ -48,10 +48,10 @@ def held_at(body: dict[str, Any], ms: int) -> dict[str, Any]:
 
 
 def test_a_range_of_a_partition_has_what_was_polled(ask: Ask, prod: Cluster) -> None:
-    now = seed.now_ms() // 1_000 * 1_000
-    over_time.observed(prod)
+    now = factories.now_ms() // 1_000 * 1_000
+    series.observed(prod)
     polls = [(300_000, (100, 0)), (200_000, (150, 20)), (100_000, (150, 90)), (50_000, (240, 0))]
-    over_time.polled(prod, PARTITION, "payments-0", polls, now_ms=now)
+    series.polled(prod, PARTITION, "payments-0", polls, now_ms=now)
     body = ask(f"{ONE}?from={iso(now - 250_000)}&to={iso(now)}")
     assert (body["resolution"], body["step_ms"], body["next"], body["gaps"]) == ("detail", 1_000, None, [])
     assert (instant(body["from"]), instant(body["to"])) == (now - 250_000, now)
@@ -64,10 +64,10 @@ def test_a_range_of_a_partition_has_what_was_polled(ask: Ask, prod: Cluster) -> 
 
 
 def test_a_range_of_a_group_has_its_lag_growing(ask: Ask, prod: Cluster) -> None:
-    now = seed.now_ms() // 1_000 * 1_000
+    now = factories.now_ms() // 1_000 * 1_000
     grows = [(ago_ms, (0, 700, 206_000 - ago_ms, 1)) for ago_ms in range(200_000, 50_000, -10_000)]
     polls = [(220_000, (0, 5, 200, 0)), *grows, (50_000, (0, 0, 0, 0)), (30_000, (0, 0, 0, 0))]
-    over_time.polled(prod, GROUP, "billing", [*polls, (5_000, (0, 0, 0, 0))], now_ms=now, span=True)
+    series.polled(prod, GROUP, "billing", [*polls, (5_000, (0, 0, 0, 0))], now_ms=now, span=True)
     body = ask(f"groups/prod/billing/series?from={iso(now - 210_000)}&to={iso(now)}")
     assert body["gaps"] == []
     blocked = held_at(body, now - 61_000)
@@ -77,7 +77,7 @@ def test_a_range_of_a_group_has_its_lag_growing(ask: Ask, prod: Cluster) -> None
 
 
 def test_open_transactions_are_told_of_a_cluster_and_of_an_application(ask: Ask, prod: Cluster) -> None:
-    over_time.hour(prod)
+    series.hour(prod)
     for path in ("clusters/prod/series", "clusters/prod/series?application=payments"):
         body = ask(path)
         assert max(step["blocked"]["high"] for step in body["items"]) > 10_000
@@ -86,8 +86,8 @@ def test_open_transactions_are_told_of_a_cluster_and_of_an_application(ask: Ask,
 
 
 def test_the_worst_groups_come_first_and_in_fewer_steps(ask: Ask, prod: Cluster) -> None:
-    over_time.hour(prod)
-    over_time.polled(prod, GROUP, "never behind", [(HOUR_MS, (0, 0, 0, 0))])
+    series.hour(prod)
+    series.polled(prod, GROUP, "never behind", [(HOUR_MS, (0, 0, 0, 0))])
     body = ask("clusters/prod/series/groups?steps=40")
     assert [each["group"] for each in body["items"]] == ["billing", "orders-view"]
     assert all(len(each["steps"]) <= 41 for each in body["items"])
@@ -97,13 +97,13 @@ def test_the_worst_groups_come_first_and_in_fewer_steps(ask: Ask, prod: Cluster)
 
 
 def test_what_could_not_be_seen_is_a_gap_with_its_reason(ask: Ask, prod: Cluster) -> None:
-    now = seed.now_ms() // 1_000 * 1_000
-    over_time.observed(prod, (HOUR_MS, 30 * MINUTE_MS), (20 * MINUTE_MS, 0), now_ms=now)
+    now = factories.now_ms() // 1_000 * 1_000
+    series.observed(prod, (HOUR_MS, 30 * MINUTE_MS), (20 * MINUTE_MS, 0), now_ms=now)
     polls = [(50 * MINUTE_MS, (1, 0)), (10 * MINUTE_MS, None), (5 * MINUTE_MS, (2, 0))]
-    over_time.polled(prod, PARTITION, "payments-0", polls, now_ms=now)
-    seed.gap(prod, source="partitions", scope="partition:payments-0", since_ms=now - 10 * MINUTE_MS,
+    series.polled(prod, PARTITION, "payments-0", polls, now_ms=now)
+    factories.gap(prod, source="partitions", scope="partition:payments-0", since_ms=now - 10 * MINUTE_MS,
              until_ms=now - 5 * MINUTE_MS, reason="leader not available")  # fmt: skip
-    seed.gap(prod, source="partitions", scope="partition:others-0", since_ms=now - 10 * MINUTE_MS,
+    factories.gap(prod, source="partitions", scope="partition:others-0", since_ms=now - 10 * MINUTE_MS,
              until_ms=now - 5 * MINUTE_MS, reason="another one's")  # fmt: skip
     body = ask(f"{ONE}?from={iso(now - HOUR_MS)}&to={iso(now)}")
     minutes = [round((now - instant(each[end])) / MINUTE_MS) for each in body["gaps"] for end in ENDS]
@@ -124,18 +124,18 @@ def test_what_could_not_be_seen_is_a_gap_with_its_reason(ask: Ask, prod: Cluster
 
 
 def test_a_cluster_that_could_not_be_reached_says_why(ask: Ask, prod: Cluster) -> None:
-    now = seed.now_ms()
-    over_time.observed(prod, (HOUR_MS, 30 * MINUTE_MS), (20 * MINUTE_MS, 0), now_ms=now)
-    over_time.polled(prod, GROUP, "billing", [(50 * MINUTE_MS, (1, 1, 1, 0))], now_ms=now)
-    seed.gap(prod, source="groups", scope="cluster", since_ms=now - 30 * MINUTE_MS,
+    now = factories.now_ms()
+    series.observed(prod, (HOUR_MS, 30 * MINUTE_MS), (20 * MINUTE_MS, 0), now_ms=now)
+    series.polled(prod, GROUP, "billing", [(50 * MINUTE_MS, (1, 1, 1, 0))], now_ms=now)
+    factories.gap(prod, source="groups", scope="cluster", since_ms=now - 30 * MINUTE_MS,
              until_ms=now - 20 * MINUTE_MS, reason="no answer in time")  # fmt: skip
     body = ask("groups/prod/billing/series?last=1h")
     assert "no answer in time" in {each["reason"] for each in body["gaps"]}
 
 
 def test_a_range_of_long_ago_says_since_when_it_is_kept(ask: Ask, prod: Cluster) -> None:
-    over_time.hour(prod)
-    now = seed.now_ms()
+    series.hour(prod)
+    now = factories.now_ms()
     body = ask(f"{ONE}?from={iso(now - 30 * 24 * HOUR_MS)}&to={iso(now - 29 * 24 * HOUR_MS)}")
     assert (body["items"], body["resolution"]) == ([], "hour")
     (gap,) = body["gaps"]
@@ -153,7 +153,7 @@ def test_a_subject_that_was_seen_once_is_empty_and_not_unknown(ask: Ask, prod: C
 
 
 def test_what_is_gone_keeps_its_history(ask: Ask, prod: Cluster) -> None:
-    over_time.hour(prod)
+    series.hour(prod)
     prod.partitionrecord_set.all().delete()
     prod.group_set.all().delete()
     assert ask(ONE)["items"]
@@ -201,13 +201,13 @@ def test_a_number_of_steps_out_of_range_is_refused(ask: Ask, path: str, asked: s
 
 
 def test_no_range_has_more_steps_than_were_asked_for(ask: Ask, prod: Cluster) -> None:
-    now = seed.now_ms()
-    over_time.observed(prod)
+    now = factories.now_ms()
+    series.observed(prod)
     polls = [(ago_ms, (HOUR_MS - ago_ms, ago_ms % 7)) for ago_ms in range(HOUR_MS, 0, -2_000)]
-    over_time.polled(prod, PARTITION, "payments-0", polls, now_ms=now)
+    series.polled(prod, PARTITION, "payments-0", polls, now_ms=now)
     for last in ("15m", "1h", "6h", "24h", "7d", "30d"):
         for steps in (10, 100, 500):
             body = ask(f"{ONE}?last={last}&steps={steps}")
             assert len(body["items"]) <= steps + 1
-    over_time.polled(prod, APPLICATION, "", [(1_000, (1, 2, 3))])
+    series.polled(prod, APPLICATION, "", [(1_000, (1, 2, 3))])
     assert len(ask("clusters/prod/series?last=15m&steps=10")["items"]) <= 11

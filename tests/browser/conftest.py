@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from sandbox import redis
 from sandbox.ports import free_port
+from sandbox.scenes.player import REQUEST, ScenePlayer
 from sandbox.up import WEB_OPTIONS
 from tests.chromium import ARGUMENTS, executable
 from tests.waiting import wait_for
@@ -48,6 +49,7 @@ class Server:
         self.reports = folder / "reports"
         history = f'[history]\nurl = "{self.reports.as_uri()}"\n'
         (folder / "fenceline.toml").write_text(CONFIG + history)
+        _play_a_scene(folder)
         self._environment = os.environ | {
             "DJANGO_SETTINGS_MODULE": "dashboard.settings",
             "SECRET_KEY": "only for tests",
@@ -109,6 +111,12 @@ class Server:
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+
+def _play_a_scene(folder: Path) -> None:
+    """Offer the scenes of a sandbox; one was played, which has failed because no stack runs here."""
+    (folder / REQUEST).write_text(json.dumps({"scene": "zombie", "by": NAME}))
+    assert ScenePlayer(folder, 1, demo=True).play_requested()
 
 
 @pytest.fixture(scope="session")

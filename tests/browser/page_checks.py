@@ -17,8 +17,8 @@ _TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 #: The one kind of rules that depends on the colour scheme.
 _COLOURS = ["color-contrast"]
 _VIOLATIONS = """
-async (rules) => {
-  const result = await axe.run(document, { resultTypes: ["violations"], runOnly: rules });
+async ([rules, within]) => {
+  const result = await axe.run(within, { resultTypes: ["violations"], runOnly: rules });
   const text = (node) => node.html + " " + node.any.map((check) => check.message);
   return result.violations.map((rule) => `${rule.id}: ${rule.nodes.slice(0, 3).map(text).join(" | ")}`);
 }
@@ -35,11 +35,11 @@ def states(first: str, *rest: str) -> list[Any]:
     return [first, *(pytest.param(each, marks=pytest.mark.matrix) for each in rest)]
 
 
-def axe_violations(page: Page, rules: list[str] = _TAGS) -> list[str]:
-    """Return what axe finds on the page as it is, one text per rule."""
+def axe_violations(page: Page, rules: list[str] = _TAGS, within: str = "html") -> list[str]:
+    """Return what axe finds on the page as it is, or within one of its elements, one text per rule."""
     if not page.evaluate("Boolean(window.axe)"):
         page.evaluate(AXE)
-    violations: list[str] = page.evaluate(_VIOLATIONS, rules)
+    violations: list[str] = page.evaluate(_VIOLATIONS, [rules, within])
     return violations
 
 

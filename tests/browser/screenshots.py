@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 
 
 PICTURES = (
-    Picture("overview", "held", "/"),
+    Picture("overview", "incidents", "/"),
     Picture("transaction", "busy", "/transactions/prod/inventory-sync-stuck-3"),
     Picture("partition", "held", "/partitions/prod/payments/0"),
     Picture("query", "queries", "/queries?q=orders_enrich", opens_row=True),

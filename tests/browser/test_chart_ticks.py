@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.history.buckets import Bucket
-from dashboard.labels.transition import NOTABLE
 from dashboard.models import Batch
 from dashboard.web.charts import figures, query_figures
 from dashboard.web.charts.figures import Bar, Figure
@@ -24,7 +23,7 @@ HEIGHTS = (150, 260)
 _SUFFIXES = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 _DRAW = """
 ([figure, height]) => {
-  const element = document.getElementById("over-time-chart");
+  const element = document.getElementById("events-chart");
   return Plotly.react(element, figure.data, { ...figure.layout, height, width: 420 }, {}).then(() => {
     const texts = (name) => [...element.querySelectorAll(`.${name} text`)].map((each) => each.textContent);
     return { x: texts("xtick"), y: texts("ytick"), y2: texts("y2tick") };
@@ -37,8 +36,8 @@ _DRAW = """
 def page(server: Server, opened: Opener) -> Page:
     """A page that has loaded Plotly: what it draws is given by each test."""
     server("reset", "busy", 40)
-    page = opened("/fencing?since=24h")
-    expect(page.locator("#over-time-chart .point path").first).to_be_attached()
+    page = opened("/")
+    expect(page.locator("#events-chart .main-svg").first).to_be_attached()
     # The page must not draw its own figure again.
     page.evaluate("document.querySelector('[data-chart]').removeAttribute('data-chart')")
     return page
@@ -70,14 +69,6 @@ def batches(first: int, number: int, **fields: object) -> Sequence[Batch]:
 def draw(page: Page, figure: Figure, height: int = 150) -> dict[str, list[str]]:
     found: dict[str, list[str]] = page.evaluate(_DRAW, [figure, height])
     return found
-
-
-def test_counts_over_time_have_whole_ticks(page: Page) -> None:
-    for count in COUNTS:
-        for height in HEIGHTS:
-            ticks = draw(page, figures.over_time(buckets(TransitionKind.TAKEOVER, count), NOTABLE), height)
-            if count:
-                assert_whole(ticks["y"], f"{count} takeovers at {height} px")
 
 
 def test_both_axes_of_a_strip_have_whole_ticks(page: Page) -> None:

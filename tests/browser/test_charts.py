@@ -11,8 +11,7 @@ from tests.browser import plotly_css
 from tests.browser.conftest import Opener, Server
 
 CHARTS = {
-    "over-time-chart": "/fencing?since=24h",
-    "strip-chart": "/",
+    "events-chart": "/events?last=24h",
     "timeline-chart": "/transactions/prod/payments-1",
 }
 _COLOURS = """
@@ -44,116 +43,68 @@ def test_a_chart_is_drawn_without_a_violation(busy: Server, opened: Opener, name
     assert page.locator("head style").count() == 0
 
 
-def test_hover_tells_the_figures(busy: Server, opened: Opener) -> None:
-    page = opened(CHARTS["over-time-chart"])
-    drawn(page, "over-time-chart")
-    page.locator("#over-time-chart .point path").last.hover(force=True)
-    expect(page.locator("#over-time-chart .hoverlayer .hovertext").first).to_contain_text(
-        re.compile(r"\d+ \w+")
-    )
+def test_hover_shows_when_and_what(busy: Server, opened: Opener) -> None:
+    page = opened(CHARTS["events-chart"])
+    drawn(page, "events-chart")
+    # The chart's own layer for the pointer lies over its points.
+    page.locator("#events-chart .scatterlayer .point").first.hover(force=True)
+    expect(page.locator("#events-chart .hoverlayer")).to_contain_text(re.compile(r"\d\d:\d\d:\d\d.+[a-z]{3}"))
 
 
 def test_the_modebar_is_styled_and_works(busy: Server, opened: Opener) -> None:
-    page = opened(CHARTS["over-time-chart"])
-    drawn(page, "over-time-chart")
-    page.locator("#over-time-chart .nsewdrag").hover()
-    bar = page.locator("#over-time-chart .modebar")
+    page = opened(CHARTS["events-chart"])
+    drawn(page, "events-chart")
+    page.locator("#events-chart .nsewdrag").first.hover()
+    bar = page.locator("#events-chart .modebar")
     expect(bar).to_have_css("opacity", "1")
     expect(bar).to_have_css("position", "absolute")
-    before = page.locator("#over-time-chart .xtick text").all_text_contents()
-    bar.locator('[data-title="Zoom in"]').click()
-    expect(page.locator("#over-time-chart .xtick text").first).not_to_have_text(before[0])
     with page.expect_download() as download:
         bar.locator('[data-title^="Download"]').click()
     assert download.value.suggested_filename.endswith(".png")
+    # A zoom is a range of time, as a drag is.
+    bar.locator('[data-title="Zoom in"]').click()
+    page.wait_for_url("**/events?from=*&to=*")
 
 
 def test_a_change_of_theme_changes_the_colours(busy: Server, opened: Opener) -> None:
-    page = opened(CHARTS["over-time-chart"], color_scheme="light")
-    drawn(page, "over-time-chart")
-    light = page.evaluate(_COLOURS, "over-time-chart")
+    page = opened(CHARTS["events-chart"], color_scheme="light")
+    drawn(page, "events-chart")
+    light = page.evaluate(_COLOURS, "events-chart")
     page.get_by_label("Dark").check()
-    page.wait_for_function(f"(light) => ({_COLOURS})('over-time-chart')[0] !== light[0]", arg=light)
+    page.wait_for_function(f"(light) => ({_COLOURS})('events-chart')[0] !== light[0]", arg=light)
     page.get_by_label("Light").check()
-    page.wait_for_function(f"(light) => ({_COLOURS})('over-time-chart')[0] === light[0]", arg=light)
+    page.wait_for_function(f"(light) => ({_COLOURS})('events-chart')[0] === light[0]", arg=light)
 
 
 def test_a_change_of_zone_moves_the_ticks(busy: Server, opened: Opener) -> None:
-    page = opened(CHARTS["strip-chart"], timezone_id="Asia/Kolkata")
-    drawn(page, "strip-chart")
-    utc = page.locator("#strip-chart .xtick text").first.text_content() or ""
+    page = opened(CHARTS["events-chart"], timezone_id="Asia/Kolkata")
+    drawn(page, "events-chart")
+    utc = page.locator("#events-chart .xtick text").first.text_content() or ""
     page.get_by_label("Local time").check()
-    expect(page.locator("#strip-chart .xtick text").first).not_to_have_text(utc)
+    expect(page.locator("#events-chart .xtick text").first).not_to_have_text(utc)
 
 
 def test_a_chart_stays_and_follows_what_happens(busy: Server, live: Opener) -> None:
-    page = live("/fencing?since=1h&application=fresh")
-    expect(page.locator("#one-by-one")).to_be_visible()
-    assert page.locator("#over-time-chart").count() == 0
+    page = live("/events?application=fresh")
+    assert page.locator("#events-chart").count() == 0
     busy("fence", "fresh-1")
-    expect(page.locator("tbody tr[id^='told-']").first).to_contain_text("takeover")
-    drawn(page, "over-time-chart")
-    page.evaluate("document.getElementById('over-time-chart').stays = true")
-    bars = page.evaluate("document.getElementById('over-time-chart').data[0].y")
+    expect(page.locator("[data-event=takeover]")).to_have_count(1)
+    page.locator("#events-chart").scroll_into_view_if_needed()
+    page.wait_for_function(f"() => {_MARKS} === 1")
+    page.evaluate("document.getElementById('events-chart').stays = true")
     busy("fence", "fresh-2")
-    page.wait_for_function(
-        "(sum) => document.getElementById('over-time-chart').data[0].y.reduce((a, b) => a + b) > sum",
-        arg=sum(bars),
-    )
-    assert page.evaluate("document.getElementById('over-time-chart').stays")
+    page.wait_for_function(f"() => {_MARKS} === 2")
+    assert page.evaluate("document.getElementById('events-chart').stays")
 
 
-_FIGURE = "document.getElementById('over-time-chart-figure')"
-_RANGE = "document.getElementById('over-time-chart').layout.xaxis.range"
-#: As a minute later: the window of a live page moves.
-_MOVE = f"""
-() => {{
-  const figure = JSON.parse({_FIGURE}.textContent);
-  figure.layout.xaxis.range = figure.layout.xaxis.range.map((ms) => ms + 60000);
-  {_FIGURE}.textContent = JSON.stringify(figure);
-  document.dispatchEvent(new Event("fenceline:swapped"));
-  return figure.layout.xaxis.range;
-}}
-"""
+_MARKS = (
+    "document.getElementById('events-chart').data?.filter((trace) => trace.mode === 'markers')"
+    ".flatMap((trace) => trace.x).length"
+)
 
 
-def press(page: Page, title: str) -> None:
-    """Press a button of the chart over time, and wait until it shows another range."""
-    before = page.evaluate(_RANGE)
-    page.locator("#over-time-chart .nsewdrag").hover()
-    page.locator(f'#over-time-chart [data-title="{title}"]').click()
-    page.wait_for_function(f"(before) => {_RANGE}[0] !== before[0]", arg=before)
-
-
-def test_a_zoom_survives_a_refetch_and_a_window_that_moves_until_it_is_reset(
-    busy: Server, live: Opener
-) -> None:
-    page = live("/fencing?since=1h")
-    drawn(page, "over-time-chart")
-    press(page, "Zoom in")
-    zoomed = page.evaluate(_RANGE)
-    busy("fence", "fresh-3")
-    expect(page.locator("tbody tr[id^='told-']", has_text="fresh-3").first).to_be_visible()
-    assert page.evaluate(_RANGE) == zoomed
-    for _ in range(2):
-        page.evaluate(_MOVE)
-        assert page.evaluate(_RANGE) == zoomed
-    press(page, "Reset axes")
-    assert page.evaluate(_MOVE) == page.evaluate(_RANGE)
-
-
-def test_a_change_of_zone_shows_the_whole_window_again(busy: Server, opened: Opener) -> None:
-    page = opened(CHARTS["over-time-chart"], timezone_id="Asia/Kolkata")
-    drawn(page, "over-time-chart")
-    whole = page.evaluate(_RANGE)
-    press(page, "Zoom in")
-    page.get_by_label("Local time").check()
-    ahead = [end + 5.5 * 3_600_000 for end in whole]
-    page.wait_for_function(f"(ahead) => String({_RANGE}) === String(ahead)", arg=ahead)
-
-
-@pytest.mark.parametrize("name", CHARTS)
-def test_a_chart_fits_a_phone_and_has_a_table_beside_it(busy: Server, opened: Opener, name: str) -> None:
+def test_a_chart_fits_a_phone_and_has_a_table_beside_it(busy: Server, opened: Opener) -> None:
+    name = "timeline-chart"
     page = opened(CHARTS[name], viewport={"width": 360, "height": 740})
     drawn(page, name)
     box = page.locator(f"#{name} svg.main-svg").first.bounding_box()

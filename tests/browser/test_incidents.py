@@ -16,7 +16,7 @@ LISTS = {"incidents": "/incidents?state=all", "no match": "/incidents?severity=i
 def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
     server("reset", "held")
     page = opened("/")
-    first = page.locator("a[data-incident]").first.get_attribute("href") or ""
+    first = page.locator("[data-incident] h3 a").first.get_attribute("href") or ""
     assert problems_of_pages(page, LISTS | {"incident": first}) == {}
 
 
@@ -31,13 +31,13 @@ def test_an_operator_opens_an_incident_acknowledges_it_and_adds_a_note(
 ) -> None:
     server("reset", "held")
     page = opened("/")
-    page.locator("a[data-incident]").first.click()
+    page.locator("[data-incident] h3 a").first.click()
     page.get_by_role("button", name="Acknowledge").click()
     expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)
-    page.locator("#add-note summary").click()
-    page.get_by_label("Note").fill("ticket 4711")
+    page.get_by_role("textbox", name="Note").fill("ticket 4711")
     page.get_by_role("button", name="Add note").click()
     expect(page.get_by_role("row").filter(has_text="ticket 4711")).to_be_visible()
+    expect(page.locator(".note-list")).to_contain_text("ticket 4711")
 
 
 def test_its_html_file_is_complete_without_a_network(
@@ -45,7 +45,7 @@ def test_its_html_file_is_complete_without_a_network(
 ) -> None:
     server("reset", "held")
     page = opened("/")
-    page.locator("a[data-incident]").first.click()
+    page.locator("[data-incident] h3 a").first.click()
     with page.expect_download() as download:
         page.get_by_role("link", name="HTML").click()
     download.value.save_as(tmp_path / "incident.html")
@@ -61,10 +61,36 @@ def test_its_html_file_is_complete_without_a_network(
     expect(bars.first).to_be_attached()
     bars.first.hover(force=True)
     expect(alone.locator(".hoverlayer .hovertext").first).to_be_attached()
-    expect(alone.get_by_role("table")).to_have_count(2)
+    for title in ("Timeline", "Cause and evidence", "Effects"):
+        expect(alone.get_by_role("heading", name=title)).to_be_visible()
     assert axe_violations(alone) == []
     for width in (1280, 390):
         alone.set_viewport_size({"width": width, "height": 740})
         assert fits(alone, width), width
     assert (asked, wrong) == ([(tmp_path / "incident.html").as_uri()], [])
     context.close()
+
+
+#: A4 at 96 dots an inch, within its margins.
+PAPER_WIDTH = 718
+
+
+@pytest.mark.parametrize(("kind", "path"), [("held", ""), ("acting", "/actions"), ("held", "/")])
+def test_incidents_and_plans_print_without_what_only_a_screen_can_do(
+    server: Server, opened: Opener, kind: str, path: str
+) -> None:
+    server("reset", kind)
+    page = opened(path or "/", color_scheme="dark")
+    if path != "/":
+        link = "[data-incident] h3 a" if not path else "a[data-row]"
+        page.goto(page.locator(link).first.get_attribute("href") or "")
+    page.set_viewport_size({"width": PAPER_WIDTH, "height": 1_000})
+    page.emulate_media(media="print", color_scheme="dark")
+    expect(page.locator("[data-headline]").first).to_be_visible()
+    for hidden in ("#side", "section.top", "main form"):
+        assert not any(each.is_visible() for each in page.locator(hidden).all()), hidden
+    folded = page.locator("#content details:not(.menu) > :not(summary)")
+    assert all(each.is_visible() for each in folded.all())
+    assert fits(page, PAPER_WIDTH)
+    assert axe_violations(page, ["color-contrast"]) == []
+    assert page.pdf().startswith(b"%PDF")

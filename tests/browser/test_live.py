@@ -58,7 +58,7 @@ def test_focus_on_a_row_stays_on_it_when_rows_come_before_it(server: Server, liv
     page.keyboard.press("j")
     focused = page.evaluate("document.activeElement.textContent")
     server("add", "a-orders-gateway")
-    expect(page.get_by_role("link", name="a-orders-gateway")).to_be_visible()
+    expect(page.locator("a[data-row]", has_text="a-orders-gateway")).to_be_visible()
     assert page.evaluate("document.activeElement.textContent") == focused
 
 

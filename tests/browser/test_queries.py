@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
 from tests.browser.page_checks import problems_of_pages, states
-from tests.web.streams import QUERY_ID
+from tests.web import factories
 
-ONE = f"/queries/prod/{QUERY_ID}"
+ONE = f"/queries/prod/{factories.QUERY_ID}"
 PAGES = {
     "list": "/queries",
     "abandoned": ONE,
@@ -55,6 +55,7 @@ def test_at_360_pixels_state_batch_chain_and_lag_stay(server: Server, opened: Op
     assert cells == [
         "orders_enrich",
         "failed",
+        "batch prepared",
         "batch 1,204",
         "not committed",
         "1,168 lag",

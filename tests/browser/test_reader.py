@@ -15,9 +15,10 @@ PAGES = {
     "transaction": "/transactions/prod/inventory-sync-stuck-3",
     "complete": "/transactions/prod/orders-gateway-0",
     "lived": "/transactions/prod/payments-1",
-    "fencing": "/fencing?since=24h",
-    "fencing, no match": "/fencing?kind=rotation&confidence=ambiguous&q=nothing-like-it&since=1h&before=x",
+    "transitions": "/events?last=24h&source=transition&unfolded=true",
+    "events, no match": "/events?kind=rotation&confidence=ambiguous&q=nothing-like-it&last=1h&before=x",
     "system": "/system",
+    "scenes": "/scenes",
     "sign-in": "/login/",
 }
 UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere"}
@@ -25,7 +26,7 @@ UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere
 
 @pytest.mark.parametrize("kind", states("busy", "none", "new", "blind", "calm"))
 def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
-    server("reset", kind)
+    server("reset", kind, 20)
     paths = PAGES if kind == "busy" else {name: path for name, path in PAGES.items() if "/prod/" not in path}
     assert problems_of_pages(opened("/"), paths) == {}
 
@@ -40,7 +41,7 @@ def test_at_360_pixels_state_id_and_age_stay(server: Server, opened: Opener) -> 
     page = opened("/transactions?q=payments-ledger-7", viewport={"width": 360, "height": 740})
     cells = [cell for cell in page.locator("tbody tr td").all() if cell.is_visible()]
     shown = [cell.inner_text().split("\n")[0] for cell in cells]
-    assert shown == ["Ongoing", "payments-ledger-7", "1 h 5 min"]
+    assert shown == ["Ongoing", "payments-ledger-7", "open too long", "open for 1 h 5 min"]
 
 
 def test_a_stranger_signs_in_and_arrives_where_he_wanted(server: Server, browser: Browser) -> None:
@@ -82,13 +83,13 @@ def test_the_keyboard_goes_everywhere(server: Server, opened: Opener) -> None:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.keyboard.press("g")
-    page.keyboard.press("o")
+    page.keyboard.press("i")
     page.wait_for_url(f"{server.url}/?cluster=prod")
 
 
 def test_keys_are_letters_inside_inputs_and_can_be_turned_off(server: Server, opened: Opener) -> None:
     server("reset", "busy", 40)
-    page = opened("/")
+    page = opened("/transactions")
     page.locator("#search").click()
     page.keyboard.type("gtp?/jk")
     assert page.locator("#search").input_value() == "gtp?/jk"
@@ -155,7 +156,7 @@ def test_an_id_is_copied_as_it_is_spelled(server: Server, opened: Opener) -> Non
 
 def test_filters_are_addresses(server: Server, opened: Opener) -> None:
     server("reset", "busy")
-    page = opened("/transactions")
+    page = opened("/transactions", viewport={"width": 1600, "height": 740})
     page.get_by_role("link", name="open", exact=True).click()
     page.wait_for_url("**/transactions?state=open")
     page.locator("#search").fill("payments")

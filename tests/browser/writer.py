@@ -33,17 +33,7 @@ from dashboard.models import (  # noqa: E402
 from dashboard.runtime import notify  # noqa: E402
 from dashboard.system import access  # noqa: E402
 from fenceline.facts import TransactionState  # noqa: E402
-from tests.web import (  # noqa: E402
-    busy_streams,
-    happened,
-    held,
-    over_time,
-    planned,
-    recorded,
-    seed,
-    streams,
-    voiced,
-)
+from tests.web import factories, scenarios, series  # noqa: E402
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
 _AHEAD_MS = 600_000
@@ -66,39 +56,39 @@ def without_role(name: str) -> None:
 
 def reset(kind: str, ids: int = 300) -> None:
     """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held", "queries", "acting",
-    "alerts" or "blind"."""
+    "flow", "large flow", "incidents", "alerts" or "blind"."""
     _clear()
     if kind == "none":
         return
-    prod = seed.cluster()
+    prod = factories.cluster()
     if kind == "calm":
-        seed.seen(prod)
-        seed.transaction(prod, "only", TransactionState.COMPLETE_COMMIT, partitions={})
+        factories.tail_collectors(prod)
+        factories.transaction(prod, "only", TransactionState.COMPLETE_COMMIT, partitions={})
     if kind == "busy":
-        seed.busy(prod, ids)
-        happened.day(prod)
-        seed.seen(seed.cluster("staging"))
-        for raw in (*seed.NASTY, seed.LONG):
-            seed.transaction(prod, raw)
+        scenarios.busy_transactions(prod, ids)
+        scenarios.day_of_history(prod)
+        factories.tail_collectors(factories.cluster("staging"))
+        for raw in (*factories.HOSTILE_IDS, factories.LONG_ID):
+            factories.transaction(prod, raw)
     if kind == "held":
-        seed.busy(prod, 40)
-        happened.day(prod)
-        held.busy(prod)
-        over_time.hour(prod)
-        for raw in (*seed.NASTY, seed.LONG):
-            held.offset(held.group(prod, raw))
-            held.episode(prod, raw)
+        scenarios.busy_transactions(prod, 40)
+        scenarios.day_of_history(prod)
+        scenarios.busy_partitions(prod)
+        series.hour(prod)
+        for raw in (*factories.HOSTILE_IDS, factories.LONG_ID):
+            factories.group_offset(factories.group(prod, raw))
+            factories.recovery(prod, raw)
     _alerts(prod, kind)
     if kind in _FILLED:
         _FILLED[kind](prod)
     if kind == "watched":
-        seed.seen(prod)
-        held.watched(prod)
-        streams.watched(prod)
-        planned.watched(prod)
+        factories.tail_collectors(prod)
+        factories.partition_collectors(prod)
+        factories.checkpoint_collector(prod)
+        factories.action_collector(prod)
     if kind == "blind":
-        seed.collector(prod, seen_through_ms=seed.now_ms() - 95_000, error="connection refused")
-        seed.gap(prod)
+        factories.collector(prod, seen_through_ms=factories.now_ms() - 95_000, error="connection refused")
+        factories.gap(prod)
     else:
         seen(_AHEAD_MS)
 
@@ -110,35 +100,41 @@ def _clear() -> None:
 
 def _alerts(prod: Cluster, kind: str) -> None:
     if kind in ("alerts", "watched"):
-        voiced.watched(prod)
+        factories.alert_collector(prod)
     if kind == "alerts":
-        seed.busy(prod, 20)
-        voiced.busy(prod)
+        scenarios.busy_transactions(prod, 20)
+        scenarios.busy_alerts(prod)
 
 
 def _queries(prod: Cluster) -> None:
-    seed.busy(prod, 20)
-    held.busy(prod)
-    busy_streams.busy(prod)
-    over_time.hour(prod)
+    scenarios.busy_transactions(prod, 20)
+    scenarios.busy_partitions(prod)
+    scenarios.busy_queries(prod)
+    series.hour(prod)
 
 
 def _acting(prod: Cluster) -> None:
     """Let there be something to act on, and actions in every state."""
-    seed.busy(prod, 40)
-    happened.day(prod)
-    held.busy(prod)
-    busy_streams.busy(prod)
-    planned.busy(prod)
-    recorded.busy()
+    scenarios.busy_transactions(prod, 40)
+    scenarios.day_of_history(prod)
+    scenarios.busy_partitions(prod)
+    scenarios.busy_queries(prod)
+    scenarios.busy_actions(prod)
+    scenarios.busy_audit_log()
 
 
-_FILLED = {"queries": _queries, "acting": _acting}
+_FILLED = {
+    "queries": _queries,
+    "acting": _acting,
+    "flow": scenarios.busy_flow,
+    "large flow": scenarios.large_flow,
+    "incidents": scenarios.open_incidents,
+}
 
 
 def seen(ahead_ms: int) -> None:
     """Let every collector have seen through `ahead_ms` from now, and ring."""
-    Collector.objects.update(seen_through_ms=seed.now_ms() + ahead_ms)
+    Collector.objects.update(seen_through_ms=factories.now_ms() + ahead_ms)
     ring("collectors")
 
 
@@ -148,9 +144,9 @@ def change(name: str, state: str, *, silent: bool = False) -> None:
     rev = Cluster.objects.get(name="prod").rev
     moved = Transaction.objects.filter(transactional_id=name)
     for row in moved:
-        seed.counted(row.cluster, row.state, -1)
-        seed.counted(row.cluster, state, 1)
-    moved.update(state=state, rev=rev, updated_ms=seed.now_ms())
+        factories.state_count(row.cluster, row.state, -1)
+        factories.state_count(row.cluster, state, 1)
+    moved.update(state=state, rev=rev, updated_ms=factories.now_ms())
     if not silent:
         _ring("transactions", rev, [name])
 
@@ -159,20 +155,20 @@ def add(name: str) -> None:
     """Let a new transactional id appear."""
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     prod = Cluster.objects.get(name="prod")
-    seed.transaction(prod, name, rev=prod.rev)
+    factories.transaction(prod, name, rev=prod.rev)
     _ring("transactions", prod.rev, [name])
 
 
 def fence(name: str) -> None:
     """Let another producer take an id over; what was saved rings by itself."""
-    happened.takeover(Cluster.objects.get(name="prod"), name.encode())
+    factories.takeover_history(Cluster.objects.get(name="prod"), name.encode())
 
 
 def pin(topic: str, kind: str = "partitions") -> None:
     """Let a transaction hold a partition of a topic back, and ring."""
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     prod = Cluster.objects.get(name="prod")
-    held.pinned(prod, topic)
+    factories.lso_blocker(prod, topic)
     _ring(kind, prod.rev)
 
 
@@ -181,19 +177,19 @@ def commit_batch(name: str, number: int) -> None:
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     prod = Cluster.objects.get(name="prod")
     row = Query.objects.get(name=name)
-    streams.batch(row, number, started_ms=seed.now_ms())
+    factories.batch(row, number, started_ms=factories.now_ms())
     Query.objects.filter(pk=row.pk).update(planned=number, finished=number, rev=prod.rev)
     _ring("queries", prod.rev, [row.ident])
 
 
 def plan(name: str) -> None:
     """Let somebody plan to fence an id; what is kept rings by itself."""
-    planned.kept(planned.plan(planned.fence(name)))
+    factories.planned_action(factories.plan(factories.fence_subject(name)))
 
 
 def expire() -> None:
     """Let the time of every plan be over, without a ring."""
-    Action.objects.update(expires_ms=seed.now_ms() - 1)
+    Action.objects.update(expires_ms=factories.now_ms() - 1)
 
 
 def act(state: str, **fields: object) -> None:
@@ -201,23 +197,23 @@ def act(state: str, **fields: object) -> None:
     row = Action.objects.select_related("cluster").order_by("-pk")[0]
     told = {"executed_by": "ada", "reason": "ticket 4411", "confirmed_at": now()} | fields
     if state == "done":
-        at_ms = seed.now_ms()
+        at_ms = factories.now_ms()
         subject = row.subjects.split("\n")[0]
-        told |= {"results": [planned.result(subject, "done", at_ms)], "ended_ms": at_ms}
+        told |= {"results": [factories.action_result(subject, "done", at_ms)], "ended_ms": at_ms}
     action_store.update_action(row, state=state, **told)
 
 
 def follow() -> None:
     """Let what came of the newest action be seen."""
     row = Action.objects.select_related("cluster").order_by("-pk")[0]
-    action_store.update_action(row, follow_up=planned.follow_up(seed.now_ms()))
+    action_store.update_action(row, follow_up=factories.action_follow_up(factories.now_ms()))
 
 
 def find(name: str) -> None:
     """Let a finding appear."""
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     prod = Cluster.objects.get(name="prod")
-    seed.finding(prod, f"transaction:{name}", "critical")
+    factories.finding(prod, f"transaction:{name}", "critical")
     _ring("findings", prod.rev)
 
 
@@ -225,20 +221,20 @@ def fire(name: str) -> None:
     """Let an alert fire, and ring."""
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     prod = Cluster.objects.get(name="prod")
-    voiced.alert(prod, f"transaction:{name}", rev=prod.rev)
+    factories.alert(prod, f"transaction:{name}", rev=prod.rev)
     _ring("alerts", prod.rev)
 
 
 def lose() -> None:
     """Let the cluster go dark."""
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
-    seed.gap(Cluster.objects.get(name="prod"))
+    factories.gap(Cluster.objects.get(name="prod"))
     ring("collectors")
 
 
 def recover() -> None:
     """Let sight come back."""
-    GapRecord.objects.update(until_ms=seed.now_ms())
+    GapRecord.objects.update(until_ms=factories.now_ms())
     Cluster.objects.filter(name="prod").update(rev=F("rev") + 1)
     ring("collectors")
 

@@ -2,10 +2,10 @@
 
     python -m tests.data.capture_checkpoints
 
-Writes `checkpoints/spark-4.2.0.jsonl`: one object per kind of tests/spark/kinds.py, with the text of
-`metadata`, of the newest files of both logs, of `sources/<i>/0` and of operators' metadata by path; and of
-Spark's own progress events id, batch, offsets of sources and names of operators. Kafka's zero byte is in the
-text; the folder in which it was made is not.
+Writes `checkpoints/spark-4.2.0.jsonl`: one object per kind of tests/spark/checkpoint_kinds.py, with the
+text of `metadata`, of the newest files of both logs, of `sources/<i>/0` and of operators' metadata by path;
+and of Spark's own progress events id, batch, offsets of sources and names of operators. Kafka's zero byte is
+in the text; the folder in which it was made is not.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sandbox.kafka import Broker
+from tests.spark.checkpoint_kinds import KINDS, Progress, Stage
 from tests.spark.conftest import environment, settings
-from tests.spark.kinds import KINDS, Progress, Stage
 
 TARGET = Path(__file__).with_name("checkpoints") / "spark-4.2.0.jsonl"
 #: Of each log so many of the newest files: enough for a hole that asynchronous progress tracking leaves.

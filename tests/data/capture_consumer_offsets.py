@@ -26,7 +26,13 @@ from tests.data.capture_transaction_state import json_objects
 from tests.java.clients import JavaProducer
 from tests.java.consumers import JavaConsumer
 from tests.java.gateway import java_gateway
-from tests.kafka.committing import administer, commit, committed_records, fill, member
+from tests.kafka.group_commits import (
+    administer,
+    commit_offsets,
+    committed_records,
+    group_member,
+    write_records,
+)
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.waiting import wait_for
 
@@ -41,14 +47,14 @@ def live(broker: Broker, gateway: JavaGateway) -> None:
     where = broker.bootstrap
     create_topics(where, "orders", "payments", "doomed")
     for topic in ("orders", "payments", "doomed"):
-        fill(where, topic)
-    commit(where, "plain", "orders", p0=3, p2=10)
+        write_records(where, topic)
+    commit_offsets(where, "plain", "orders", p0=3, p2=10)
     for length in (125, 126, 127, 128, 4000):
-        commit(where, f"metadata-{length}", "orders", metadata="m" * length, p0=1)
-    commit(where, STRANGE, "payments", metadata=STRANGE, p1=1)
-    commit(where, "of-doomed", "doomed", p0=1)
-    commit(where, "deleted", "orders", p0=1)
-    member(where, "librdkafka", "orders").close()
+        commit_offsets(where, f"metadata-{length}", "orders", metadata="m" * length, p0=1)
+    commit_offsets(where, STRANGE, "payments", metadata=STRANGE, p1=1)
+    commit_offsets(where, "of-doomed", "doomed", p0=1)
+    commit_offsets(where, "deleted", "orders", p0=1)
+    group_member(where, "librdkafka", "orders").close()
     _java(broker, gateway)
     for producer in (LibrdkafkaProducer(where, "l"), JavaProducer(gateway, where, "j")):
         producer.init()

@@ -22,7 +22,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.committing import fill
+from tests.kafka.group_commits import write_records
 from tests.spark.conftest import environment, settings
 from tests.waiting import wait_for
 
@@ -80,7 +80,7 @@ def main(folder: Path) -> None:
     with Broker(folder / "kafka") as broker:
         create_topics(broker.bootstrap, "orders", "copied")
         for _ in range(4):
-            fill(broker.bootstrap, "orders")
+            write_records(broker.bootstrap, "orders")
         spark = builder.getOrCreate()
         FOLDER.mkdir(exist_ok=True)
         with (FOLDER / f"spark-{pyspark.__version__}.jsonl").open("w") as file:

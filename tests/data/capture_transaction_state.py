@@ -31,7 +31,7 @@ from tests.brokers import create_topics
 from tests.data.scenarios import BOTH, SCENARIOS, STRANGE, TOPICS, Stage, strange_id
 from tests.java.clients import JavaAdmin
 from tests.java.gateway import java_gateway
-from tests.kafka.observe import TOPIC, RawRecord, raw_records
+from tests.kafka.topic_records import TOPIC, RawRecord, raw_records
 from tests.waiting import wait_for
 
 FOLDER = Path(__file__).with_name("transaction_state")

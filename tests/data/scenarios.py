@@ -21,8 +21,8 @@ from py4j.java_gateway import JavaGateway
 from sandbox.kafka import Broker
 from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused, Identity
 from tests.java.clients import JavaAdmin, JavaError, JavaProducer
-from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer, wait_until_it_refuses
-from tests.kafka.raw import RawProducer
+from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer, wait_until_refused
+from tests.kafka.raw_producers import RawProducer
 from tests.waiting import wait_for
 
 TOPICS = ("orders", "payments", "every-legal_kind.of.CHARACTER-0")
@@ -274,7 +274,7 @@ def recovery(stage: Stage) -> str:
     with stage.frozen():
         producer.send("orders", 0)
         producer.flush()
-    wait_until_it_refuses(producer, "orders")
+    wait_until_refused(producer, "orders")
     producer.abort()
     begin(producer, "orders", 1)
     producer.commit()

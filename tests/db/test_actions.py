@@ -1,5 +1,5 @@
-"""Proves that a plan is kept as it was previewed and listed, that it is executed only by who may, who typed
-what it asks for and while it is fresh, that its row has one worker, and what is told of it afterwards."""
+"""Proves that a plan is kept as it was previewed and listed, that it is executed only with permission,
+confirmation and before it expires, that its row has one worker, and what is reported of it afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from dashboard.actions import execute
 from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
-from dashboard.actions.connections import Hands
+from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.follow_up import Following
 from dashboard.actions.results import SubjectOutcome, action_state
 from dashboard.models import Action, Cluster, Recovery, Token
@@ -24,7 +24,7 @@ from fenceline.facts import Confidence, TransitionKind
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import LIVES_MS, Act, Plan, Refusal, RefusalReason, SubjectPlan
 from fenceline.recoveries import RecoveryOutcome
-from tests.db import seeing, streaming
+from tests.db import factories
 from tests.db.conftest import NOW_MS
 
 pytestmark = pytest.mark.sql
@@ -47,12 +47,12 @@ def fence(*subjects: SubjectPlan, **columns: Any) -> Plan:
     return Plan(Act.FENCE, "prod", NOW_MS, "payments-7", subjects or (subject(),), **columns)
 
 
-def kept(plan: Plan | None = None, actor: Actor = OLGA) -> Action:
-    return action_store.save_plan(plan or fence(), actor, now_ms=NOW_MS)
+def saved_plan(plan: Plan | None = None, actor: Actor = OLGA) -> Action:
+    return action_store.save_plan(plan or fence(), actor)
 
 
 def confirm(row: Action, actor: Actor = OLGA, **said: Any) -> Action:
-    """Confirm as an operator does who does everything right, but for what is `said` otherwise."""
+    """Confirm as required, except for the values in `said`."""
     usual = {"digest": row.digest, "typed": "payments-7", "reason": "it is stuck", "now_ms": NOW_MS + 1}
     return execute.confirm_plan(row, actor=actor, **(usual | said))
 
@@ -69,9 +69,9 @@ def executing(row: Action, by: str = "olga") -> Action:
 # Rows.
 
 
-def test_a_plan_is_kept_as_it_was_previewed() -> None:
+def test_a_plan_is_saved_as_it_was_previewed() -> None:
     plan = fence(subject(held=(("payments", 0, 1_204, 1_981, 1_981),), waiting=("billing",)), forced=True)
-    row = kept(plan, ADA)
+    row = saved_plan(plan, ADA)
     row.refresh_from_db()
     assert action_store.plan_of(row) == plan
     assert (row.digest, row.state, row.planned_by, row.forced) == (plan.digest, "planned", "ada", True)
@@ -80,8 +80,8 @@ def test_a_plan_is_kept_as_it_was_previewed() -> None:
 
 
 def test_the_newest_come_first_page_by_page_and_by_filters() -> None:
-    names = [kept(fence(subject(f"payments-{number}"))).pk for number in range(5)]
-    other = kept(replace(fence(subject("orders-1")), act=Act.ROLL_BACK_BATCH), ADA)
+    names = [saved_plan(fence(subject(f"payments-{number}"))).pk for number in range(5)]
+    other = saved_plan(replace(fence(subject("orders-1")), act=Act.ROLL_BACK_BATCH), ADA)
     everything = action_store.ActionCriteria()
     found, place = action_store.newest_actions(everything, before=None, limit=4)
     assert [row.pk for row in found] == [other.pk, *reversed(names[2:])]
@@ -106,7 +106,7 @@ def test_the_newest_come_first_page_by_page_and_by_filters() -> None:
 
 
 def test_a_change_is_made_only_where_a_row_is_as_expected() -> None:
-    row, before = kept(), Cluster.objects.get().rev
+    row, before = saved_plan(), Cluster.objects.get().rev
     assert not action_store.update_action(row, Q(state="done"), reason="never")
     assert Cluster.objects.get().rev == before
     assert action_store.update_action(row, Q(state="planned"), reason="now")
@@ -134,10 +134,10 @@ UNFIT = SubjectPlan("transaction:x", "x", {}, refusals=(Refusal(RefusalReason.PR
         (fence(UNFIT), OLGA, {}, 422, "every subject is refused"),
     ],
 )
-def test_a_plan_is_not_executed_but_as_it_asks(
+def test_a_plan_is_refused_unless_confirmed_as_required(
     plan: Plan, actor: Actor, said: dict[str, Any], status: int, text: str
 ) -> None:
-    row = kept(plan)
+    row = saved_plan(plan)
     with pytest.raises(execute.ExecutionRefused) as refused:
         confirm(row, actor, **said)
     assert (refused.value.status, text in refused.value.text) == (status, True), refused.value.text
@@ -145,23 +145,23 @@ def test_a_plan_is_not_executed_but_as_it_asks(
     assert (row.state, row.executed_by, row.lease_token) == ("planned", "", "")
 
 
-def test_read_only_forbids_everybody_everything(settings: Any) -> None:
+def test_read_only_refuses_every_action(settings: Any) -> None:
     settings.READ_ONLY = True
     with pytest.raises(execute.ExecutionRefused, match="READ_ONLY") as refused:
-        confirm(kept(), ADA)
+        confirm(saved_plan(), ADA)
     assert refused.value.status == 403
 
 
 @pytest.mark.parametrize("act", list(Act))
-def test_each_act_needs_its_own_permission(act: Act) -> None:
+def test_each_action_needs_its_own_permission(act: Act) -> None:
     others = Actor("otto", "api", OLGA.permissions - {execute.access.OF_ACT[act]})
     with pytest.raises(execute.ExecutionRefused) as refused:
-        confirm(kept(replace(fence(), act=act)), others)
+        confirm(saved_plan(replace(fence(), act=act)), others)
     assert refused.value.status == 403
 
 
-def test_who_executes_it_again_is_answered_alike_and_nobody_else_is() -> None:
-    row = executing(kept())
+def test_a_repeated_execution_returns_the_same_answer_to_the_same_user_only() -> None:
+    row = executing(saved_plan())
     assert confirm(row).state == "executing"
     with pytest.raises(execute.ExecutionRefused, match="olga executes this plan right now") as refused:
         confirm(row, ADA)
@@ -176,8 +176,8 @@ def test_who_executes_it_again_is_answered_alike_and_nobody_else_is() -> None:
 # Who executes.
 
 
-def test_a_row_is_begun_once_and_only_by_its_token() -> None:
-    row = executing(kept())
+def test_an_action_is_begun_once_and_only_by_its_token() -> None:
+    row = executing(saved_plan())
     assert action_lease.begin_action(row.pk, "", now_ms=NOW_MS) is None
     assert action_lease.begin_action(row.pk, "another", now_ms=NOW_MS) is None
     assert action_lease.begin_action(row.pk + 1, "t", now_ms=NOW_MS) is None
@@ -187,14 +187,14 @@ def test_a_row_is_begun_once_and_only_by_its_token() -> None:
     assert action_lease.begin_action(row.pk, "t", now_ms=NOW_MS) is None
 
 
-def test_a_row_that_waited_too_long_is_not_begun() -> None:
-    row = executing(kept())
+def test_an_action_that_waited_too_long_is_not_begun() -> None:
+    row = executing(saved_plan())
     Action.objects.update(lease_until=Now() - action_lease.LIVES)
     assert action_lease.begin_action(row.pk, "t", now_ms=NOW_MS) is None
 
 
-def test_who_is_late_writes_nothing_more() -> None:
-    executing(kept())
+def test_a_worker_that_lost_its_lease_writes_nothing() -> None:
+    executing(saved_plan())
     row = action_lease.begin_action(Action.objects.get().pk, "t", now_ms=NOW_MS)
     assert row is not None
     settler = Action.objects.get()
@@ -226,15 +226,17 @@ def test_who_is_late_writes_nothing_more() -> None:
         ([SubjectOutcome.FAILED, SubjectOutcome.UNKNOWN], Action.State.UNKNOWN),
     ],
 )
-def test_the_whole_is_what_its_subjects_are(fates: Sequence[SubjectOutcome], state: Action.State) -> None:
+def test_the_state_of_an_action_follows_its_subjects(
+    fates: Sequence[SubjectOutcome], state: Action.State
+) -> None:
     assert action_state([{"outcome": each.value} for each in fates]) == state
 
 
 # What is told afterwards.
 
 
-def done(plan: Plan, *, lso_told: bool = True) -> Action:
-    """Return a row whose subjects were all done at NOW_MS; that the LSO has moved is told."""
+def finished_action(plan: Plan, *, lso_told: bool = True) -> Action:
+    """Return a row whose subjects were all done at NOW_MS; that the LSO has moved is reported."""
     results = [{"subject": each.subject, "outcome": "done", "ended_ms": NOW_MS} for each in plan.subjects]
     told = [
         {"kind": "lso", "of": f"{topic}-{number}", "words": "it moved", "at_ms": NOW_MS}
@@ -242,32 +244,32 @@ def done(plan: Plan, *, lso_told: bool = True) -> Action:
         for topic, number, *_ in each.held
         if lso_told
     ]
-    row = kept(plan)
+    row = saved_plan(plan)
     action_store.update_action(row, Q(), state="done", results=results, follow_up=told, ended_ms=NOW_MS)
     row.refresh_from_db()
     return row
 
 
-def news(row: Action, now_ms: int = NOW_MS + 2_000) -> tuple[list[str], bool]:
-    """Return what is told now, and whether that was all."""
+def new_entries(row: Action, now_ms: int = NOW_MS + 2_000) -> tuple[list[str], bool]:
+    """Return the texts that are reported now, and whether those were the last."""
     following = Following(row, now_ms)
-    with Hands("prod") as hands:
-        found = following.new_entries(hands)
+    with ClusterConnections("prod") as connections:
+        found = following.new_entries(connections)
     return [each["words"] for each in found], following.is_over(found)
 
 
 HELD = {"held": (("orders", 0, 812, 820, 820),), "waiting": ("billing", "orders_enrich")}
 
 
-def test_groups_and_queries_are_told_once_they_have_read_past_the_lso() -> None:
-    row = done(fence(subject(**HELD)))
-    waits = seeing.group("billing")
-    query = streaming.query(name="orders_enrich", finished=3)
-    batch = streaming.batch(query, 3, offsets=read("orders", 812), committed_ms=NOW_MS - 5)
-    assert news(row) == ([], False)
+def test_groups_and_queries_are_reported_once_they_have_read_past_the_lso() -> None:
+    row = finished_action(fence(subject(**HELD)))
+    waits = factories.blocked_group("billing")
+    query = factories.query(name="orders_enrich", finished=3)
+    batch = factories.batch(query, 3, offsets=read("orders", 812), committed_ms=NOW_MS - 5)
+    assert new_entries(row) == ([], False)
     type(waits).objects.update(offset=813, commit_ms=NOW_MS + 1_300)
     type(batch).objects.update(offsets=read("orders", 820), committed_ms=NOW_MS + 900)
-    said, over = news(row)
+    said, over = new_entries(row)
     assert said == ["group billing resumed after 1.3 s", "query orders_enrich resumed after 900 ms"]
     assert not over, "its episode is yet to come"
 
@@ -276,19 +278,19 @@ def read(topic: str, offset: int) -> list[list[str]]:
     return [["source", f'{{"{topic}": {{"0": {offset}}}}}']]
 
 
-def test_the_episode_that_it_belongs_to_is_told_and_how_it_went_on() -> None:
-    row = done(fence())
-    episode(opened_ms=STARTED_MS - 1)
-    assert news(row) == ([], False)
-    mine = episode(opened_ms=NOW_MS - 10)
-    assert news(row)[0] == [f"recovery episode {mine.pk} of payments-7: takeover"]
+def test_the_recovery_of_an_action_is_reported_with_its_outcome() -> None:
+    row = finished_action(fence())
+    add_recovery(opened_ms=STARTED_MS - 1)
+    assert new_entries(row) == ([], False)
+    mine = add_recovery(opened_ms=NOW_MS - 10)
+    assert new_entries(row)[0] == [f"recovery episode {mine.pk} of payments-7: takeover"]
     Recovery.objects.filter(pk=mine.pk).update(resumed_ms=NOW_MS + 2_490, resumed_by="payments-8")
-    said, over = news(row)
+    said, over = new_entries(row)
     assert said[1] == "payments-8 committed again after 2.5 s"
     assert over
 
 
-def episode(*, opened_ms: int) -> Recovery:
+def add_recovery(*, opened_ms: int) -> Recovery:
     return Recovery.objects.create(
         cluster=Cluster.objects.get(), key=key_of(b"payments-7"), transactional_id="payments-7",
         application="payments", cause=TransitionKind.TAKEOVER, confidence=Confidence.PROBABLE, producer_id=7,
@@ -297,17 +299,19 @@ def episode(*, opened_ms: int) -> Recovery:
     )  # fmt: skip
 
 
-def test_a_finished_batch_is_told_when_its_query_has_gone_on() -> None:
-    query = streaming.query(name="orders", finished=40)
+def test_a_finished_batch_is_reported_when_its_query_continues() -> None:
+    query = factories.query(name="orders", finished=40)
     seen = {"query": query.ident, "batch_id": 41}
-    row = done(replace(fence(SubjectPlan("query:q", "orders, batch 41", seen)), act=Act.FINISH_BATCH))
-    assert news(row) == ([], False)
+    row = finished_action(
+        replace(fence(SubjectPlan("query:q", "orders, batch 41", seen)), act=Act.FINISH_BATCH)
+    )
+    assert new_entries(row) == ([], False)
     type(query).objects.update(finished=41)
-    assert news(row) == (["orders, batch 41: its query has finished it, and goes on"], True)
+    assert new_entries(row) == (["orders, batch 41: its query has finished it, and goes on"], True)
 
 
-def test_an_lso_that_never_moves_is_told_in_the_end() -> None:
-    row = done(fence(subject(**HELD)), lso_told=False)
+def test_an_lso_that_never_moves_is_reported_at_the_end() -> None:
+    row = finished_action(fence(subject(**HELD)), lso_told=False)
     assert [each["words"] for each in Following(row, NOW_MS).last_words()] == [
         "LSO of orders-0 still stands at 812"
     ]

@@ -1,5 +1,5 @@
-"""Proves that alerts are told per incident: one message for a cause with its effects, one for what is left
-when the cause is over. An effect of two causes waits for both; a cause found later takes over."""
+"""Proves that alerts are notified per incident: one message for a cause with its effects, one for what is
+left when the cause is over. An effect of two causes waits for both; a cause found later takes over."""
 
 from __future__ import annotations
 
@@ -7,79 +7,90 @@ import pytest
 
 from dashboard.models import Delivery, Incident
 from fenceline.facts import Severity
-from tests.db.alerting import ALL, BLOCKER, FIRST, NEW, World, alert, channel, found, messages, world
+from tests.db.scenarios import (
+    ALL_RESOLVED,
+    BLOCKER,
+    FIRST,
+    NEW,
+    AlertScenario,
+    alert,
+    channel,
+    finding,
+    message_reasons,
+    scenario,
+)
 
 pytestmark = pytest.mark.sql
 
-__all__ = ["world"]
+__all__ = ["scenario"]
 
 PARTITION, GROUP, READER = "partition:payments-0", "group:billing", "query:q1"
-CAUSE = found(BLOCKER, "coordinator_overdue", Severity.CRITICAL, PARTITION, GROUP, READER)
-OTHER = found("transaction:orders-3", "coordinator_overdue", Severity.CRITICAL, PARTITION)
-PINNED = found(PARTITION, "lso_pinned", Severity.WARNING, GROUP, READER)
-STALLED, WAITING = found(GROUP, "group_stalled"), found(READER, "query_blocked")
+CAUSE = finding(BLOCKER, "coordinator_overdue", Severity.CRITICAL, PARTITION, GROUP, READER)
+OTHER = finding("transaction:orders-3", "coordinator_overdue", Severity.CRITICAL, PARTITION)
+PINNED = finding(PARTITION, "lso_pinned", Severity.WARNING, GROUP, READER)
+STALLED, WAITING = finding(GROUP, "group_stalled"), finding(READER, "query_blocked")
 EFFECTS = (PINNED, STALLED, WAITING)
 
 
-def told() -> list[list[str]]:
+def notified_subjects() -> list[list[str]]:
     """The subjects of each message, in order."""
     rows = Delivery.objects.order_by("pk")
     return [[each["labels"]["subject"] for each in row.payload["alerts"]] for row in rows]
 
 
-def test_a_cause_with_its_effects_is_one_message(world: World) -> None:
+def test_a_cause_with_its_effects_is_one_message(scenario: AlertScenario) -> None:
     channel()
-    world.seconds(12, CAUSE, *EFFECTS)
+    scenario.run_seconds(12, CAUSE, *EFFECTS)
     number = Incident.objects.get().pk
     assert {alert(each.subject).labels["incident"] for each in (CAUSE, *EFFECTS)} == {str(number)}
-    assert told() == [[BLOCKER]]
+    assert notified_subjects() == [[BLOCKER]]
     assert {alert(each.subject).quiet[0][0] for each in EFFECTS} == {"inhibited"}
-    world.seconds(20)
-    assert messages() == [FIRST, ALL]
+    scenario.run_seconds(20)
+    assert message_reasons() == [FIRST, ALL_RESOLVED]
 
 
-def test_each_of_two_incidents_has_messages_of_its_own(world: World) -> None:
+def test_each_of_two_incidents_has_its_own_messages(scenario: AlertScenario) -> None:
     channel()
-    alone = found("group:other", "group_stalled")
-    world.seconds(12, CAUSE, *EFFECTS, alone)
-    assert sorted(told()) == [["group:other"], [BLOCKER]]
+    alone = finding("group:other", "group_stalled")
+    scenario.run_seconds(12, CAUSE, *EFFECTS, alone)
+    assert sorted(notified_subjects()) == [["group:other"], [BLOCKER]]
     assert len(set(Delivery.objects.values_list("group_key", flat=True))) == 2
 
 
-def test_an_effect_of_two_causes_is_told_once_both_are_over(world: World) -> None:
+def test_an_effect_of_two_causes_is_notified_once_both_are_over(scenario: AlertScenario) -> None:
     channel()
-    world.seconds(12, CAUSE, OTHER, PINNED)
-    assert sorted(told()) == [["transaction:orders-3"], [BLOCKER]]
-    world.seconds(20, OTHER, PINNED)
-    assert PARTITION not in [each for message in told() for each in message]
-    world.seconds(20, PINNED)
-    assert told()[-1][0] == PARTITION
+    scenario.run_seconds(12, CAUSE, OTHER, PINNED)
+    assert sorted(notified_subjects()) == [["transaction:orders-3"], [BLOCKER]]
+    scenario.run_seconds(20, OTHER, PINNED)
+    assert PARTITION not in [each for message in notified_subjects() for each in message]
+    scenario.run_seconds(20, PINNED)
+    assert notified_subjects()[-1][0] == PARTITION
 
 
-def test_a_cause_that_is_found_later_takes_over(world: World) -> None:
+def test_a_cause_that_is_found_later_takes_over(scenario: AlertScenario) -> None:
     channel()
-    world.seconds(12, PINNED)
-    assert told() == [[PARTITION]]
+    scenario.run_seconds(12, PINNED)
+    assert notified_subjects() == [[PARTITION]]
     number = alert(PARTITION).labels["incident"]
-    world.seconds(12, CAUSE, PINNED)
+    scenario.run_seconds(12, CAUSE, PINNED)
     assert {alert(PARTITION).labels["incident"], alert().labels["incident"]} == {number}
-    assert messages() == [FIRST, NEW]
-    assert told()[-1][0] == BLOCKER
+    assert message_reasons() == [FIRST, NEW]
+    assert notified_subjects()[-1][0] == BLOCKER
     assert alert(PARTITION).quiet[0][:2] == ["inhibited", f"#{alert().pk}"]
 
 
-def test_an_effect_whose_cause_a_channel_does_not_want_is_told_there(world: World) -> None:
+def test_an_effect_is_notified_on_a_channel_that_does_not_match_the_cause(scenario: AlertScenario) -> None:
     readers = channel("readers", matchers=[["subject_kind", "=", "group"]])
-    world.seconds(12, CAUSE, *EFFECTS)
-    assert messages(readers) == [FIRST]
-    assert told() == [[GROUP]]
+    scenario.run_seconds(12, CAUSE, *EFFECTS)
+    assert message_reasons(readers) == [FIRST]
+    assert notified_subjects() == [[GROUP]]
     assert Delivery.objects.get().payload["commonLabels"]["incident"] == str(Incident.objects.get().pk)
 
 
-def test_an_end_still_names_its_incident(world: World) -> None:
+def test_an_end_still_names_its_incident(scenario: AlertScenario) -> None:
     channel()
-    world.seconds(5, CAUSE)
-    world.seconds(20)
+    scenario.run_seconds(5, CAUSE)
+    scenario.run_seconds(20)
     first, over = Delivery.objects.order_by("pk")
     assert first.payload["groupLabels"] == over.payload["groupLabels"]
     assert over.payload["alerts"][0]["labels"] == first.payload["alerts"][0]["labels"]

@@ -1,4 +1,4 @@
-"""Proves that alerts, their changes and messages are forgotten once they are over for long enough."""
+"""Proves that alerts, their changes and messages are deleted once they have ended long enough ago."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import Alert, AlertChange, Delivery
 from dashboard.runtime import retention
 from fenceline.limits import Retention
-from tests.db.alerting import Take, World, channel, found
+from tests.db.scenarios import AlertScenario, Take, channel, finding
 
 pytestmark = pytest.mark.sql
 
@@ -18,19 +18,19 @@ DAY_S = 86_400
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def test_what_is_over_is_forgotten_and_what_goes_on_stays(take: Take) -> None:
-    world = World(take)
-    world.look()
+def test_ended_alerts_are_deleted_and_firing_ones_stay(take: Take) -> None:
+    scenario = AlertScenario(take)
+    scenario.tick()
     channel(group_by=["subject"])
-    stays, goes = found("group:stays"), found("group:goes")
-    world.seconds(8, stays, goes)
-    world.seconds(10, stays)
+    stays, goes = finding("group:stays"), finding("group:goes")
+    scenario.run_seconds(8, stays, goes)
+    scenario.run_seconds(10, stays)
     pruner = take(retention.NAME)
     # Rows are old by their own clock; messages by the database's.
     Delivery.objects.update(created_at=LONG_AGO)
 
     def prune(days: float) -> tuple[set[str], int, int]:
-        at_ms = world.now_ms + int(days * DAY_S * 1_000)
+        at_ms = scenario.now_ms + int(days * DAY_S * 1_000)
         while retention.prune(pruner, Retention(closed_d=3), now_ms=at_ms):
             pass
         return (
@@ -43,22 +43,22 @@ def test_what_is_over_is_forgotten_and_what_goes_on_stays(take: Take) -> None:
     assert prune(2) == ({"group:stays", "group:goes"}, 3, 1)
     # So is what goes on, while what was told of it is settled.
     assert prune(4) == ({"group:stays"}, 0, 1)
-    world.seconds(10)
+    scenario.run_seconds(10)
     Delivery.objects.update(created_at=LONG_AGO)
     assert prune(8) == (set(), 0, 0)
 
 
-def test_what_is_not_settled_or_sent_stays(take: Take) -> None:
-    world = World(take)
-    world.look()
+def test_unsettled_alerts_and_unsent_messages_stay(take: Take) -> None:
+    scenario = AlertScenario(take)
+    scenario.tick()
     channel()
-    world.seconds(4, found())
+    scenario.run_seconds(4, finding())
     Delivery.objects.update(state="pending", created_at=LONG_AGO)
     for _ in range(5):
-        world.judged()
-        evaluate_alerts.evaluate_alerts(world.alerts, now_ms=world.now_ms)
+        scenario.evaluate()
+        evaluate_alerts.evaluate_alerts(scenario.alerts, now_ms=scenario.now_ms)
     pruner = take(retention.NAME)
-    while retention.prune(pruner, Retention(closed_d=3), now_ms=world.now_ms + 9 * DAY_S * 1_000):
+    while retention.prune(pruner, Retention(closed_d=3), now_ms=scenario.now_ms + 9 * DAY_S * 1_000):
         pass
     assert (Alert.objects.count(), Delivery.objects.count()) == (1, 1)
     assert AlertChange.objects.filter(processed_at=None).count() == 1

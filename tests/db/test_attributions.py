@@ -1,6 +1,6 @@
-"""Proves that what our own actions did is joined with them by producer id and epoch, and that it makes no
-difference whether a record is read before the action's result is stored, after it, or between: the same
-transitions, last transitions and counters; and that nothing of anybody else is taken for ours."""
+"""Proves that transitions caused by actions are joined with them by producer id and epoch, and that it makes
+no difference whether a record is read before the action's result is stored, after it, or between: the same
+transitions, last transitions and counters; and that transitions of others are never attributed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from fenceline.facts import (
 from fenceline.kafka import transition_ring
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
-from tests.db.seeing import prod
-from tests.looks import look_at
+from tests.db.factories import prod
+from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
@@ -105,11 +105,11 @@ def store_result(written: Sequence[WrittenRecord] = FENCE, act: str = "fence") -
 
 def read(lease: Lease, records: Sequence[TransactionRecord], start: int) -> None:
     previous = start if start else None
-    look = look_at(3, *records, previous=previous, end=start + len(records), seen_through_ms=NOW_MS)
+    look = tail_batch(3, *records, previous=previous, end=start + len(records), seen_through_ms=NOW_MS)
     store.save_batch(lease, look, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
 
 
-def lived(
+def store_result_between(
     lease: Lease, records: Sequence[TransactionRecord], at: int, written: Sequence[WrittenRecord]
 ) -> Action:
     """Let the action's result be stored when `at` of the records are read."""
@@ -125,13 +125,13 @@ def unattributed(lease: Lease, records: Sequence[TransactionRecord]) -> dict[str
     """What is kept of these records where no action is known."""
     with transaction.atomic():
         read(lease, records, 0)
-        found = kept()
+        found = kept_history()
         transaction.set_rollback(True)
     return found
 
 
-def kept() -> dict[str, Any]:
-    """What is kept of the id, but for revisions and what was said before."""
+def kept_history() -> dict[str, Any]:
+    """What is saved of the id, except revisions and former verdicts."""
     columns = ("kind", "confidence", "reason", "at_ms", "producer_epoch", "open_ms", "completed_ms", "gap_ms")
     rows = TransitionRecord.objects.order_by("log_offset")
     counts: dict[str, int] = {}
@@ -148,17 +148,17 @@ def kept() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("gap_ms", "version", "timeout_ms"), FENCES)
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5])
-def test_a_fence_is_ours_whenever_its_result_is_stored(
+def test_a_fence_is_attributed_whenever_its_result_is_stored(
     take: Take, gap_ms: int, version: int, timeout_ms: int, at: int
 ) -> None:
-    row = lived(take(), fenced(gap_ms, version, timeout_ms), at, FENCE)
+    row = store_result_between(take(), fenced(gap_ms, version, timeout_ms), at, FENCE)
     (fence,) = TransitionRecord.objects.exclude(kind="init")
     assert (fence.kind, fence.confidence, fence.action) == ("admin_fence", "certain", row)
     assert fence.log_offset == 2
     assert (fence.completed_ms, fence.gap_ms) == (NOW_MS + 10, gap_ms)
     assert json.loads(fence.partitions) == [["orders", [0]]]
     assert history_queries.verdict_evidence(fence).startswith(f"Fenced by olga, action {row.pk}")
-    found = kept()
+    found = kept_history()
     assert found["counts"] == {"begin": 1, "admin_fence": 1}
     assert [each.kind for each in found["recent"]] == [
         TransitionKind.ADMIN_FENCE,
@@ -188,10 +188,10 @@ def test_a_verdict_that_is_attributed_later_is_a_revision(take: Take) -> None:
     ] == [after.pk]
 
 
-def test_what_fails_after_the_result_leaves_nothing(take: Take) -> None:
+def test_a_failure_after_the_result_leaves_no_change(take: Take) -> None:
     lease = take()
     read(lease, fenced(100), 0)
-    before = kept()
+    before = kept_history()
 
     class Failed(Exception):
         pass
@@ -203,10 +203,10 @@ def test_what_fails_after_the_result_leaves_nothing(take: Take) -> None:
 
     with pytest.raises(Failed):
         fail()
-    assert kept() == before
+    assert kept_history() == before
 
 
-def test_a_tail_that_has_folded_before_the_result_is_stored_folds_again(
+def test_a_tail_that_aggregated_before_the_result_is_stored_aggregates_again(
     take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = take()
@@ -222,7 +222,7 @@ def test_a_tail_that_has_folded_before_the_result_is_stored_folds_again(
     read(lease, fenced(100)[2:], 2)
     (fence,) = TransitionRecord.objects.all()
     assert (fence.kind, fence.action) == ("admin_fence", stored[0])
-    assert kept()["counts"] == {"begin": 1, "admin_fence": 1}
+    assert kept_history()["counts"] == {"begin": 1, "admin_fence": 1}
 
 
 @pytest.mark.parametrize("at", range(6))
@@ -241,29 +241,29 @@ def test_a_tail_that_has_folded_before_the_result_is_stored_folds_again(
         (4, [FENCE[0]._replace(state=TransactionState.PREPARE_COMMIT.value, fence=False)]),
     ],
 )
-def test_nothing_else_is_taken_for_ours(
+def test_transitions_of_others_are_not_attributed(
     take: Take, number: int, written: list[WrittenRecord], at: int
 ) -> None:
     lease = take()
     expected = unattributed(lease, fenced(100))
-    lived(lease, fenced(100), at, written)
-    assert kept() == expected, number
+    store_result_between(lease, fenced(100), at, written)
+    assert kept_history() == expected, number
     assert not TransitionRecord.objects.exclude(action=None).exists(), number
     assert [row.kind for row in TransitionRecord.objects.all()] == ["takeover"], number
 
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", range(7))
-def test_a_takeover_after_our_fence_is_not_ours(take: Take, at: int, version: int) -> None:
+def test_a_takeover_after_a_fence_is_not_attributed(take: Take, at: int, version: int) -> None:
     back = record(TransactionState.EMPTY, NOW_MS + 60_000, EPOCH + 3, version=version)
-    row = lived(take(), [*fenced(5, version), back], at, FENCE)
+    row = store_result_between(take(), [*fenced(5, version), back], at, FENCE)
     found = TransitionRecord.objects.order_by("log_offset")
     assert [(each.kind, each.action) for each in found] == [("admin_fence", row), ("reinit", None)]
 
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", range(6))
-def test_a_clients_own_abort_before_our_fence_stays_the_clients(take: Take, at: int, version: int) -> None:
+def test_a_clients_abort_before_a_fence_is_not_attributed(take: Take, at: int, version: int) -> None:
     """The transaction ended between the last description and the request: only the initialisation is ours."""
     raised = 1 if version == 2 else 0
     records = [
@@ -273,7 +273,7 @@ def test_a_clients_own_abort_before_our_fence_stays_the_clients(take: Take, at: 
         record(TransactionState.EMPTY, NOW_MS + 310, EPOCH + raised + 1, version=version),
     ]
     ours = WrittenRecord(NAME, PRODUCER, EPOCH + raised + 1, TransactionState.EMPTY.value, fence=True)
-    row = lived(take(), records, at, [ours])
+    row = store_result_between(take(), records, at, [ours])
     *aborts, fence = TransitionRecord.objects.order_by("log_offset")
     # Under version 2 the records do not show where the abort ends and the fence begins: one, probable.
     assert [(abort.kind, abort.action) for abort in aborts] == ([] if version else [("client_abort", None)])
@@ -283,7 +283,9 @@ def test_a_clients_own_abort_before_our_fence_stays_the_clients(take: Take, at: 
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", range(6))
-def test_a_fence_at_the_last_epoch_goes_on_with_a_new_producer_id(take: Take, at: int, version: int) -> None:
+def test_a_fence_at_the_last_epoch_continues_with_a_new_producer_id(
+    take: Take, at: int, version: int
+) -> None:
     records = [
         record(TransactionState.EMPTY, NOW_MS - 61_000, 32_765, version=version),
         record(TransactionState.ONGOING, NOW_MS - 60_000, 32_765, version=version),
@@ -295,7 +297,7 @@ def test_a_fence_at_the_last_epoch_goes_on_with_a_new_producer_id(take: Take, at
         FENCE[0]._replace(producer_epoch=32_766),
         FENCE[1]._replace(producer_id=PRODUCER + 1, producer_epoch=0),
     ]
-    row = lived(take(), records, at, written)
+    row = store_result_between(take(), records, at, written)
     fence, rotation = TransitionRecord.objects.order_by("log_offset")
     assert (fence.kind, fence.confidence, fence.action, fence.gap_ms) == ("admin_fence", "certain", row, None)
     assert (rotation.kind, rotation.reason) == ("rotation", TransitionReason.EPOCH_USED_UP.value)
@@ -303,35 +305,35 @@ def test_a_fence_at_the_last_epoch_goes_on_with_a_new_producer_id(take: Take, at
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", range(5))
-def test_an_abort_by_our_end_transaction_is_not_the_clients(take: Take, at: int, version: int) -> None:
-    """EndTxn of version 4 keeps the epoch, whatever the producer speaks."""
+def test_an_abort_by_an_end_transaction_action_is_attributed(take: Take, at: int, version: int) -> None:
+    """EndTxn of version 4 keeps the epoch, whatever version the producer uses."""
     records = [
         *opened(version),
         record(TransactionState.PREPARE_ABORT, NOW_MS, EPOCH, version=0),
         record(TransactionState.COMPLETE_ABORT, NOW_MS + 10, EPOCH, version=0),
     ]
     written = WrittenRecord(NAME, PRODUCER, EPOCH, TransactionState.PREPARE_ABORT.value, fence=False)
-    row = lived(take(), records, at, [written])
+    row = store_result_between(take(), records, at, [written])
     (abort,) = TransitionRecord.objects.all()
     # The producer's own EndTxn just before would leave the same record.
     assert (abort.kind, abort.confidence, abort.action) == ("admin_abort", "probable", row)
     assert history_queries.verdict_evidence(abort).startswith(f"Aborted by olga, action {row.pk}: ")
-    assert kept()["counts"] == {"begin": 1, "admin_abort": 1}
+    assert kept_history()["counts"] == {"begin": 1, "admin_abort": 1}
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_a_commit_by_our_end_transaction_names_the_action(take: Take, at: int) -> None:
+def test_a_commit_by_an_end_transaction_action_is_attributed(take: Take, at: int) -> None:
     records = [
         *opened(),
         record(TransactionState.PREPARE_COMMIT, NOW_MS, EPOCH),
         record(TransactionState.COMPLETE_COMMIT, NOW_MS + 10, EPOCH),
     ]
     written = WrittenRecord(NAME, PRODUCER, EPOCH, TransactionState.PREPARE_COMMIT.value, fence=False)
-    row = lived(take(), records, at, [written])
-    commit = kept()["recent"][0]
+    row = store_result_between(take(), records, at, [written])
+    commit = kept_history()["recent"][0]
     assert (commit.kind, commit.reason, commit.completed_ms) == (
         TransitionKind.COMMIT, TransitionReason.COMMITTED_BY_ACTION, NOW_MS + 10,
     )  # fmt: skip
     key = bytes(Recent.objects.get().key)
     assert attributions.of_transitions("prod", key, [commit]) == [row]
-    assert kept()["counts"] == {"begin": 1, "commit": 1}
+    assert kept_history()["counts"] == {"begin": 1, "commit": 1}

@@ -25,12 +25,12 @@ Event = AuditEntry.Event
 DRAFT = channels.ChannelDraft("pager", "webhook", "https://93.184.216.34/x")
 
 
-class Undone(Exception):
+class RolledBack(Exception):
     """Ends a transaction of a test."""
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (channels, silences):
         monkeypatch.setattr(module, "notify_pages", lambda: None)
 
@@ -87,23 +87,23 @@ def state() -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_rolled_back_leaves_no_row(name: str) -> None:
+def test_a_change_that_is_rolled_back_leaves_no_row(name: str) -> None:
     change = changes()[name]
     before, rows = state(), AuditEntry.objects.count()
 
-    def undone() -> None:
+    def change_and_roll_back() -> None:
         with transaction.atomic():
             change()
             assert AuditEntry.objects.count() == rows + 1
-            raise Undone
+            raise RolledBack
 
-    with pytest.raises(Undone):
-        undone()
+    with pytest.raises(RolledBack):
+        change_and_roll_back()
     assert (state(), AuditEntry.objects.count()) == (before, rows)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_cannot_be_recorded_is_not_done(name: str) -> None:
+def test_a_change_that_cannot_be_recorded_is_not_made(name: str) -> None:
     change = changes()[name]
     before, rows = state(), AuditEntry.objects.count()
 
@@ -144,18 +144,18 @@ def test_one_transaction_of_one_user_is_one_row_and_the_next_is_another() -> Non
     assert (last.pk > row.pk, last.changes) == (True, {"groups": [["day shift"], []]})
 
 
-def test_a_row_of_a_transaction_that_was_rolled_back_is_not_gone_on_with() -> None:
+def test_a_row_of_a_rolled_back_transaction_is_not_extended() -> None:
     user = User.objects.create_user("grace")
     role = Group.objects.create(name="night shift")
     AuditEntry.objects.all().delete()
 
-    def undone() -> None:
+    def change_and_roll_back() -> None:
         with transaction.atomic():
             user.groups.add(role)
-            raise Undone
+            raise RolledBack
 
-    with pytest.raises(Undone):
-        undone()
+    with pytest.raises(RolledBack):
+        change_and_roll_back()
     user.groups.add(role)
     assert [row.changes for row in AuditEntry.objects.all()] == [{"groups": [[], ["night shift"]]}]
 

@@ -1,4 +1,4 @@
-"""Proves that the task looks and saves, tells what it cannot see, and loses nothing when a save fails."""
+"""Proves that the task polls and saves, reports what is unavailable, and loses nothing when a save fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMITS = Limits(checkpoints_every_s=0.01)
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
+def _without_collectors() -> Iterator[None]:
     yield
     task._collectors.clear()
 
@@ -57,29 +57,29 @@ def make(folder: Path, batches: range) -> None:
         (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
-def look(lease: Lease, until: Callable[[], Any], what: str) -> Any:
-    """Let the task look, in short slices, until something is so."""
+def poll_until(lease: Lease, until: Callable[[], Any], what: str) -> Any:
+    """Let the task poll, in short slices, until a condition holds."""
 
-    def looked() -> Any:
+    def poll_once() -> Any:
         task.poll_until(lease, time.monotonic() + 0.05)
         return until()
 
-    return wait_for(looked, what)
+    return wait_for(poll_once, what)
 
 
 def saved() -> Query | None:
     return Query.objects.filter(cluster__name="prod").exclude(checkpoint="").first()
 
 
-def test_what_is_there_is_saved_with_its_verdict(root: Path, take: Callable[..., Lease]) -> None:
+def test_a_checkpoint_is_saved_with_its_verdict(root: Path, take: Callable[..., Lease]) -> None:
     make(root / "orders", range(3))
     lease = take(checkpoint_store.NAME)
-    query = look(lease, saved, "the query is saved")
+    query = poll_until(lease, saved, "the query is saved")
     assert (query.query_id, query.checkpoint) == (ID, str(root / "orders"))
     assert (query.planned, query.finished, query.restart) == (2, 2, RestartVerdict.CLEAN)
     make(root / "orders", range(3, 5))
     batches = Batch.objects.filter(query=query)
-    look(lease, lambda: batches.count() == 5, "the new batches are saved")
+    poll_until(lease, lambda: batches.count() == 5, "the new batches are saved")
     assert list(batches.order_by("batch_id").values_list("offsets", flat=True)) == [
         [["0", str(batch)]] for batch in range(5)
     ]
@@ -94,43 +94,43 @@ def test_a_save_that_fails_loses_nothing(
     make(root / "orders", range(3))
     lease = take(checkpoint_store.NAME)
 
-    def lost(*_: object, **__: object) -> int:
+    def raise_lease_lost(*_: object, **__: object) -> int:
         raise LeaseLost("another one holds it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_store, "save_checkpoints", lost)
+        patch.setattr(checkpoint_store, "save_checkpoints", raise_lease_lost)
         with pytest.raises(LeaseLost):
-            look(lease, lambda: False, "nothing")
-    look(lease, lambda: Batch.objects.count() == 3, "every batch is saved after all")
+            poll_until(lease, lambda: False, "nothing")
+    poll_until(lease, lambda: Batch.objects.count() == 3, "every batch is saved after all")
 
 
-def test_a_root_that_cannot_be_read_is_a_gap_until_it_can(root: Path, take: Callable[..., Lease]) -> None:
+def test_an_unreadable_root_is_a_gap_until_it_is_readable(root: Path, take: Callable[..., Lease]) -> None:
     root.rmdir()
     lease = take(checkpoint_store.NAME)
     gaps = GapRecord.objects.filter(source=checkpoint_store.NAME, until_ms=None)
-    gap = look(lease, gaps.first, "a gap tells it")
+    gap = poll_until(lease, gaps.first, "a gap tells it")
     assert gap.scope == "cluster"
     assert f"{root} does not exist: check the path" in gap.reason
     make(root / "orders", range(1))
-    look(lease, saved, "it is seen again")
+    poll_until(lease, saved, "it is seen again")
     assert not gaps.exists()
 
 
-def test_what_was_removed_while_nobody_looked_is_gone(root: Path, take: Callable[..., Lease]) -> None:
+def test_a_checkpoint_removed_between_two_workers_is_gone(root: Path, take: Callable[..., Lease]) -> None:
     make(root / "orders", range(1))
     make(root / "payments", range(1))
     lease = take(checkpoint_store.NAME)
-    look(lease, lambda: Query.objects.count() == 2, "both are saved")
+    poll_until(lease, lambda: Query.objects.count() == 2, "both are saved")
     task._collectors.clear()
     for file in sorted((root / "orders").rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
     (root / "orders").rmdir()
     gone = Query.objects.filter(checkpoint=str(root / "orders"))
-    look(lease, lambda: "is gone" in gone.get().error, "the row says that its folder is gone")
+    poll_until(lease, lambda: "is gone" in gone.get().error, "the row says that its folder is gone")
 
 
 @pytest.mark.parametrize(("roots", "every_s", "sent"), [(1, 1.0, ["prod"]), (0, 1.0, []), (1, 0.0, [])])
-def test_only_clusters_with_a_root_are_looked_at(
+def test_only_clusters_with_a_root_are_polled(
     tmp_path: Path,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,

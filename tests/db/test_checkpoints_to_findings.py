@@ -1,4 +1,6 @@
-"""Proves the way from files to findings: a folder and a ledger as Spark and the sink write them, judged."""
+"""Proves the way from files to findings: a folder and a ledger as Spark and the sink write them,
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Generation, Round
 from fenceline.spark.batch_chain import RECOVER_AND_COMMIT, BatchStep, first_broken_link
 from fenceline.spark.records import Ledger
-from tests.db import seeing
+from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.streaming import LEDGER_ID, QUERY_ID, decision, done, written
+from tests.db.factories import LEDGER_ID, QUERY_ID, decision, decision_end, sink_transaction
 
 pytestmark = pytest.mark.sql
 
@@ -63,8 +65,8 @@ def plan(at: Path, number: int) -> None:
 
 @pytest.fixture
 def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
-    """Look, save and judge, until a second look agrees; return the rules that find something."""
-    seeing.collectors("transaction_state", "partitions", "groups", seen_ms=LATER_MS)
+    """Poll, save and evaluate, until a second poll agrees; return the rules that find something."""
+    factories.collectors("transaction_state", "partitions", "groups", seen_ms=LATER_MS)
     checkpoints, judging = take(checkpoint_store.NAME), take(evaluate_rules.NAME)
     collector, reader = CheckpointsCollector([Root(str(folder.parent))]), SnapshotReader("prod")
 
@@ -76,7 +78,7 @@ def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
                 checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms + look
             )
             collector.mark_saved()
-            seeing.looked_again()
+            factories.complete_next_polls()
             evaluate_rules.evaluate_cluster(judging, reader, now_ms=now_ms)
         return sorted(FindingRecord.objects.filter(closed_at=None).values_list("rule", flat=True))
 
@@ -89,10 +91,10 @@ def links(link: BatchStep) -> tuple[str, str]:
     return found.state.value, found.recovery
 
 
-def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Callable[..., list[str]]) -> None:
-    said = written()
+def test_a_decided_batch_is_found_until_it_ends(folder: Path, tick: Callable[..., list[str]]) -> None:
+    said = sink_transaction()
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch}
-    row = seeing.transaction(said.transactional_id, started_ms=said.started_ms, **columns)
+    row = factories.transaction(said.transactional_id, started_ms=said.started_ms, **columns)
     assert tick(NOW_MS) == [], "a first look cannot tell for how long it has been open"
     assert tick() == ["batch_prepared"]
     assert links(BatchStep.COMMITTED) == ("broken", RECOVER_AND_COMMIT)
@@ -100,7 +102,7 @@ def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Call
     row.state = "CompleteCommit"
     row.save()
     (folder / ledgers.FOLDER / ledgers.completion_name(Round(3, 0))).write_bytes(
-        ledgers.encode_completion(done(3))
+        ledgers.encode_completion(decision_end(3))
     )
     (folder / "commits" / "3").write_text('v1\n{"nextBatchWatermarkMs":0}')
     assert tick() == []
@@ -110,15 +112,17 @@ def test_a_decided_batch_is_found_and_its_end_closes_it(folder: Path, tick: Call
     assert safe_to_restart(kept, LATER_MS).safe is True
 
 
-def test_an_aborted_one_is_a_loss(tick: Callable[[], list[str]]) -> None:
-    said = written()
+def test_an_aborted_batch_is_a_loss(tick: Callable[[], list[str]]) -> None:
+    said = sink_transaction()
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch + 1}
-    seeing.transaction(said.transactional_id, state="CompleteAbort", started_ms=said.started_ms, **columns)
+    factories.transaction(said.transactional_id, state="CompleteAbort", started_ms=said.started_ms, **columns)
     assert tick() == ["batch_lost"]
     assert links(BatchStep.COMMITTED) == ("broken", "lost")
 
 
-def test_what_a_restart_would_do_is_told_and_mended(folder: Path, tick: Callable[[], list[str]]) -> None:
+def test_a_failing_restart_is_found_until_the_checkpoint_is_repaired(
+    folder: Path, tick: Callable[[], list[str]]
+) -> None:
     (folder / "offsets" / "2").unlink()
     assert "restart_fails" in tick()
     row = FindingRecord.objects.get(rule="restart_fails")

@@ -47,7 +47,7 @@ def test_a_good_file_is_read_whole(tmp_path: Path) -> None:
     assert config.limits == Limits(open_too_long_s=10)
 
 
-def test_secrets_are_never_shown(tmp_path: Path) -> None:
+def test_secrets_are_hidden(tmp_path: Path) -> None:
     shown = read(tmp_path, GOOD, PROD_PASSWORD="hunter2").clusters["prod-eu"].redacted_properties()
     assert shown["sasl.password"] == "(hidden)"
     assert "hunter2" not in str(shown)
@@ -59,7 +59,7 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     assert read(tmp_path, text).clusters["a"].properties["sasl.password"] == "hunter3"
 
 
-def test_without_a_file_nothing_is_watched() -> None:
+def test_without_a_file_no_cluster_is_configured() -> None:
     assert load_config(None, {}) == Config()
 
 
@@ -146,13 +146,13 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str | bytes, sa
         f'{A}[[checkpoints]]\nroot = "x"\noptions = {{ secret = ["hunter2"] }}',
     ],
 )
-def test_an_error_holds_no_secret(tmp_path: Path, text: str) -> None:
+def test_an_error_contains_no_secret(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read(tmp_path, text)
     assert "hunter2" not in "".join(traceback.format_exception(refused.value))
 
 
-def test_numbers_and_lists_become_what_their_defaults_are(tmp_path: Path) -> None:
+def test_numbers_and_lists_get_the_types_of_their_defaults(tmp_path: Path) -> None:
     text = (
         "[limits]\nreconcile_every_s = 0\n[alerts]\nflap_s = 1\ngroup_by = ['a']\nexternal_url = 'https://x/'"
     )

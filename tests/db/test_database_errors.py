@@ -1,4 +1,4 @@
-"""Proves what is said of a database error, and which writes are repeated: deadlocks, from their start."""
+"""Proves how a database error is explained, and which writes are repeated: deadlocks, from their start."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ("28P01", "refuses the sign-in"),
         ("3D000", "does not exist"),
         ("42501", "may not do this"),
-        ("42P01", "manage.py migrate"),
-        ("42703", "manage.py migrate"),
+        ("42P01", "manage.py prepare"),
+        ("42703", "manage.py prepare"),
         ("57P01", "cannot be reached"),
         ("57P03", "cannot be reached"),
         ("08006", "cannot be reached"),
         ("", "cannot be reached"),
     ],
 )
-def test_each_error_has_its_own_words(sqlstate: str, said: str) -> None:
+def test_each_error_has_its_own_text(sqlstate: str, said: str) -> None:
     explanation = explain_error(error(sqlstate))
     assert said in explanation.text
     assert explanation.status == 503
@@ -70,13 +70,13 @@ def test_each_error_has_its_own_words(sqlstate: str, said: str) -> None:
     assert "the server's own words" in log_line(error(sqlstate))
 
 
-def test_no_two_codes_share_their_words_unless_they_mean_the_same() -> None:
+def test_codes_share_a_text_only_if_they_mean_the_same() -> None:
     texts = list(database_errors._POSTGRESQL.values())
     assert len(set(texts)) == len(texts)
 
 
 @pytest.mark.parametrize("kind", [IntegrityError, DatabaseError])
-def test_what_does_not_pass_is_an_error_of_ours(kind: type[DatabaseError]) -> None:
+def test_a_permanent_error_is_an_internal_error(kind: type[DatabaseError]) -> None:
     found = kind("duplicate key")
     found.__cause__ = Ended("23505")
     assert explain_error(found).status == 500
@@ -107,7 +107,7 @@ def test_a_sqlite_file_of_something_else_is_not_called_unreachable(tmp_path: Pat
 def test_a_missing_table_asks_for_the_migrations() -> None:
     with pytest.raises(sqlite3.OperationalError) as raised:
         sqlite3.connect(":memory:").execute("SELECT 1 FROM dashboard_cluster")
-    assert "manage.py migrate" in explain_error(_django(raised.value)).text
+    assert "manage.py prepare" in explain_error(_django(raised.value)).text
 
 
 def _django(cause: Exception) -> OperationalError:
@@ -117,7 +117,7 @@ def _django(cause: Exception) -> OperationalError:
 
 
 @pytest.mark.parametrize("sqlstate", ["40P01", "40001"])
-def test_a_write_that_was_ended_for_another_ones_sake_is_run_again_from_its_start(
+def test_a_write_ended_by_a_deadlock_is_repeated_from_its_start(
     outside: None, sqlstate: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs: list[str] = []
@@ -186,10 +186,10 @@ def test_within_a_transaction_nothing_is_repeated() -> None:
         ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40P01'; END $$", "to resolve a deadlock"),
         ("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '55P03'; END $$", "lock_timeout"),
         ("SET LOCAL transaction_read_only = on; DELETE FROM dashboard_cluster", "takes no writes"),
-        ("SELECT 1 FROM no_such_table", "manage.py migrate"),
+        ("SELECT 1 FROM no_such_table", "manage.py prepare"),
     ],
 )
-def test_the_server_s_own_errors_are_known(statement: str, said: str) -> None:
+def test_errors_of_the_server_are_explained(statement: str, said: str) -> None:
     with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
     assert said in explain_error(raised.value).text

@@ -44,12 +44,12 @@ def test_a_worker_is_as_healthy_as_its_oldest_lease(take: Take, capsys: pytest.C
     assert main(["pollers"]) == 1
 
 
-def test_a_worker_that_never_worked_is_not_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_that_never_ran_is_not_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tail-0"]) == 1
     assert capsys.readouterr().out == "tail-0: no collector of it has ever run\n"
 
 
-def test_where_nothing_is_watched_there_is_nothing_to_hold(settings: Settings) -> None:
+def test_without_clusters_a_worker_needs_no_lease(settings: Settings) -> None:
     settings.FENCELINE = Config()
     assert main(["pollers"]) == 0
 
@@ -75,7 +75,7 @@ def test_each_collector_belongs_to_one_worker(shards: int) -> None:
         assert [each for each in workers if is_of(each, name, shards)] == [worker], name
 
 
-def test_it_loads_no_app_and_names_a_database_that_is_away() -> None:
+def test_it_loads_no_app_and_names_an_unreachable_database() -> None:
     program = (
         "import sys; from dashboard.runtime.lease_age import main; status = main(['tail-0']); "
         "sys.exit(status if 'dashboard.models' not in sys.modules else 'apps are loaded')"

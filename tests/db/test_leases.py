@@ -34,7 +34,7 @@ def test_an_expired_lease_is_given_with_a_greater_token(take: Take) -> None:
     assert take().token > first.token
 
 
-def test_the_next_slice_takes_over_by_the_token_it_was_told(take: Take) -> None:
+def test_the_next_slice_takes_over_by_the_former_token(take: Take) -> None:
     first = take()
     assert take(previous=first.token).token == first.token + 1
 
@@ -63,7 +63,7 @@ def test_a_released_lease_is_free_at_once(take: Take) -> None:
     take()
 
 
-def test_an_expired_holder_whom_nobody_replaced_may_go_on(take: Take) -> None:
+def test_an_expired_holder_without_a_successor_may_renew(take: Take) -> None:
     lease = take()
     expire(lease)
     leases.renew(lease)

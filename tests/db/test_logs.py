@@ -108,13 +108,13 @@ def test_a_repeated_failure_is_counted_when_the_log_is_closed(celery: Log, as_js
 
 
 class Minutes:
-    """Repeats by a clock that stands until it is moved."""
+    """Repeats by a clock that only moves when a test moves it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.repeats = Repeats(lambda: self.now_s)
 
-    def told(self, text: str, level: int = logging.ERROR, *values: object) -> list[tuple[str, int]]:
+    def due_messages(self, text: str, level: int = logging.ERROR, *values: object) -> list[tuple[str, int]]:
         record = logging.LogRecord("a", level, "", 0, text, values, None)
         return [(due.getMessage(), getattr(due, "repeated", 0)) for due in self.repeats.due_records(record)]
 
@@ -124,7 +124,7 @@ def test_a_failure_is_written_once_a_minute_with_a_count() -> None:
     found = []
     for second in range(0, 181, 2):
         minutes.now_s = second
-        due = minutes.told("Redis is away: trying again in %.2f s", 40, second)
+        due = minutes.due_messages("Redis is away: trying again in %.2f s", 40, second)
         found += [(second, *each) for each in due]
     texts = {(second, repeated) for second, _, repeated in found}
     assert texts == {(0, 0), (60, 29), (120, 30), (180, 30)}
@@ -132,30 +132,30 @@ def test_a_failure_is_written_once_a_minute_with_a_count() -> None:
 
 def test_the_count_is_written_with_the_next_record_of_any_kind() -> None:
     minutes = Minutes()
-    minutes.told("refused")
-    minutes.told("refused")
+    minutes.due_messages("refused")
+    minutes.due_messages("refused")
     minutes.now_s = 61
-    assert minutes.told("ready", logging.INFO) == [("refused", 1), ("ready", 0)]
+    assert minutes.due_messages("ready", logging.INFO) == [("refused", 1), ("ready", 0)]
 
 
 def test_different_failures_do_not_hide_each_other() -> None:
     minutes = Minutes()
     for text in ("prod-1: refused", "prod-2: refused", "action 7 died", "action 8 died"):
-        assert minutes.told(text) == [(text, 0)]
+        assert minutes.due_messages(text) == [(text, 0)]
     task = "Task a[%s] raised: %s"
-    assert minutes.told(task, 40, "7d2f0a44-5b1e-4a53-9f40-0d6a3c1b2e4f", "x")
-    assert not minutes.told(task, 40, "0d6a3c1b-5b1e-4a53-9f40-7d2f0a442e4f", "x")
+    assert minutes.due_messages(task, 40, "7d2f0a44-5b1e-4a53-9f40-0d6a3c1b2e4f", "x")
+    assert not minutes.due_messages(task, 40, "0d6a3c1b-5b1e-4a53-9f40-7d2f0a442e4f", "x")
 
 
-def test_what_is_no_failure_is_always_written() -> None:
+def test_records_below_errors_are_always_written() -> None:
     minutes = Minutes()
-    assert [minutes.told("ready", logging.INFO) for _ in range(2)] == [[("ready", 0)]] * 2
+    assert [minutes.due_messages("ready", logging.INFO) for _ in range(2)] == [[("ready", 0)]] * 2
 
 
 def test_failures_that_never_repeat_take_no_room() -> None:
     minutes = Minutes()
     for number in range(MOST_FAILURES * 2):
-        minutes.told(f"action {number} died")
+        minutes.due_messages(f"action {number} died")
     assert len(minutes.repeats._failures) <= MOST_FAILURES + 1
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Collector, GapRecord, Token
 from dashboard.runtime import leases, visibility
+from dashboard.system.schema import LAST_UNSQUASHED
 from dashboard.system.tokens import token_digest
 from fenceline.limits import Limits
+from sandbox.options import ROOT
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +29,7 @@ def has_password(password: str) -> bool:
     return bool(get_user_model().objects.get(username="admin").check_password(password))
 
 
-def test_it_notes_the_configured_clusters_and_forgets_the_others(settings: Settings) -> None:
+def test_it_saves_the_configured_clusters_and_disables_the_others(settings: Settings) -> None:
     for names in (["a", "b"], ["b", "c"]):
         clusters = {name: ClusterConfig(name, {"bootstrap.servers": "h:1"}) for name in names}
         settings.FENCELINE = Config(clusters=clusters)
@@ -70,20 +76,59 @@ def test_the_password_and_the_token_may_be_files(monkeypatch: pytest.MonkeyPatch
         call_command("prepare")
 
 
-def test_the_token_of_the_environment_is_the_last_start_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_of_the_environment_is_replaced_at_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
     for token in ("first", "first", "second"):
         monkeypatch.setenv("FENCELINE_INGEST_TOKEN", token)
         call_command("prepare")
         assert [row.digest for row in Token.objects.filter(role="ingest")] == [token_digest(token)]
 
 
-def test_a_database_of_a_newer_version_is_refused_and_left_alone() -> None:
+def test_a_database_of_a_newer_version_is_refused_and_unchanged() -> None:
     MigrationRecorder.Migration.objects.create(app="dashboard", name="9999_from_the_future")
     with pytest.raises(CommandError, match=r"newer Fenceline \(it has 9999_from_the_future\)\. Upgrade"):
         call_command("prepare")
 
 
-def test_what_is_turned_off_or_sharded_anew_is_no_collector_any_more(settings: Settings) -> None:
+REPLACED = [name for _, name in MigrationLoader(None).replacements["dashboard", "0001_squashed"].replaces]
+
+
+def record_as_applied(*names: str) -> None:
+    """Let the database have these of the replaced migrations, and all later ones, by its own table."""
+    first = ("0001_squashed", *REPLACED)
+    MigrationRecorder.Migration.objects.filter(app="dashboard", name__in=first).delete()
+    for name in names:
+        MigrationRecorder.Migration.objects.create(app="dashboard", name=name)
+
+
+@pytest.mark.parametrize("applied", [REPLACED[:1], REPLACED[:-1], REPLACED[1:]])
+def test_a_database_with_some_replaced_migrations_is_refused_with_the_way_on(applied: list[str]) -> None:
+    record_as_applied(*applied)
+    missing = next(name for name in REPLACED if name not in applied)
+    with pytest.raises(CommandError) as refused:
+        call_command("prepare")
+    text = str(refused.value)
+    assert text.startswith(f"The database {connection.settings_dict['NAME']} was made by an older Fenceline")
+    assert f"it lacks {missing}" in text
+    assert f"of commit {LAST_UNSQUASHED} on it first" in text
+
+
+def test_the_commit_of_the_way_on_has_the_replaced_migrations() -> None:
+    command = ["git", "ls-tree", "--name-only", LAST_UNSQUASHED, "dashboard/migrations/"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip(f"commit {LAST_UNSQUASHED} is not in this checkout's history")
+    assert {Path(line).stem for line in listed.stdout.splitlines()} == {*REPLACED, "__init__"}
+
+
+def test_a_database_with_all_replaced_migrations_keeps_its_tables() -> None:
+    record_as_applied(*REPLACED)
+    with CaptureQueriesContext(connection) as captured:
+        call_command("prepare")
+    assert MigrationRecorder.Migration.objects.filter(app="dashboard", name="0001_squashed").exists()
+    assert not [row for row in captured if row["sql"].startswith(("CREATE", "ALTER", "DROP"))]
+
+
+def test_collectors_turned_off_or_resharded_are_removed(settings: Settings) -> None:
     clusters = {"a": ClusterConfig("a", {"bootstrap.servers": "h:1"})}
     settings.FENCELINE = Config(clusters=clusters, limits=Limits(partitions_every_s=0))
     settings.SHARDS = 2

@@ -1,4 +1,4 @@
-"""Proves with Prometheus's own programs what they take: an Alertmanager our alerts, promtool our metrics.
+"""Proves with Prometheus's own programs that an Alertmanager accepts the alerts and promtool the metrics.
 
 `make soak` alone runs this: both programs must be on PATH (Debian: prometheus-alertmanager, prometheus).
 """
@@ -23,11 +23,11 @@ from dashboard.models import Cluster, Delivery
 from dashboard.runtime import loop
 from fenceline.alerts.limits import Alerting
 from sandbox.ports import HOST, free_port
-from tests.db.alerting import World, channel, found, world
+from tests.db.scenarios import AlertScenario, channel, finding, scenario
 from tests.waiting import wait_for
-from tests.web import seed
+from tests.web import scenarios
 
-__all__ = ["world"]
+__all__ = ["scenario"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.soak]
 
@@ -40,7 +40,7 @@ def program(*names: str) -> str:
 
 @pytest.fixture
 def alertmanager(tmp_path: Path) -> Iterator[str]:
-    """The address of an Alertmanager that tells nobody."""
+    """The address of an Alertmanager that notifies no receiver."""
     config, address = tmp_path / "alertmanager.yml", f"{HOST}:{free_port()}"
     config.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
     command = [
@@ -69,7 +69,7 @@ def is_ready(address: str) -> bool:
 
 
 def active(address: str) -> dict[str, Any]:
-    """Return what it holds for active, by subject."""
+    """Return its active alerts, by subject."""
     with urlopen(f"{address}/api/v2/alerts?active=true", timeout=5) as answer:
         return {each["labels"]["subject"]: each for each in json.load(answer)}
 
@@ -84,15 +84,15 @@ def sent() -> None:
     assert not Delivery.objects.exclude(state="delivered").exists()
 
 
-def test_an_alertmanager_holds_what_fires_until_it_is_over(
-    world: World, alertmanager: str, settings: Any
+def test_an_alertmanager_keeps_firing_alerts_active_until_they_resolve(
+    scenario: AlertScenario, alertmanager: str, settings: Any
 ) -> None:
     settings.FENCELINE = Config(alerts=Alerting(allow_private=("127.0.0.0/8",)))
     channel("am", kind="alertmanager", url=alertmanager, group_wait_s=0, group_interval_s=1)
-    both = [found(f"transaction:payments-{number}-ключ") for number in range(2)]
+    both = [finding(f"transaction:payments-{number}-ключ") for number in range(2)]
     # An Alertmanager goes by its own clock.
-    world.now_ms = loop.now_ms() - 10_000
-    world.told(3, *both)
+    scenario.now_ms = loop.now_ms() - 10_000
+    scenario.run(3, *both)
     sent()
     held = active(alertmanager)
     assert sorted(held) == sorted(each.subject for each in both)
@@ -101,13 +101,13 @@ def test_an_alertmanager_holds_what_fires_until_it_is_over(
     assert one["labels"]["severity"] == "warning"
     assert one["annotations"]["next_step"] == "n"
     assert one["generatorURL"].startswith("http")
-    world.told(5, both[1])
+    scenario.run(5, both[1])
     sent()
     assert list(active(alertmanager)) == [both[1].subject]
 
 
-def test_promtool_has_nothing_against_our_metrics(client: Client) -> None:
-    seed.busy(Cluster.objects.get(name="prod"))
+def test_promtool_accepts_the_metrics(client: Client) -> None:
+    scenarios.busy_transactions(Cluster.objects.get(name="prod"))
     told = client.get("/metrics").content.decode()
     command = [program("promtool"), "check", "metrics"]
     done = subprocess.run(command, input=told, capture_output=True, text=True, check=False)

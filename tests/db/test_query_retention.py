@@ -1,4 +1,4 @@
-"""Proves that old batches, runs and decisions are forgotten; the newest and open ones of a query never."""
+"""Proves that old batches, runs and decisions are deleted; the newest and open ones of a query never."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease
 from fenceline.limits import Retention
 from tests.db.conftest import NOW_MS
-from tests.db.streaming import batch, decided, decision, done, query
+from tests.db.factories import batch, decision, decision_end, decision_row, query
 from tests.db.test_snapshots import plans
 
 pytestmark = pytest.mark.sql
@@ -29,55 +29,55 @@ def prune_all(lease: Lease) -> int:
     return portions
 
 
-def past(of: Query, number: int, *, days: float) -> None:
+def add_old_batches(of: Query, number: int, *, days: float) -> None:
     """Let `number` batches be that old, each with its decision."""
     at_ms = NOW_MS - int(days * DAY_MS)
     for batch_id in range(number):
         batch(of, batch_id, planned_ms=at_ms, committed_ms=at_ms + 10)
-        row = decided(of, decision(batch_id, at_ms=at_ms), done(batch_id))
+        row = decision_row(of, decision(batch_id, at_ms=at_ms), decision_end(batch_id))
         SinkDecision.objects.filter(pk=row.pk).update(done_ms=at_ms)
 
 
-def left(table: type[Batch] | type[SinkDecision], of: Query) -> list[int]:
+def remaining_batches(table: type[Batch] | type[SinkDecision], of: Query) -> list[int]:
     return sorted(table.objects.filter(query=of).values_list("batch_id", flat=True))
 
 
-def test_old_batches_go_and_the_newest_stay(take: Callable[..., Lease]) -> None:
+def test_old_batches_are_deleted_and_the_newest_stay(take: Callable[..., Lease]) -> None:
     old, young, short = (query(each, checkpoint=each) for each in ("old", "young", "short"))
-    past(old, 120, days=11)
-    past(young, 120, days=9)
-    past(short, 100, days=400)
+    add_old_batches(old, 120, days=11)
+    add_old_batches(young, 120, days=9)
+    add_old_batches(short, 100, days=400)
     prune_all(take(retention.NAME))
     for table in (Batch, SinkDecision):
-        assert left(table, old) == list(range(20, 120))
-        assert (len(left(table, young)), len(left(table, short))) == (120, 100)
+        assert remaining_batches(table, old) == list(range(20, 120))
+        assert (len(remaining_batches(table, young)), len(remaining_batches(table, short))) == (120, 100)
 
 
-def test_what_is_not_over_stays(take: Callable[..., Lease]) -> None:
+def test_open_decisions_stay(take: Callable[..., Lease]) -> None:
     row = query()
-    past(row, 120, days=11)
+    add_old_batches(row, 120, days=11)
     SinkDecision.objects.filter(batch_id=3).update(outcome="")
     prune_all(take(retention.NAME))
-    assert left(SinkDecision, row) == [3, *range(20, 120)]
+    assert remaining_batches(SinkDecision, row) == [3, *range(20, 120)]
 
 
-def test_what_only_a_listener_told_is_forgotten_too(take: Callable[..., Lease]) -> None:
+def test_batches_known_only_from_a_listener_are_deleted_too(take: Callable[..., Lease]) -> None:
     row = query()
     for batch_id in range(105):
         batch(row, batch_id, planned_ms=None, offsets=[], started_ms=NOW_MS - 11 * DAY_MS)
     prune_all(take(retention.NAME))
-    assert len(left(Batch, row)) == 100
+    assert len(remaining_batches(Batch, row)) == 100
 
 
-def test_it_goes_by_portions(take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_deleted_in_portions(take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "AT_ONCE", 7)
     row = query()
-    past(row, 120, days=11)
+    add_old_batches(row, 120, days=11)
     assert prune_all(take(retention.NAME)) == 6
-    assert len(left(Batch, row)) == 100
+    assert len(remaining_batches(Batch, row)) == 100
 
 
-def test_runs_go_but_for_the_newest(take: Callable[..., Lease]) -> None:
+def test_runs_are_deleted_except_the_newest(take: Callable[..., Lease]) -> None:
     row = query(run_id="newest")
     for run_id, days in (("newest", 20), ("old", 20), ("young", 9)):
         at_ms = NOW_MS - days * DAY_MS
@@ -88,8 +88,8 @@ def test_runs_go_but_for_the_newest(take: Callable[..., Lease]) -> None:
 
 # It asks SQLite for its plans.
 @pytest.mark.sql("sqlite")
-def test_looking_for_what_is_old_reads_no_whole_table(take: Callable[..., Lease]) -> None:
-    past(query(), 101, days=1)
+def test_finding_old_rows_scans_no_table(take: Callable[..., Lease]) -> None:
+    add_old_batches(query(), 101, days=1)
     lease = take(retention.NAME)
     with CaptureQueriesContext(connection) as captured:
         retention.prune(lease, KEEP, now_ms=NOW_MS)

@@ -1,4 +1,4 @@
-"""Proves that the judge is shown streaming queries as the tables hold them, and what the rules make of it."""
+"""Proves that the evaluation reads streaming queries as the tables have them, and what the rules find."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import QueryStatus, UnusableFile
 from fenceline.spark.records import Damage, DecisionOutcome, QueryState
 from fenceline.visibility import Sense
-from tests.db import seeing
+from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.seeing import prod
-from tests.db.streaming import batch, decided, decision, done, query, written
+from tests.db.factories import batch, decision, decision_end, decision_row, prod, query, sink_transaction
 from tests.db.test_snapshots import plans
 
 pytestmark = pytest.mark.sql
@@ -44,7 +43,7 @@ def finished(of: Query, number: int, **columns: Any) -> None:
     batch(of, number, **{"committed_ms": NOW_MS - 100_000 + number * 100, **columns})
 
 
-def test_a_query_as_its_row_has_it() -> None:
+def test_a_query_is_read_from_its_row() -> None:
     broken = {"path": "offsets/3", "damage": "torn", "detail": "cut"}
     restart = {"severity": "critical", "remedy": "restore it", "first_batch": None}
     query(restart_words="fails: x", detail={"restart": restart, "broken": [broken]})
@@ -78,12 +77,14 @@ def test_a_query_as_its_row_has_it() -> None:
         (6, {"state": "failed"}, False),
     ],
 )
-def test_whether_a_driver_runs_it(number: int, columns: dict[str, Any], alive: bool | None) -> None:
+def test_a_query_is_alive_while_its_driver_runs(
+    number: int, columns: dict[str, Any], alive: bool | None
+) -> None:
     query(**columns)
     assert read().alive is alive, f"case {number}"
 
 
-def test_what_a_listener_says_of_being_alive_needs_no_new_revision() -> None:
+def test_heartbeats_are_read_without_a_new_revision() -> None:
     row = query()
     reader = Queries(prod().pk)
     assert read(reader).alive is True
@@ -96,13 +97,13 @@ def test_positions_are_those_of_the_last_finished_batch() -> None:
     row = query()
     finished(row, 2)
     batch(row, 3)
-    seeing.partition()
+    factories.partition()
     (found,) = read().positions
     assert (str(found), found.position, found.stands_ms) == ("orders-0", 20, NOW_MS - 99_800)
     assert (found.log_start, found.high_watermark, found.pace) == (0, 5_812, None)
 
 
-def test_a_position_stands_since_the_first_batch_that_read_no_more() -> None:
+def test_a_position_is_unchanged_since_the_first_batch_that_did_not_move_it() -> None:
     row = query(finished=4, planned=4)
     for number in (1, 2, 3, 4):
         finished(row, number, offsets=[["0", f'{{"orders":{{"0":{min(number, 2) * 10},"1":{number}}}}}']])
@@ -110,7 +111,7 @@ def test_a_position_stands_since_the_first_batch_that_read_no_more() -> None:
     assert stands == {0: NOW_MS - 99_800, 1: NOW_MS - 99_600}
 
 
-def test_a_position_that_is_followed_keeps_its_instant() -> None:
+def test_an_unchanged_position_keeps_its_instant() -> None:
     row = query(finished=2)
     finished(row, 2)
     reader = Queries(prod().pk)
@@ -124,7 +125,7 @@ def test_a_position_that_is_followed_keeps_its_instant() -> None:
     assert (moved.position, moved.stands_ms) == (21, NOW_MS - 99_600)
 
 
-def test_before_the_first_batch_a_query_stands_where_it_began() -> None:
+def test_before_the_first_batch_positions_are_the_initial_offsets() -> None:
     initial = {"0": {"orders": {"0": 7, "1": -2}}}
     query(finished=None, planned=0, detail={"initial": initial})
     assert [(str(each), each.position, each.stands_ms) for each in read().positions] == [
@@ -132,13 +133,13 @@ def test_before_the_first_batch_a_query_stands_where_it_began() -> None:
     ]
 
 
-def test_of_sources_that_are_not_kafkas_nothing_is_told() -> None:
+def test_other_sources_than_kafka_have_no_positions() -> None:
     row = query()
     finished(row, 2, offsets=[["0", '{"logOffset":4}'], ["1", None], ["2", "17"]])
     assert read().positions == ()
 
 
-def test_a_listener_alone_tells_positions_too() -> None:
+def test_positions_are_read_from_a_listener_alone() -> None:
     row = query(planned=None, finished=None, checkpoint="")
     told = [{"description": KAFKA, "start": None, "end": '{"orders":{"0":44}}'}]
     batch(row, 9, planned_ms=None, offsets=[], started_ms=NOW_MS - 9_000, duration_ms=100, sources=told)
@@ -146,28 +147,28 @@ def test_a_listener_alone_tells_positions_too() -> None:
     assert (found.position, found.stands_ms) == (44, NOW_MS - 8_900)
 
 
-def test_prepared_batches_come_with_the_fates_of_their_transactions() -> None:
+def test_prepared_batches_have_the_outcomes_of_their_transactions() -> None:
     row = query()
-    decided(row, decision(3, number=3))
-    decided(row, decision(2), done(2))
-    said = written(0)
+    decision_row(row, decision(3, number=3))
+    decision_row(row, decision(2), decision_end(2))
+    said = sink_transaction(0)
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch, "started_ms": NOW_MS}
-    seeing.transaction(said.transactional_id, state="CompleteCommit", **columns)
-    aborted = written(1)
+    factories.transaction(said.transactional_id, state="CompleteCommit", **columns)
+    aborted = sink_transaction(1)
     columns |= {"producer_id": aborted.producer_id, "producer_epoch": 4}
-    seeing.transaction(aborted.transactional_id, state="CompleteAbort", **columns)
+    factories.transaction(aborted.transactional_id, state="CompleteAbort", **columns)
     (found,) = read().sink_batches
     assert (found.batch_id, found.expires_ms, found.records) == (3, NOW_MS + 60_000, 1_500)
     assert found.committed == (said.transactional_id,)
     assert found.aborted == (aborted.transactional_id,)
-    assert found.unknown == (written(2).transactional_id,)
+    assert found.unknown == (sink_transaction(2).transactional_id,)
     assert not found.recorded
 
 
-def test_losses_that_are_recorded_are_told_as_such() -> None:
+def test_recorded_losses_are_marked_as_recorded() -> None:
     row = query()
-    name = written().transactional_id
-    decided(row, decision(3, number=2), done(3, DecisionOutcome.LOST, name))
+    name = sink_transaction().transactional_id
+    decision_row(row, decision(3, number=2), decision_end(3, DecisionOutcome.LOST, name))
     (found,) = read().sink_batches
     assert (found.recorded, found.aborted, found.records, found.decided_ms) == (
         True,
@@ -177,7 +178,7 @@ def test_losses_that_are_recorded_are_told_as_such() -> None:
     )
 
 
-def test_the_past_tells_what_is_usual_and_whether_the_watermark_stands() -> None:
+def test_recent_batches_give_the_usual_duration_and_a_stalled_watermark() -> None:
     row = query(finished=30, planned=30)
     for number in range(1, 31):
         mark = min(number, 12) * 1_000
@@ -188,7 +189,7 @@ def test_the_past_tells_what_is_usual_and_whether_the_watermark_stands() -> None
     assert (found.stall.watermark_ms, found.stall.batches) == (12_000, 18)
 
 
-def test_without_a_listener_input_is_seen_by_offsets() -> None:
+def test_without_a_listener_input_is_derived_from_offsets() -> None:
     row = query(finished=6, planned=6)
     for number in range(1, 7):
         end = number if number < 5 else 4
@@ -198,7 +199,7 @@ def test_without_a_listener_input_is_seen_by_offsets() -> None:
     assert found.stall.batches == 3, "the first one has nothing before it, the last two read nothing"
 
 
-def test_the_past_is_read_again_when_something_is_new_and_no_more_than_each_half_minute() -> None:
+def test_recent_batches_are_read_again_after_a_change_and_at_most_each_half_minute() -> None:
     row = query(finished=20, planned=20)
     for number in range(1, 21):
         finished(row, number, duration_ms=10)
@@ -221,7 +222,7 @@ def test_two_runs(number: int, runs: list[str], word: str) -> None:
     assert read().writers == word, f"case {number}"
 
 
-def test_two_drivers_by_sparks_own_word_until_a_newer_run() -> None:
+def test_two_drivers_reported_by_spark_count_until_a_newer_run() -> None:
     row = query()
     exception = "SparkConcurrentModificationException: [CONCURRENT_STREAM_LOG_UPDATE] …"
     run(row, exception=exception, ended_ms=NOW_MS - 5_000)
@@ -236,23 +237,23 @@ def test_two_drivers_by_sparks_own_word_until_a_newer_run() -> None:
 
 def test_two_generations_of_a_sink() -> None:
     row = query()
-    decided(row, decision(1, at_ms=NOW_MS - 3_000), done(1))
-    newer = decided(row, decision(2, at_ms=NOW_MS - 2_000), done(2))
+    decision_row(row, decision(1, at_ms=NOW_MS - 3_000), decision_end(1))
+    newer = decision_row(row, decision(2, at_ms=NOW_MS - 2_000), decision_end(2))
     newer.generation = 2
     newer.save()
-    decided(row, decision(3, at_ms=NOW_MS - 1_000), done(3))
+    decision_row(row, decision(3, at_ms=NOW_MS - 1_000), decision_end(3))
     assert read().writers.startswith("generation 1 of its sink has decided at")
 
 
 @pytest.mark.parametrize(("moved_s_ago", "is_told"), [(599, True), (601, False)])
-def test_two_folders_of_one_id_that_both_move(moved_s_ago: int, is_told: bool) -> None:
+def test_two_folders_with_one_id_that_both_progress_are_two_writers(moved_s_ago: int, is_told: bool) -> None:
     query("a", checkpoint="file:///a", finished_ms=NOW_MS)
     query("b", checkpoint="file:///b", finished_ms=NOW_MS - moved_s_ago * 1_000)
     found = Queries(prod().pk).read_statuses(now_ms=NOW_MS)
     assert all(bool(each.writers) is is_told for each in found)
 
 
-def test_what_a_listener_dropped_in_the_newest_run() -> None:
+def test_events_dropped_in_the_newest_run_are_counted() -> None:
     row = query(run_id="r-2")
     run(row, dropped=9)
     reader = Queries(prod().pk)
@@ -276,7 +277,7 @@ WHERE = TopicPartition("orders", 0)
         (7, [(0, 0), *((n, n) for n in range(1, 241))], 1.0, "each second, thinned out"),
     ],
 )
-def test_how_fast_a_log_is_cut(
+def test_the_deletion_rate_of_a_log_is_measured(
     number: int, points: list[tuple[int, int]], pace: float | None, why: str
 ) -> None:
     starts = LogStarts()
@@ -285,10 +286,10 @@ def test_how_fast_a_log_is_cut(
     assert starts.deletion_rate(WHERE) == pace, f"case {number}: {why}"
 
 
-def test_the_pace_reaches_the_rules() -> None:
+def test_the_deletion_rate_of_a_log_reaches_the_rules() -> None:
     row = query(finished=2)
     finished(row, 2, offsets=[["0", '{"orders":{"0":900}}']])
-    seeing.partition()
+    factories.partition()
     reader = Queries(prod().pk)
     read(reader)
     PartitionRecord.objects.update(log_start=600)
@@ -296,25 +297,27 @@ def test_the_pace_reaches_the_rules() -> None:
     assert found.pace == 5.0
 
 
-def test_who_stands_at_an_lso_is_named_with_the_transaction_that_holds_it() -> None:
+def test_a_blocked_query_is_named_with_the_transaction_that_blocks_it() -> None:
     row = query(finished=2)
     finished(row, 2, offsets=[["0", '{"orders":{"0":812}}']])
-    seeing.position()
-    seeing.partition()
-    seeing.pin(name="payments-7", verdict="open", ground="owned")
-    seeing.transaction("payments-7")
-    seeing.transaction("other", producer_id=8)
+    factories.position()
+    factories.partition()
+    factories.lso_blocker(name="payments-7", verdict="open", ground="owned")
+    factories.transaction("payments-7")
+    factories.transaction("other", producer_id=8)
     found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     named = {each.transactional_id: each.queries for each in found.transactions}
     assert named == {"payments-7": (BlockedQueryFacts(row.ident, "orders"),), "other": ()}
 
 
-def judged(lease: Any) -> None:
-    """Judge three looks at the same: what is critical is reported by the second one at the latest."""
+def evaluate_repeatedly(lease: Any) -> None:
+    """Evaluate three polls of the same facts: what is critical is reported by the second one at the
+    latest.
+    """
     reader = SnapshotReader("prod")
     for _ in range(3):
         evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
-        seeing.looked_again()
+        factories.complete_next_polls()
 
 
 def snapshot_rules() -> list[tuple[str, str]]:
@@ -322,14 +325,14 @@ def snapshot_rules() -> list[tuple[str, str]]:
     return [(row.rule, row.severity) for row in rows]
 
 
-def test_a_tick_finds_a_decided_batch_and_closes_it_when_that_is_done(take: Any) -> None:
-    seeing.collectors("transaction_state", "partitions", "groups", "checkpoints")
+def test_a_tick_finds_a_decided_batch_until_it_is_done(take: Any) -> None:
+    factories.collectors("transaction_state", "partitions", "groups", "checkpoints")
     row = query(finished=2)
-    kept = decided(row, decision(3, at_ms=NOW_MS - 11_000))
+    kept = decision_row(row, decision(3, at_ms=NOW_MS - 11_000))
     reader, lease = SnapshotReader("prod"), take(evaluate_rules.NAME)
-    judged(lease)
+    evaluate_repeatedly(lease)
     assert snapshot_rules() == [("batch_prepared", "critical")]
-    gap = seeing.gap("checkpoints", f"query:{row.ident}")
+    gap = factories.gap("checkpoints", f"query:{row.ident}")
     kept.outcome = "committed"
     kept.save()
     evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
@@ -339,20 +342,20 @@ def test_a_tick_finds_a_decided_batch_and_closes_it_when_that_is_done(take: Any)
     assert snapshot_rules() == []
 
 
-def test_a_part_that_is_hidden_hides_the_queries_that_lie_there(take: Any) -> None:
-    seeing.collectors("transaction_state", "checkpoints")
+def test_a_gap_suppresses_the_queries_of_its_scope(take: Any) -> None:
+    factories.collectors("transaction_state", "checkpoints")
     row = query()
-    decided(row, decision(3, at_ms=NOW_MS - 11_000))
-    seeing.gap("checkpoints", "root:file:///elsewhere")
+    decision_row(row, decision(3, at_ms=NOW_MS - 11_000))
+    factories.gap("checkpoints", "root:file:///elsewhere")
     found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     assert found.places == {f"query:{row.ident}": {f"checkpoint:{row.checkpoint}"}}
     assert {each.name: each.senses for each in found.collectors}["checkpoints"] == {Sense.QUERIES}
-    judged(take(evaluate_rules.NAME))
+    evaluate_repeatedly(take(evaluate_rules.NAME))
     assert snapshot_rules() == [("batch_prepared", "critical")]
 
 
-def test_a_query_that_failed_is_told_without_any_checkpoint(take: Any) -> None:
-    seeing.collectors("transaction_state")
+def test_a_failed_query_is_found_without_a_checkpoint(take: Any) -> None:
+    factories.collectors("transaction_state")
     query(state=QueryState.FAILED.value, exception="boom", checkpoint="", planned=None, finished=None)
     evaluate_rules.evaluate_cluster(take(evaluate_rules.NAME), SnapshotReader("prod"), now_ms=NOW_MS)
     assert snapshot_rules() == [("query_failed", "critical")]
@@ -364,7 +367,7 @@ def test_a_tick_reads_along_indexes(take: Any) -> None:
     """Millions of batches and decisions lie beside the few that a tick is about."""
     row = query(finished=2)
     finished(row, 2)
-    decided(row, decision(3))
+    decision_row(row, decision(3))
     reader = Queries(prod().pk)
     with CaptureQueriesContext(connection) as first:
         read(reader)

@@ -1,4 +1,4 @@
-"""Proves that what is too old is forgotten in small portions, and that nothing else is."""
+"""Proves that old rows are deleted in small portions, and no others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add(days_ago: float, number: int = 0) -> None:
     )  # fmt: skip
 
 
-def left() -> dict[str, int]:
+def remaining_rows() -> dict[str, int]:
     return {
         "transitions": TransitionRecord.objects.count(),
         "minutes": Tally.objects.filter(span_s=60).count(),
@@ -71,29 +71,29 @@ def prune_all(lease: Lease) -> int:
     return portions
 
 
-def test_each_table_keeps_its_own_time(take: Callable[..., Lease]) -> None:
+def test_each_table_has_its_own_retention(take: Callable[..., Lease]) -> None:
     for days in (0.5, 1.5, 2.5, 3.5, 9, 11):
         add(days)
     prune_all(take(retention.NAME))
-    assert left() == {
+    assert remaining_rows() == {
         "transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "gaps": 3, "findings": 3, "recoveries": 2,
     }  # fmt: skip
 
 
-def test_what_is_not_over_is_never_old(take: Callable[..., Lease]) -> None:
+def test_open_rows_are_never_deleted(take: Callable[..., Lease]) -> None:
     cluster = Cluster.objects.get()
     Recent.objects.create(cluster=cluster, key=b"alive", packed=b"")
     GapRecord.objects.create(cluster=cluster, source="s", scope="s", since_ms=0, reason="open")
     prune_all(take(retention.NAME))
-    assert left() | {"recents": 1, "gaps": 1} == left()
+    assert remaining_rows() | {"recents": 1, "gaps": 1} == remaining_rows()
 
 
-def test_it_goes_by_portions(take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_deleted_in_portions(take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "AT_ONCE", 2)
     for number in range(5):
         add(400, number)
     assert prune_all(take(retention.NAME)) == 7 * 3
-    assert set(left().values()) == {0}
+    assert set(remaining_rows().values()) == {0}
 
 
 def test_a_pruner_that_lost_its_lease_deletes_nothing(take: Callable[..., Lease]) -> None:
@@ -102,4 +102,4 @@ def test_a_pruner_that_lost_its_lease_deletes_nothing(take: Callable[..., Lease]
     add(500)
     with pytest.raises(LeaseLost):
         retention.prune(lost, KEEP, now_ms=NOW_MS)
-    assert set(left().values()) == {1}
+    assert set(remaining_rows().values()) == {1}

@@ -1,4 +1,4 @@
-"""Proves that what is seen of checkpoints is kept: whose folder it is, batches, decisions, what is gone."""
+"""Proves what is saved of checkpoints: the query of a folder, batches, decisions, missing folders."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDe
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.streaming import checkpoint_store
 from dashboard.streaming.registry import find_or_add
-from fenceline.spark.records import Broken, CheckpointLook, CommitsEntry, Damage, Decided, LedgerState
+from fenceline.spark.records import Broken, CheckpointObservation, CommitsEntry, Damage, Decided, LedgerState
 from tests.db.conftest import NOW_MS
-from tests.db.streaming import (
+from tests.db.factories import (
     PATH,
     QUERY_ID,
     checkpoint,
+    checkpoint_look,
     decision,
-    done,
-    ledger,
-    look,
-    offsets,
+    decision_end,
+    ledger_state,
+    offsets_entry,
 )
 
 pytestmark = pytest.mark.sql
@@ -35,7 +35,7 @@ def save(take: Callable[..., Lease]) -> Callable[..., int]:
     lease = take(checkpoint_store.NAME)
 
     def save(
-        *looks: CheckpointLook,
+        *looks: CheckpointObservation,
         gone: tuple[str, ...] = (),
         gaps: Mapping[str, tuple[int, str]] | None = None,
         now_ms: int = NOW_MS,
@@ -53,7 +53,7 @@ def rev() -> int:
 
 
 def test_a_checkpoint_becomes_a_query_with_its_batches(save: Save) -> None:
-    assert save(look(3, 2)) == 1
+    assert save(checkpoint_look(3, 2)) == 1
     row = Query.objects.get()
     assert (row.ident, row.query_id, row.checkpoint) == (QUERY_ID, QUERY_ID, PATH)
     assert (row.planned, row.finished, row.restart, row.sink) == (3, 2, "replay", "")
@@ -65,39 +65,39 @@ def test_a_checkpoint_becomes_a_query_with_its_batches(save: Save) -> None:
     assert batches == [(2, NOW_MS + 20, NOW_MS + 25), (3, NOW_MS + 30, None)]
 
 
-def test_what_is_not_new_writes_no_row(save: Save) -> None:
-    save(look(3, 2))
+def test_an_unchanged_checkpoint_writes_no_row(save: Save) -> None:
+    save(checkpoint_look(3, 2))
     row = Query.objects.get()
-    again = replace(look(3, 2), planned=(), finished=())
+    again = replace(checkpoint_look(3, 2), planned=(), finished=())
     assert save(again, now_ms=NOW_MS + 5_000) == 0
     assert (Query.objects.get().rev, Query.objects.get().seen_ms) == (row.rev, NOW_MS + 5_000)
 
 
 def test_a_batch_is_finished_later(save: Save) -> None:
-    save(look(3, 2))
-    finished = replace(look(3, 3), planned=())
+    save(checkpoint_look(3, 2))
+    finished = replace(checkpoint_look(3, 3), planned=())
     save(finished)
     assert Batch.objects.get(batch_id=3).planned_ms == NOW_MS + 30
     assert Batch.objects.get(batch_id=3).committed_ms == NOW_MS + 35
     assert Query.objects.get().restart == "clean"
 
 
-def test_what_a_listener_told_of_a_batch_stays(save: Save) -> None:
-    save(look(3, 2))
+def test_figures_from_a_listener_are_kept(save: Save) -> None:
+    save(checkpoint_look(3, 2))
     Batch.objects.filter(batch_id=3).update(run_id="r-1", input_rows=10, durations={"addBatch": 5})
-    save(replace(look(3, 3), planned=()))
+    save(replace(checkpoint_look(3, 3), planned=()))
     row = Batch.objects.get(batch_id=3)
     assert (row.run_id, row.input_rows, row.durations) == ("r-1", 10, {"addBatch": 5})
 
 
-def test_a_checkpoint_that_was_put_back_begins_its_batches_anew(save: Save) -> None:
+def test_a_restored_checkpoint_restarts_its_batches(save: Save) -> None:
     """Batch 3 was finished; a copy from before is restored, and another batch 3 is planned."""
-    save(look(3, 3))
+    save(checkpoint_look(3, 3))
     Batch.objects.filter(batch_id=3).update(run_id="r-1", input_rows=10)
-    older = look(2, 2)
+    older = checkpoint_look(2, 2)
     save(replace(older, planned=(), finished=()))
     assert Query.objects.get().planned == 2
-    anew = look(3, 2, planned_ms=NOW_MS + 900_000)
+    anew = checkpoint_look(3, 2, planned_ms=NOW_MS + 900_000)
     save(replace(anew, finished=()))
     row = Batch.objects.get(batch_id=3)
     assert (row.planned_ms, row.committed_ms, row.run_id, row.input_rows) == (
@@ -111,46 +111,46 @@ def test_a_checkpoint_that_was_put_back_begins_its_batches_anew(save: Save) -> N
 def test_a_listener_that_came_first_has_made_the_row(save: Save) -> None:
     cluster = Cluster.objects.get()
     heard = find_or_add(cluster.pk, QUERY_ID, "orders")
-    save(look(3, 2))
+    save(checkpoint_look(3, 2))
     assert Query.objects.get().pk == heard.pk
     assert (Query.objects.get().name, Query.objects.get().checkpoint) == ("orders", PATH)
     assert find_or_add(cluster.pk, QUERY_ID, "other").pk == heard.pk
 
 
 def test_a_listener_that_comes_later_finds_the_row(save: Save) -> None:
-    save(look(3, 2))
+    save(checkpoint_look(3, 2))
     assert find_or_add(Cluster.objects.get().pk, QUERY_ID, "orders").checkpoint == PATH
     assert Query.objects.count() == 1
 
 
 def test_a_copy_of_a_folder_is_a_query_of_its_own(save: Save) -> None:
-    save(look(3, 2))
-    save(look(3, 2), look(4, 3, path="file:///copies/orders"))
+    save(checkpoint_look(3, 2))
+    save(checkpoint_look(3, 2), checkpoint_look(4, 3, path="file:///copies/orders"))
     idents = dict(Query.objects.values_list("checkpoint", "ident"))
     assert idents[PATH] == QUERY_ID
     assert idents["file:///copies/orders"].startswith(f"{QUERY_ID}@")
     assert len(idents["file:///copies/orders"]) == len(QUERY_ID) + 9
-    save(look(5, 4, path="file:///copies/orders"))
+    save(checkpoint_look(5, 4, path="file:///copies/orders"))
     assert Query.objects.count() == 2
     assert find_or_add(Cluster.objects.get().pk, QUERY_ID).checkpoint == PATH
 
 
 def test_a_folder_without_identity_keeps_its_row_when_that_comes_back(save: Save) -> None:
     lost = Broken("metadata", Damage.MISSING, "there is none")
-    save(look(3, 2, query_id=None, identity=lost))
+    save(checkpoint_look(3, 2, query_id=None, identity=lost))
     row = Query.objects.get()
     assert row.ident.startswith("path-")
     assert (len(row.ident), row.query_id, row.restart) == (21, "", "identity_lost")
     assert row.detail["broken"] == [{"path": "metadata", "damage": "missing", "detail": "there is none"}]
-    save(look(3, 2))
+    save(checkpoint_look(3, 2))
     assert (Query.objects.get().pk, Query.objects.get().query_id) == (row.pk, QUERY_ID)
     assert find_or_add(Cluster.objects.get().pk, QUERY_ID).pk == row.pk
 
 
-def test_a_folder_that_begins_anew_under_another_id_is_another_query(save: Save) -> None:
-    save(look(30, 30))
+def test_a_folder_that_starts_over_under_another_id_is_another_query(save: Save) -> None:
+    save(checkpoint_look(30, 30))
     other = "0f0f0f0f-0000-4000-8000-000000000000"
-    save(look(1, 0, query_id=other))
+    save(checkpoint_look(1, 0, query_id=other))
     rows = {row.ident: row for row in Query.objects.all()}
     assert (rows[other].checkpoint, rows[other].finished) == (PATH, 0)
     assert (rows[QUERY_ID].checkpoint, rows[QUERY_ID].detail["gone"]) == ("", True)
@@ -158,35 +158,35 @@ def test_a_folder_that_begins_anew_under_another_id_is_another_query(save: Save)
     assert Batch.objects.filter(query=rows[QUERY_ID]).exists(), "its history stays"
 
 
-def test_a_folder_that_goes_on_under_another_id_is_the_same_query(save: Save) -> None:
+def test_a_folder_that_continues_under_another_id_is_the_same_query(save: Save) -> None:
     """Spark up to 4.1 makes a new id where metadata is lost, and continues."""
-    save(look(30, 30))
+    save(checkpoint_look(30, 30))
     other = "0f0f0f0f-0000-4000-8000-000000000000"
-    save(look(31, 30, query_id=other))
+    save(checkpoint_look(31, 30, query_id=other))
     row = Query.objects.get()
     assert (row.ident, row.query_id, row.planned) == (QUERY_ID, other, 31)
 
 
 def test_a_folder_that_is_gone_keeps_everything(save: Save) -> None:
-    save(look(3, 2))
+    save(checkpoint_look(3, 2))
     assert save(gone=(PATH,)) == 1
     row = Query.objects.get()
     assert (row.error, row.detail["gone"]) == (f"the folder {PATH} is gone", True)
     assert Batch.objects.count() == 2
     assert save(gone=(PATH,)) == 0, "that is no news"
-    assert save(look(3, 2)) == 1
+    assert save(checkpoint_look(3, 2)) == 1
     assert (Query.objects.get().error, "gone" in Query.objects.get().detail) == ("", False)
 
 
-def test_what_cannot_be_read_is_a_gap_of_the_query_and_an_error_on_it(save: Save, take: Any) -> None:
-    save(look(3, 2))
+def test_an_unreadable_folder_is_a_gap_and_an_error_of_its_query(save: Save, take: Any) -> None:
+    save(checkpoint_look(3, 2))
     why = (NOW_MS - 500, "permission denied: offsets")
     save(gaps={f"checkpoint:{PATH}": why, "root:file:///other": (NOW_MS, "no such folder")})
     scopes = dict(GapRecord.objects.filter(until_ms=None).values_list("scope", "reason"))
     assert scopes == {f"query:{QUERY_ID}": why[1], "root:file:///other": "no such folder"}
     assert Query.objects.get().error == why[1]
     before = Query.objects.get().rev
-    partly = replace(look(3, 2), planned=(), finished=())
+    partly = replace(checkpoint_look(3, 2), planned=(), finished=())
     assert save(partly, gaps={f"checkpoint:{PATH}": why}) == 0, "read in part, as before"
     assert Query.objects.get().rev == before
     save(partly)
@@ -194,10 +194,10 @@ def test_what_cannot_be_read_is_a_gap_of_the_query_and_an_error_on_it(save: Save
     assert not GapRecord.objects.filter(until_ms=None).exists()
 
 
-def test_a_folder_that_no_root_holds_any_more_is_said_to_be_old(
+def test_a_folder_outside_every_root_is_marked_as_outdated(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(look(3, 2), look(3, 2, path="file:///copies/orders"))
+    save(checkpoint_look(3, 2), checkpoint_look(3, 2, path="file:///copies/orders"))
     config = replace(settings.FENCELINE, checkpoints=(CheckpointRoot("file:///checkpoints/", "prod"),))
     monkeypatch.setattr(settings, "FENCELINE", config)
     assert save() == 1
@@ -207,15 +207,15 @@ def test_a_folder_that_no_root_holds_any_more_is_said_to_be_old(
     assert save() == 0
 
 
-def test_the_folders_that_were_there_are_known_again(save: Save, take: Callable[..., Lease]) -> None:
-    save(look(3, 2), look(3, 2, path="file:///copies/orders"))
+def test_known_folders_are_read_back(save: Save, take: Callable[..., Lease]) -> None:
+    save(checkpoint_look(3, 2), checkpoint_look(3, 2, path="file:///copies/orders"))
     save(gone=("file:///copies/orders",))
     lease = take(checkpoint_store.NAME, previous=Collector.objects.get(name=checkpoint_store.NAME).token)
     assert list(checkpoint_store.known_folders(lease)) == [PATH]
 
 
-def test_decisions_of_a_ledger_are_kept_with_how_they_ended(save: Save) -> None:
-    save(look(3, 2, ledger=ledger([decision(3)])))
+def test_decisions_of_a_ledger_are_saved_with_their_outcome(save: Save) -> None:
+    save(checkpoint_look(3, 2, ledger=ledger_state([decision(3)])))
     row = Query.objects.get()
     assert (row.sink, row.prepared, row.expires_ms) == ("exactly_once", 1, NOW_MS + 60_000)
     assert (row.ledger_id, row.prefix, row.generation) == ("0a1b2c3d4e5f", "orders", 2)
@@ -232,16 +232,16 @@ def test_decisions_of_a_ledger_are_kept_with_how_they_ended(save: Save) -> None:
         "started_ms": NOW_MS,
         "timeout_ms": 60_000,
     }
-    save(look(3, 3, ledger=ledger([decision(3)], [done(3)])))
+    save(checkpoint_look(3, 3, ledger=ledger_state([decision(3)], [decision_end(3)])))
     kept = SinkDecision.objects.get()
     assert (kept.outcome, kept.done_ms, kept.done_by) == ("committed", NOW_MS + 100, "driver")
     assert (Query.objects.get().prepared, Query.objects.get().expires_ms) == (0, None)
 
 
-def test_a_listener_does_not_unsay_what_a_ledger_says(save: Save) -> None:
-    save(look(3, 2, ledger=ledger([])))
+def test_a_ledger_takes_precedence_over_a_listener(save: Save) -> None:
+    save(checkpoint_look(3, 2, ledger=ledger_state([])))
     Query.objects.update(sink="other")
-    save(look(3, 2, ledger=ledger([])))
+    save(checkpoint_look(3, 2, ledger=ledger_state([])))
     assert Query.objects.get().sink == "exactly_once"
 
 
@@ -253,11 +253,11 @@ def test_a_listener_does_not_unsay_what_a_ledger_says(save: Save) -> None:
         (3, 2, Decided.PREPARED, None, "the folder was put back to before it"),
     ],
 )
-def test_decisions_that_a_ledger_does_not_hold_any_more(
+def test_decisions_removed_from_a_ledger_end_or_are_deleted(
     save: Save, number: int, finished: int, decided: Decided, outcome: str | None, why: str
 ) -> None:
-    save(look(3, 2, ledger=ledger([decision(3, decided)])))
-    save(look(finished + 1, finished, ledger=ledger([])))
+    save(checkpoint_look(3, 2, ledger=ledger_state([decision(3, decided)])))
+    save(checkpoint_look(finished + 1, finished, ledger=ledger_state([])))
     found = [row.outcome for row in SinkDecision.objects.all()]
     assert found == ([] if outcome is None else [outcome]), f"case {number}: {why}"
 
@@ -266,22 +266,22 @@ def test_decisions_that_a_ledger_does_not_hold_any_more(
     ("number", "after"),
     [
         (1, None),
-        (2, ledger([], ledger=Broken("kafka_exactly_once/ledger.json", Damage.TORN, "cut"))),
-        (3, ledger([], broken=(Broken("kafka_exactly_once/3.0.decision", Damage.DENIED, "no"),))),
+        (2, ledger_state([], ledger=Broken("kafka_exactly_once/ledger.json", Damage.TORN, "cut"))),
+        (3, ledger_state([], broken=(Broken("kafka_exactly_once/3.0.decision", Damage.DENIED, "no"),))),
     ],
 )
 def test_a_ledger_that_cannot_be_read_ends_nothing(
     save: Save, number: int, after: LedgerState | None
 ) -> None:
     """Deleted or torn: what was decided still waits to be committed."""
-    save(look(3, 2, ledger=ledger([decision(3)])))
-    save(look(5, 4, ledger=after))
+    save(checkpoint_look(3, 2, ledger=ledger_state([decision(3)])))
+    save(checkpoint_look(5, 4, ledger=after))
     assert [row.outcome for row in SinkDecision.objects.all()] == [""], f"case {number}"
     assert Query.objects.get().sink == "exactly_once"
 
 
-def test_many_looks_are_saved_in_parts(save: Save) -> None:
-    looks = [look(3, 2, path=f"file:///c/{n}", query_id=None) for n in range(50)]
+def test_many_observations_are_saved_in_parts(save: Save) -> None:
+    looks = [checkpoint_look(3, 2, path=f"file:///c/{n}", query_id=None) for n in range(50)]
     before = rev()
     assert save(*looks) == 50
     assert rev() - before == 5, "four parts of at most 14, and the end"
@@ -294,23 +294,23 @@ def test_a_collector_that_lost_its_lease_saves_nothing(take: Callable[..., Lease
     lost = take(checkpoint_store.NAME)
     take(checkpoint_store.NAME, previous=lost.token)
     with pytest.raises(LeaseLost):
-        checkpoint_store.save_checkpoints(lost, [look(3, 2)], (), gaps={}, now_ms=NOW_MS)
+        checkpoint_store.save_checkpoints(lost, [checkpoint_look(3, 2)], (), gaps={}, now_ms=NOW_MS)
     assert not Query.objects.exists()
 
 
-def test_a_file_without_a_time_counts_from_when_it_was_seen(save: Save) -> None:
+def test_a_file_without_a_time_counts_from_its_poll(save: Save) -> None:
     entry = CommitsEntry(2, 1, 5)
-    save(CheckpointLook(checkpoint(3, 2), None, (offsets(3),), (entry,), {}))
+    save(CheckpointObservation(checkpoint(3, 2), None, (offsets_entry(3),), (entry,), {}))
     assert Batch.objects.get(batch_id=2).committed_ms == NOW_MS
 
 
-def test_holes_in_both_logs_are_lost_files_until_the_listener_reports_the_other_cause(save: Save) -> None:
-    holes = replace(look(5, 2).checkpoint, offsets=(0, 1, 2, 5), commits=(0, 1, 2))
-    save(replace(look(5, 2), checkpoint=holes))
+def test_holes_in_both_logs_are_lost_files_until_a_listener_reports_asynchronous_progress(save: Save) -> None:
+    holes = replace(checkpoint_look(5, 2).checkpoint, offsets=(0, 1, 2, 5), commits=(0, 1, 2))
+    save(replace(checkpoint_look(5, 2), checkpoint=holes))
     row = Query.objects.get()
     assert (row.restart, row.detail["asynchronous"]) == ("previous_missing", False)
     Query.objects.update(asynchronous=True)
-    save(replace(look(5, 2), checkpoint=holes))
+    save(replace(checkpoint_look(5, 2), checkpoint=holes))
     row = Query.objects.get()
     assert (row.restart, row.detail["asynchronous"]) == ("async", True)
     assert row.detail["restart"] == {"first_batch": 5, "severity": "info", "remedy": ""}

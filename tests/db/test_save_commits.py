@@ -33,7 +33,7 @@ def value(offset: int, at_ms: int = NOW_MS, metadata: bytes = b"") -> bytes:
     return pack(">hqih", 3, offset, 5, len(metadata)) + metadata + pack(">q", at_ms)
 
 
-def look(
+def batch_of(
     records: dict[bytes, bytes | None], previous: int | None = None, end: int = 10, **more: object
 ) -> TailBatch:
     raws = {name: [RawRecord(each, end - 1, NOW_MS)] for name, each in records.items()}
@@ -50,7 +50,7 @@ def lease(take: Take) -> Lease:
 
 
 def test_the_newest_commit_becomes_a_row_with_its_position(lease: Lease) -> None:
-    save(lease, look({key(b"g"): value(7, NOW_MS - 5, b"hi"), key(b"h", b"t", 2): value(1)}))
+    save(lease, batch_of({key(b"g"): value(7, NOW_MS - 5, b"hi"), key(b"h", b"t", 2): value(1)}))
     row = CommitRecord.objects.get(group_id="g")
     assert (row.topic, row.partition, row.offset, row.leader_epoch, row.metadata) == ("t", 0, 7, 5, "hi")
     assert (row.commit_ms, row.log_partition, row.log_offset) == (NOW_MS - 5, 3, 9)
@@ -60,10 +60,10 @@ def test_the_newest_commit_becomes_a_row_with_its_position(lease: Lease) -> None
     assert collector_store.saved_positions("prod") == ("", {}), "the positions of the other topic are its own"
 
 
-def test_later_commits_are_put_onto_those_before(lease: Lease) -> None:
-    save(lease, look({key(b"g"): value(1, NOW_MS), key(b"g", b"t", 1): value(5, NOW_MS)}))
-    save(lease, look({key(b"g"): value(2, NOW_MS + 2_000)}, previous=10, end=12))
-    save(lease, look({key(b"g"): value(3, NOW_MS + 4_000)}, previous=12, end=13))
+def test_later_commits_extend_the_history(lease: Lease) -> None:
+    save(lease, batch_of({key(b"g"): value(1, NOW_MS), key(b"g", b"t", 1): value(5, NOW_MS)}))
+    save(lease, batch_of({key(b"g"): value(2, NOW_MS + 2_000)}, previous=10, end=12))
+    save(lease, batch_of({key(b"g"): value(3, NOW_MS + 4_000)}, previous=12, end=13))
     row = CommitRecord.objects.get(group_id="g", partition=0)
     assert commits.unpack_commits(row.commits) == (
         Commit(NOW_MS, 1), Commit(NOW_MS + 2_000, 2), Commit(NOW_MS + 4_000, 3)
@@ -73,33 +73,33 @@ def test_later_commits_are_put_onto_those_before(lease: Lease) -> None:
 
 
 def test_a_tombstone_removes_the_row_and_no_other(lease: Lease) -> None:
-    save(lease, look({key(b"g"): value(1), key(b"g", b"t", 1): value(1), key(b"h"): value(1)}))
-    save(lease, look({key(b"g"): None}, previous=10, end=11))
+    save(lease, batch_of({key(b"g"): value(1), key(b"g", b"t", 1): value(1), key(b"h"): value(1)}))
+    save(lease, batch_of({key(b"g"): None}, previous=10, end=11))
     assert set(CommitRecord.objects.values_list("group_id", "partition")) == {("g", 1), ("h", 0)}
 
 
 @pytest.mark.parametrize("previous", [None, 9, 11])
-def test_a_look_that_began_elsewhere_saves_nothing_at_all(lease: Lease, previous: int | None) -> None:
-    save(lease, look({key(b"g"): value(1)}))
+def test_a_batch_from_another_position_saves_nothing(lease: Lease, previous: int | None) -> None:
+    save(lease, batch_of({key(b"g"): value(1)}))
     with pytest.raises(LeaseLost):
-        save(lease, look({key(b"g"): value(2)}, previous=previous, end=20))
+        save(lease, batch_of({key(b"g"): value(2)}, previous=previous, end=20))
     assert CommitRecord.objects.get().offset == 1
     assert Collector.objects.get(name="consumer_offsets").records == 1
 
 
 def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
     paused = take("consumer_offsets")
-    save(paused, look({key(b"g"): value(1)}))
+    save(paused, batch_of({key(b"g"): value(1)}))
     take("consumer_offsets", previous=paused.token)
     with pytest.raises(LeaseLost):
-        save(paused, look({key(b"g"): value(2)}, previous=10, end=20))
+        save(paused, batch_of({key(b"g"): value(2)}, previous=10, end=20))
     assert CommitRecord.objects.get().offset == 1
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x00\xff", b"<script>", b"g" * 32_000, "עברית".encode(), b"a\\b"])
 def test_any_bytes_are_a_group(lease: Lease, raw: bytes) -> None:
-    save(lease, look({key(raw): value(1, NOW_MS, raw[:4096])}))
-    save(lease, look({key(raw): value(2)}, previous=10, end=11))
+    save(lease, batch_of({key(raw): value(1, NOW_MS, raw[:4096])}))
+    save(lease, batch_of({key(raw): value(2)}, previous=10, end=11))
     row = CommitRecord.objects.get()
     assert text.unescape_text(row.group_id) == raw
     assert row.offset == 2
@@ -107,44 +107,46 @@ def test_any_bytes_are_a_group(lease: Lease, raw: bytes) -> None:
 
 def test_what_cannot_be_decoded_and_newer_types_are_counted(lease: Lease) -> None:
     strange = {key(b"g"): b"\x00\x63", pack(">hh", 6, 1) + b"g": b"", pack(">h", 99): b"", b"": b""}
-    save(lease, look(strange))
-    save(lease, look({pack(">hh", 6, 1) + b"h": b"", pack(">hh", 7, 1) + b"g": None}, previous=10, end=11))
+    save(lease, batch_of(strange))
+    save(
+        lease, batch_of({pack(">hh", 6, 1) + b"h": b"", pack(">hh", 7, 1) + b"g": None}, previous=10, end=11)
+    )
     row = Collector.objects.get(name="consumer_offsets")
     assert row.undecoded == {"value_version": 1, "key_type": 1, "truncated": 1}
     assert row.detail["newer_types"] == {"6": 2, "7": 1}
 
 
-def test_members_come_and_go(lease: Lease) -> None:
+def test_members_join_and_leave(lease: Lease) -> None:
     member = pack(">hh1sh", 5, 1, b"g", 2)
     joined = b"\x00\x00\x00\x00\x03cl\x02h\x01\x00" + pack(">i", 1) + b"\x00\x00"
-    save(lease, look({member + b"m1": joined}))
-    save(lease, look({member + b"m2": joined}, previous=10, end=12))
+    save(lease, batch_of({member + b"m1": joined}))
+    save(lease, batch_of({member + b"m2": joined}, previous=10, end=12))
     assert json.loads(GroupRecord.objects.get().members) == {"m1": ["cl", "h"], "m2": ["cl", "h"]}
-    save(lease, look({member + b"m1": None}, previous=12, end=13))
+    save(lease, batch_of({member + b"m1": None}, previous=12, end=13))
     assert json.loads(GroupRecord.objects.get().members) == {"m2": ["cl", "h"]}
 
 
-def test_a_partition_that_is_held_back_is_a_gap_while_it_lasts(lease: Lease) -> None:
-    save(lease, look({}), held={3: NOW_MS - 2_000, 7: NOW_MS - 2_000})
-    save(lease, look({}, previous=10, end=11), held={7: NOW_MS - 2_000}, now_ms=NOW_MS + 500)
+def test_a_blocked_partition_is_a_gap_while_it_lasts(lease: Lease) -> None:
+    save(lease, batch_of({}), held={3: NOW_MS - 2_000, 7: NOW_MS - 2_000})
+    save(lease, batch_of({}, previous=10, end=11), held={7: NOW_MS - 2_000}, now_ms=NOW_MS + 500)
     gaps = {gap.scope: gap.until_ms for gap in GapRecord.objects.all()}
     assert gaps == {f"{TOPIC}-3": NOW_MS + 500, f"{TOPIC}-7": None}
     assert collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
-    save(lease, look({}, previous=11, end=12), now_ms=NOW_MS + 900)
+    save(lease, batch_of({}, previous=11, end=12), now_ms=NOW_MS + 900)
     assert not GapRecord.objects.filter(until_ms=None).exists()
 
 
-def test_how_far_the_coordinator_s_clock_is_off_is_told_by_commits_before_our_eyes(lease: Lease) -> None:
-    old = look({key(b"g"): value(1, NOW_MS - 9_000_000)}, seen_through_ms=NOW_MS)
+def test_the_coordinator_s_clock_skew_is_measured_by_commits_observed_live(lease: Lease) -> None:
+    old = batch_of({key(b"g"): value(1, NOW_MS - 9_000_000)}, seen_through_ms=NOW_MS)
     save(lease, old)
     assert Position.objects.get().clock_ms is None
     hour = 3_600_000
-    save(lease, look({key(b"g"): value(2, NOW_MS - hour)}, previous=10, end=11), now_ms=NOW_MS + 300)
+    save(lease, batch_of({key(b"g"): value(2, NOW_MS - hour)}, previous=10, end=11), now_ms=NOW_MS + 300)
     assert Position.objects.get().clock_ms == hour + 300
 
 
-def test_a_replaced_topic_leaves_no_row_and_a_gap_that_says_so(lease: Lease) -> None:
-    save(lease, look({key(b"g"): value(1)}))
+def test_a_replaced_topic_leaves_no_row_and_a_gap_with_the_reason(lease: Lease) -> None:
+    save(lease, batch_of({key(b"g"): value(1)}))
     commit_store.forget_topic(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
     assert CommitRecord.objects.count() == Position.objects.count() == 0
     assert GapRecord.objects.get().reason == "it was made again"

@@ -1,4 +1,6 @@
-"""Proves that a look at groups becomes rows, that unseen ones keep theirs, and that only news is written."""
+"""Proves that a poll of groups becomes rows, that unavailable ones keep theirs, and that only changes are
+written.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 ENDS = {HERE: Offsets(0, 20, 30, 1), THERE: Offsets(0, 5, 5, 1)}
 
 
-def seen(*places: TopicPartition, offset: int = 10, **more: object) -> SeenGroup:
+def observed_group(*places: TopicPartition, offset: int = 10, **more: object) -> SeenGroup:
     committed = {where: Committed(offset) for where in places or (HERE,)}
     return SeenGroup("Stable", "Classic", 1, 3, committed, **more)  # type: ignore[arg-type]
 
 
-def look(groups: Mapping[str, SeenGroup], at_ms: int = NOW_MS, **more: object) -> GroupsLook:
+def groups_poll(groups: Mapping[str, SeenGroup], at_ms: int = NOW_MS, **more: object) -> GroupsLook:
     return GroupsLook(at_ms, groups, ENDS, **more)  # type: ignore[arg-type]
 
 
@@ -47,8 +49,8 @@ def lease(take: Take) -> Lease:
     return take("groups")
 
 
-def test_a_look_becomes_rows(lease: Lease) -> None:
-    assert save(lease, look({"g": seen(HERE, THERE, offset=5)})) == 1
+def test_a_poll_becomes_rows(lease: Lease) -> None:
+    assert save(lease, groups_poll({"g": observed_group(HERE, THERE, offset=5)})) == 1
     group = Group.objects.get()
     assert (group.group_id, group.key, group.family) == ("g", key_of(b"g"), "g")
     assert (group.state, group.kind, group.coordinator, group.log_partition) == ("Stable", "Classic", 1, 3)
@@ -62,43 +64,46 @@ def test_a_look_becomes_rows(lease: Lease) -> None:
     assert Collector.objects.get(name="groups").seen_through_ms == NOW_MS
 
 
-def test_a_look_that_says_nothing_new_writes_no_group_until_it_has_grown_old(lease: Lease) -> None:
-    save(lease, look({"g": seen(THERE, offset=5)}))
+def test_an_unchanged_poll_writes_no_group_until_the_row_is_old(lease: Lease) -> None:
+    save(lease, groups_poll({"g": observed_group(THERE, offset=5)}))
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        assert save(lease, look({"g": seen(THERE, offset=5)}, NOW_MS + 2_000)) == 0
+        assert save(lease, groups_poll({"g": observed_group(THERE, offset=5)}, NOW_MS + 2_000)) == 0
     assert not [each for each in queries.captured_queries if "INTO dashboard_group" in each["sql"]]
-    assert save(lease, look({"g": seen(THERE, offset=5)}, NOW_MS + 20_000)) == 1
+    assert save(lease, groups_poll({"g": observed_group(THERE, offset=5)}, NOW_MS + 20_000)) == 1
     assert Group.objects.get().seen_ms == NOW_MS + 20_000
     assert len(json.loads(GroupOffset.objects.get().points)) == 2
 
 
 def test_groups_and_partitions_that_are_gone_leave_no_row(lease: Lease) -> None:
-    save(lease, look({"g": seen(HERE, THERE), "h": seen()}))
-    save(lease, look({"g": seen(THERE)}, NOW_MS + 1))
+    save(lease, groups_poll({"g": observed_group(HERE, THERE), "h": observed_group()}))
+    save(lease, groups_poll({"g": observed_group(THERE)}, NOW_MS + 1))
     assert [(row.group.group_id, row.partition) for row in GroupOffset.objects.all()] == [("g", 1)]
     assert Group.objects.count() == 1
 
 
-def test_what_a_broker_does_not_list_stays_with_an_error_and_a_gap(lease: Lease) -> None:
-    save(lease, look({"g": seen(), "h": seen()}))
+def test_a_group_that_a_broker_does_not_list_keeps_its_row_with_an_error_and_a_gap(lease: Lease) -> None:
+    save(lease, groups_poll({"g": observed_group(), "h": observed_group()}))
     gaps = {"broker:2": "no answer in time"}
-    save(lease, look({"g": seen()}, NOW_MS + 9, gaps=gaps, partial="broker 2: no answer in time"))
+    save(
+        lease,
+        groups_poll({"g": observed_group()}, NOW_MS + 9, gaps=gaps, partial="broker 2: no answer in time"),
+    )
     assert Group.objects.get(group_id="h").error == "broker 2: no answer in time"
     assert GroupOffset.objects.count() == 2
     gap = GapRecord.objects.get()
     assert (gap.source, gap.scope, gap.until_ms) == ("groups", "broker:2", None)
     assert Collector.objects.get(name="groups").seen_through_ms == NOW_MS + 9, "the gap says what is older"
-    save(lease, look({"g": seen(), "h": seen()}, NOW_MS + 20))
+    save(lease, groups_poll({"g": observed_group(), "h": observed_group()}, NOW_MS + 20))
     assert Group.objects.get(group_id="h").error == ""
     assert GapRecord.objects.get().until_ms == NOW_MS + 20
 
 
-def test_a_group_that_may_not_be_asked_keeps_what_was_known_of_it(lease: Lease) -> None:
-    save(lease, look({"g": seen(offset=7)}))
+def test_a_group_without_describe_keeps_its_last_facts(lease: Lease) -> None:
+    save(lease, groups_poll({"g": observed_group(offset=7)}))
     unseen = SeenGroup(error="no DESCRIBE on this group", unseen=True)
-    save(lease, look({"g": unseen}, NOW_MS + 5, gaps={"group:g": "no DESCRIBE on this group"}))
+    save(lease, groups_poll({"g": unseen}, NOW_MS + 5, gaps={"group:g": "no DESCRIBE on this group"}))
     group = Group.objects.get()
     assert (group.error, group.state, group.lag_lso) == ("no DESCRIBE on this group", "Stable", 13)
     assert GroupOffset.objects.get().offset == 7
@@ -106,7 +111,7 @@ def test_a_group_that_may_not_be_asked_keeps_what_was_known_of_it(lease: Lease) 
 
 def test_a_scope_is_no_longer_than_its_column(lease: Lease) -> None:
     name = "g" * 400
-    save(lease, look({name: SeenGroup(error="no", unseen=True)}, gaps={f"group:{name}": "no"}))
+    save(lease, groups_poll({name: SeenGroup(error="no", unseen=True)}, gaps={f"group:{name}": "no"}))
     assert len(GapRecord.objects.get().scope) <= 300
     assert len(Group.objects.get().family) <= 200
 
@@ -118,11 +123,11 @@ def commit_record(lease: Lease, offset: int, at_ms: int) -> None:
     )  # fmt: skip
 
 
-def test_the_log_tells_when_a_commit_was_made_if_it_is_this_one(lease: Lease) -> None:
+def test_the_commit_instant_comes_from_the_log_if_the_offset_is_the_same(lease: Lease) -> None:
     commit_record(lease, 10, NOW_MS - 70_000)
-    save(lease, look({"g": seen(offset=10)}))
+    save(lease, groups_poll({"g": observed_group(offset=10)}))
     assert GroupOffset.objects.get().commit_ms == NOW_MS - 70_000
-    save(lease, look({"g": seen(offset=11)}, NOW_MS + 4_000))
+    save(lease, groups_poll({"g": observed_group(offset=11)}, NOW_MS + 4_000))
     assert GroupOffset.objects.get().commit_ms == NOW_MS + 4_000
 
 
@@ -131,14 +136,14 @@ def test_members_are_those_that_the_log_names(lease: Lease) -> None:
         cluster_id=lease.cluster_id, key=key_of(b"g"), group_id="g", members='{"a":["c","h"],"b":["c","h"]}',
         log_partition=3, log_offset=1,
     )  # fmt: skip
-    save(lease, look({"g": seen()}))
+    save(lease, groups_poll({"g": observed_group()}))
     assert Group.objects.get().members == 2
 
 
 def test_a_pending_commit_is_a_row_that_names_its_transaction(lease: Lease) -> None:
     group = SeenGroup("Empty", "Classic", 1, 3, {HERE: None}, frozenset({HERE}))
     pending = {("g", HERE): (PendingCommit(40, 7, 1, "enrich-1"),)}
-    save(lease, look({"g": group}, pending=pending))
+    save(lease, groups_poll({"g": group}, pending=pending))
     row = GroupOffset.objects.get()
     assert (row.offset, row.unstable, row.status) == (None, True, "UNKNOWN")
     (blocker,) = row.blockers
@@ -150,14 +155,18 @@ def test_a_pending_commit_is_a_row_that_names_its_transaction(lease: Lease) -> N
     assert (blocker["pending"], blocker["certain"], blocker["offset"]) == (True, True, 40)
     assert (Group.objects.get().unstable, Group.objects.get().lag_lso) == (1, None)
     # What was read back is what was written: nothing is news.
-    assert save(lease, look({"g": group}, NOW_MS + 1, pending=pending)) == 0
+    assert save(lease, groups_poll({"g": group}, NOW_MS + 1, pending=pending)) == 0
 
 
 def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
     paused = take("groups")
-    save(paused, look({"g": seen()}))
+    save(paused, groups_poll({"g": observed_group()}))
     take("groups", previous=paused.token)
-    for found in look({"g": seen(offset=12)}), look({}), look({"g": seen(), "h": seen()}):
+    for found in (
+        groups_poll({"g": observed_group(offset=12)}),
+        groups_poll({}),
+        groups_poll({"g": observed_group(), "h": observed_group()}),
+    ):
         with pytest.raises(LeaseLost):
             save(paused, found)
     assert GroupOffset.objects.get().offset == 10
@@ -165,11 +174,11 @@ def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
 
 def test_many_groups_are_saved_in_parts(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_store, "_SAVE_AT_ONCE", 10)
-    groups = {f"g{n}": seen(HERE, THERE) for n in range(25)}
-    assert save(lease, look(groups)) == 25
+    groups = {f"g{n}": observed_group(HERE, THERE) for n in range(25)}
+    assert save(lease, groups_poll(groups)) == 25
     assert (Group.objects.count(), GroupOffset.objects.count()) == (25, 50)
     assert Group.objects.values("rev").distinct().count() > 1
-    assert save(lease, replace(look(groups), at_ms=NOW_MS + 1)) == 0
+    assert save(lease, replace(groups_poll(groups), at_ms=NOW_MS + 1)) == 0
 
 
 @pytest.mark.parametrize(
@@ -184,7 +193,7 @@ def test_a_group_that_stays_at_the_lso_is_blocked_and_ok_once_it_moves(
     ends = {**ENDS, THERE: Offsets(0, 20, 20, 1)}
     statuses = []
     for ms in (0, 1_000 * after_s - 1, 1_000 * after_s):
-        found = look({"g": seen(HERE, THERE, offset=20)}, NOW_MS + ms)
+        found = groups_poll({"g": observed_group(HERE, THERE, offset=20)}, NOW_MS + ms)
         save(lease, replace(found, offsets=ends))
         group = Group.objects.get()
         statuses.append((group.status, group.blocked))
@@ -192,7 +201,8 @@ def test_a_group_that_stays_at_the_lso_is_blocked_and_ok_once_it_moves(
     by_partition = dict(GroupOffset.objects.values_list("partition", "status"))
     assert by_partition == {0: "BLOCKED", 1: "OK"}
     ended = replace(
-        look({"g": seen(HERE, THERE, offset=20)}, NOW_MS + 200_000), offsets={HERE: Offsets(0, 30, 30, 1)}
+        groups_poll({"g": observed_group(HERE, THERE, offset=20)}, NOW_MS + 200_000),
+        offsets={HERE: Offsets(0, 30, 30, 1)},
     )
-    save(lease, replace(ended, groups={"g": seen(HERE, offset=30)}))
+    save(lease, replace(ended, groups={"g": observed_group(HERE, offset=30)}))
     assert (Group.objects.get().status, Group.objects.get().blocked) == ("OK", 0)

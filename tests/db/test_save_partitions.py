@@ -1,4 +1,4 @@
-"""Proves what of a look at partitions is written and what is not: changed rows alone, whole or nothing, with
+"""Proves what of a poll of partitions is written and what is not: changed rows alone, whole or nothing, with
 the lease; gaps that open and close by scope; a restart that begins with the very same facts."""
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PLACE = PartitionPlace("topic-1", 1, 5, (1, 2))
 
 
-def known(
+def known_partition(
     where: TopicPartition, end: int = 9, *, verdict: PartitionVerdict = PartitionVerdict.CLEAR
 ) -> KnownPartition:
     return KnownPartition(*where, PLACE, 0, 5, end, NOW_MS, NOW_MS - 7, verdict, "")
 
 
-def pin(where: TopicPartition = A, producer_id: int = 7) -> Pin:
+def lso_blocker(where: TopicPartition = A, producer_id: int = 7) -> Pin:
     return Pin(
         *where,
         producer_id,
@@ -68,13 +68,13 @@ def pin(where: TopicPartition = A, producer_id: int = 7) -> Pin:
     )
 
 
-def seen(*rows: KnownPartition, at_ms: int = NOW_MS, **more: Any) -> ObservedPartitions:
+def observed(*rows: KnownPartition, at_ms: int = NOW_MS, **more: Any) -> ObservedPartitions:
     found = {TopicPartition(each.topic, each.partition): each for each in rows}
     return ObservedPartitions(at_ms, full=True, rows=found, **more)
 
 
 @pytest.fixture
-def rung(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any) -> Rung:
+def change_notifications(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any) -> Rung:
     heard: Rung = []
     monkeypatch.setattr(
         notify, "notify_change", lambda cluster, kind, rev, ids=(): heard.append((cluster, kind))
@@ -83,11 +83,20 @@ def rung(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: An
     return heard
 
 
-def test_a_look_becomes_rows_and_says_so(take: Take, rung: Rung) -> None:
+def test_a_poll_becomes_rows_and_notifies_pages(take: Take, change_notifications: Rung) -> None:
     lease = take(NAME)
     ends = {A: f"[[{NOW_MS},5,9]]"}
     save_partitions(
-        lease, seen(known(B), known(A), ends=ends, pins=(pin(),), requests=4, broker_ms=12.4), now_ms=NOW_MS
+        lease,
+        observed(
+            known_partition(B),
+            known_partition(A),
+            ends=ends,
+            pins=(lso_blocker(),),
+            requests=4,
+            broker_ms=12.4,
+        ),
+        now_ms=NOW_MS,
     )
     row = PartitionRecord.objects.get(partition=0)
     assert (row.lso, row.high_watermark, row.leader, row.replicas, row.verdict) == (5, 9, 1, [1, 2], "clear")
@@ -98,32 +107,42 @@ def test_a_look_becomes_rows_and_says_so(take: Take, rung: Rung) -> None:
     assert (open_one.first_seen_ms, open_one.coordinator_epoch) == (NOW_MS - 7, None)
     mine = Collector.objects.get(name=NAME)
     assert (mine.seen_through_ms, mine.records, mine.requests, mine.broker_ms) == (NOW_MS, 2, 4, 12)
-    assert rung == [("prod", "partitions")]
+    assert change_notifications == [("prod", "partitions")]
 
 
-def test_a_history_that_has_no_new_point_is_not_written(take: Take) -> None:
+def test_a_history_without_a_new_point_is_not_written(take: Take) -> None:
     lease = take(NAME)
-    save_partitions(lease, seen(known(A), ends={A: "[[1,2,3]]"}), now_ms=NOW_MS)
-    save_partitions(lease, seen(known(A, 12)), now_ms=NOW_MS)
+    save_partitions(lease, observed(known_partition(A), ends={A: "[[1,2,3]]"}), now_ms=NOW_MS)
+    save_partitions(lease, observed(known_partition(A, 12)), now_ms=NOW_MS)
     row = PartitionRecord.objects.get()
     assert (row.high_watermark, row.ends) == (12, "[[1,2,3]]")
-    save_partitions(lease, seen(known(A, 13), ends={A: ""}), now_ms=NOW_MS)
+    save_partitions(lease, observed(known_partition(A, 13), ends={A: ""}), now_ms=NOW_MS)
     assert PartitionRecord.objects.get().ends == ""
 
 
-def test_a_look_that_saw_nothing_new_rings_no_bell(take: Take, rung: Rung) -> None:
+def test_an_unchanged_poll_sends_no_change_notification(take: Take, change_notifications: Rung) -> None:
     lease = take(NAME)
-    save_partitions(lease, seen(), now_ms=NOW_MS)
-    assert rung == []
-    save_partitions(lease, seen(ended=(pin().key,)), now_ms=NOW_MS)
-    assert rung == [("prod", "partitions")]
+    save_partitions(lease, observed(), now_ms=NOW_MS)
+    assert change_notifications == []
+    save_partitions(lease, observed(ended=(lso_blocker().key,)), now_ms=NOW_MS)
+    assert change_notifications == [("prod", "partitions")]
 
 
-def test_what_ended_or_is_gone_is_deleted_and_nothing_else(take: Take) -> None:
+def test_only_ended_and_missing_rows_are_deleted(take: Take) -> None:
     lease = take(NAME)
-    save_partitions(lease, seen(known(A), known(B), pins=(pin(), pin(producer_id=8), pin(B))), now_ms=NOW_MS)
+    save_partitions(
+        lease,
+        observed(
+            known_partition(A),
+            known_partition(B),
+            pins=(lso_blocker(), lso_blocker(producer_id=8), lso_blocker(B)),
+        ),
+        now_ms=NOW_MS,
+    )
     save_replicas("prod", B, {1: ()}, leader=1, ids={}, now_ms=NOW_MS)
-    save_partitions(lease, seen(ended=(pin().key, pin(B).key), gone=frozenset({B})), now_ms=NOW_MS)
+    save_partitions(
+        lease, observed(ended=(lso_blocker().key, lso_blocker(B).key), gone=frozenset({B})), now_ms=NOW_MS
+    )
     assert [each.partition for each in PartitionRecord.objects.all()] == [0]
     assert [each.producer_id for each in PinRecord.objects.all()] == [8]
     assert not ReplicaLook.objects.exists()
@@ -132,16 +151,20 @@ def test_what_ended_or_is_gone_is_deleted_and_nothing_else(take: Take) -> None:
 def test_an_outdated_lease_writes_nothing(take: Take) -> None:
     lease = take(NAME)
     with pytest.raises(LeaseLost):
-        save_partitions(replace(lease, token=lease.token - 1), seen(known(A), pins=(pin(),)), now_ms=NOW_MS)
+        save_partitions(
+            replace(lease, token=lease.token - 1),
+            observed(known_partition(A), pins=(lso_blocker(),)),
+            now_ms=NOW_MS,
+        )
     assert not PartitionRecord.objects.exists()
     assert not PinRecord.objects.exists()
 
 
 def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> None:
     lease = take(NAME)
-    many = [known(TopicPartition("orders", number)) for number in reversed(range(2_500))]
+    many = [known_partition(TopicPartition("orders", number)) for number in reversed(range(2_500))]
     with CaptureQueriesContext(connection) as queries:
-        save_partitions(lease, seen(*many), now_ms=NOW_MS)
+        save_partitions(lease, observed(*many), now_ms=NOW_MS)
     saves = [q for q in queries.captured_queries if "SET rev = rev + 1" in q["sql"].replace('"', "")]
     assert len(saves) == 3
     assert PartitionRecord.objects.count() == 2_500
@@ -149,16 +172,16 @@ def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> No
     assert list(numbers) == list(range(2_500))
 
 
-def test_gaps_open_and_close_by_scope(take: Take, rung: Rung) -> None:
+def test_gaps_open_and_close_by_scope(take: Take, change_notifications: Rung) -> None:
     lease = take(NAME)
     save_partitions(
-        lease, seen(gaps={"broker:2": "no answer", "partition:orders-0": "no READ"}), now_ms=NOW_MS
+        lease, observed(gaps={"broker:2": "no answer", "partition:orders-0": "no READ"}), now_ms=NOW_MS
     )
-    assert rung == [("prod", "collectors")]
+    assert change_notifications == [("prod", "collectors")]
     first = GapRecord.objects.get(scope="broker:2")
     # Nothing of it has changed; then the reason of one has, another is over, and a third is new.
-    save_partitions(lease, seen(), now_ms=NOW_MS + 1)
-    save_partitions(lease, seen(gaps={"broker:2": "gone", "topic:x": "no DESCRIBE"}), now_ms=NOW_MS + 2)
+    save_partitions(lease, observed(), now_ms=NOW_MS + 1)
+    save_partitions(lease, observed(gaps={"broker:2": "gone", "topic:x": "no DESCRIBE"}), now_ms=NOW_MS + 2)
     opened = GapRecord.objects.filter(until_ms=None).order_by("scope")
     assert [(each.scope, each.reason, each.since_ms, each.source) for each in opened] == [
         ("broker:2", "gone", NOW_MS, NAME),
@@ -169,19 +192,22 @@ def test_gaps_open_and_close_by_scope(take: Take, rung: Rung) -> None:
     # The collector's own blindness is another one's to open and close.
     collector_store.save_trouble(lease, "nobody answers", now_ms=NOW_MS + 3)
     assert GapRecord.objects.filter(until_ms=None).count() == 3
-    save_partitions(lease, seen(gaps={}), now_ms=NOW_MS + 4)
+    save_partitions(lease, observed(gaps={}), now_ms=NOW_MS + 4)
     assert not GapRecord.objects.filter(until_ms=None).exists()
     assert Collector.objects.get(name=NAME).error == ""
 
 
 def test_a_restart_begins_with_the_same_facts(take: Take) -> None:
     lease = take(NAME)
-    blind = known(B, verdict=PartitionVerdict.UNKNOWN)._replace(
+    blind = known_partition(B, verdict=PartitionVerdict.UNKNOWN)._replace(
         place=PartitionPlace("topic-1", None, None, (1, 2)), error="it has no leader", pinned_ms=None
     )
-    rows, pins = {A: known(A), B: blind}, [pin(), replace(pin(B), prepared_ms=NOW_MS, coordinator_epoch=3)]
+    rows, pins = (
+        {A: known_partition(A), B: blind},
+        [lso_blocker(), replace(lso_blocker(B), prepared_ms=NOW_MS, coordinator_epoch=3)],
+    )
     history = f"[[{NOW_MS},5,9]]"
-    save_partitions(lease, seen(*rows.values(), pins=tuple(pins), ends={A: history}), now_ms=NOW_MS)
+    save_partitions(lease, observed(*rows.values(), pins=tuple(pins), ends={A: history}), now_ms=NOW_MS)
     ours = PartitionRows(lease, (), vouched=False)
     assert ours.known_partitions() == rows
     assert ours.end_histories() == {A: history, B: ""}
@@ -197,7 +223,7 @@ def transaction(name: str, state: str, partitions: object, producer_id: int) -> 
     )  # fmt: skip
 
 
-def test_partitions_that_open_transactions_name_and_whose_a_producer_id_is(take: Take) -> None:
+def test_partitions_of_open_transactions_and_owners_of_producer_ids_are_read(take: Take) -> None:
     ours = PartitionRows(take(NAME), (), vouched=False)
     transaction("a", "Ongoing", [["orders", [0, 2]], ["payments", [1]]], 7)
     transaction("b", "PrepareAbort", [["orders", [2]]], 8)
@@ -223,7 +249,7 @@ TAILS = ("transaction_state-0", "transaction_state-1")
         ({"undecoded": {"value_version": 1}}, False),
     ],
 )
-def test_tails_see_all_ids_only_while_each_of_them_sees_everything(
+def test_all_ids_are_visible_only_while_every_tail_reads_everything(
     take: Take, change: dict[str, object], expected: bool
 ) -> None:
     ours = PartitionRows(take(NAME), TAILS, vouched=False)
@@ -241,17 +267,17 @@ def test_tails_see_all_ids_only_while_each_of_them_sees_everything(
     assert not ours.sees_all()
 
 
-def test_the_operator_may_vouch_where_no_tail_reads(take: Take) -> None:
+def test_the_configuration_may_vouch_for_all_ids_without_a_tail(take: Take) -> None:
     assert PartitionRows(take(NAME), TAILS, vouched=True).sees_all()
     assert not PartitionRows(take(NAME, previous=1), (), vouched=False).sees_all()
 
 
-def test_what_replicas_say_is_saved_by_broker(take: Take, rung: Rung) -> None:
+def test_answers_of_replicas_are_saved_by_broker(take: Take, change_notifications: Rung) -> None:
     leader = ProducerState(7, 4, 11, NOW_MS, None, start_offset=5)
     idle = ProducerState(8, 0, 3, NOW_MS, 2, start_offset=None)
     said = {1: (leader, idle), 2: "broker 2: no answer in time"}
     save_replicas("prod", A, said, leader=1, ids={7: "gateway"}, now_ms=NOW_MS)
-    assert rung == [("prod", "partitions")]
+    assert change_notifications == [("prod", "partitions")]
     first, second = ReplicaLook.objects.order_by("broker")
     assert (first.leads, first.error, second.leads, second.producers) == (True, "", False, [])
     assert second.error == "broker 2: no answer in time"
@@ -265,6 +291,6 @@ def test_what_replicas_say_is_saved_by_broker(take: Take, rung: Rung) -> None:
         (2, False, ""),
         (3, True, ""),
     ]
-    save_partitions(take(NAME), seen(known(A)), now_ms=NOW_MS)
+    save_partitions(take(NAME), observed(known_partition(A)), now_ms=NOW_MS)
     assert replica_brokers("prod", A) == (1, 2)
     assert replica_brokers("prod", B) == ()

@@ -12,7 +12,15 @@ from dashboard.streaming import progress_store
 from dashboard.streaming.progress_store import Saved, UnassignedPost
 from fenceline.decode import ingest_payload as told
 from tests.db.conftest import NOW_MS
-from tests.db.telling import LATER_RUN, OTHER_QUERY, QUERY, RUN, document, done, event
+from tests.db.listener_posts import (
+    LATER_RUN,
+    OTHER_QUERY,
+    QUERY,
+    RUN,
+    batch_event,
+    listener_event,
+    listener_post,
+)
 
 pytestmark = pytest.mark.sql
 
@@ -23,7 +31,7 @@ STARTED_MS = 1_795_315_430_778
 
 
 def save(*events: object, now_ms: int = NOW_MS, **members: Any) -> Saved:
-    post = told.decode_post(document(*events, **{"sent_ms": now_ms, **members}))
+    post = told.decode_post(listener_post(*events, **{"sent_ms": now_ms, **members}))
     assert post.refused == ()
     return progress_store.save_progress(post, now_ms=now_ms)
 
@@ -37,7 +45,7 @@ def rev() -> int:
 
 
 def test_a_started_query_runs() -> None:
-    assert save(event("started", NOW_MS - 5, name="orders", timestamp=STARTED)) == Saved(1, 0)
+    assert save(listener_event("started", NOW_MS - 5, name="orders", timestamp=STARTED)) == Saved(1, 0)
     row = query()
     assert (row.ident, row.name, row.state, row.run_id) == (QUERY, "orders", "running", RUN)
     assert (row.heard_ms, row.started_ms, row.ended_ms) == (NOW_MS - 5, STARTED_MS, None)
@@ -46,8 +54,8 @@ def test_a_started_query_runs() -> None:
     assert run.spark_version == "4.2.0"
 
 
-def test_a_batch_is_kept_with_all_that_was_told_of_it() -> None:
-    save(done(7, NOW_MS - 5, kind="stateful"))
+def test_a_batch_is_saved_with_all_reported_figures() -> None:
+    save(batch_event(7, NOW_MS - 5, kind="stateful"))
     row = Batch.objects.get()
     assert (row.batch_id, row.run_id, row.rev) == (7, RUN, rev())
     assert row.durations["triggerExecution"] > 0
@@ -60,9 +68,9 @@ def test_a_batch_is_kept_with_all_that_was_told_of_it() -> None:
 
 
 def test_the_interval_of_heartbeats_is_the_one_that_the_driver_reports() -> None:
-    save(event("started", NOW_MS - 5, name="orders"), alive=[[QUERY, RUN]], heartbeat_every_ms=5_000)
+    save(listener_event("started", NOW_MS - 5, name="orders"), alive=[[QUERY, RUN]], heartbeat_every_ms=5_000)
     assert query().heartbeat_every_ms == 5_000
-    save(done(0, NOW_MS), query_events(OTHER_QUERY), now_ms=NOW_MS + 2_000, heartbeat_every_ms=60_000)
+    save(batch_event(0, NOW_MS), query_events(OTHER_QUERY), now_ms=NOW_MS + 2_000, heartbeat_every_ms=60_000)
     assert query().heartbeat_every_ms == 5_000, (
         "what another driver posts of an old spool is not its interval"
     )
@@ -71,17 +79,21 @@ def test_the_interval_of_heartbeats_is_the_one_that_the_driver_reports() -> None
 
 
 @pytest.mark.parametrize("told", [0, -5, True, "5000", 1.5, 10**30, 3_600_001, None, []])
-def test_an_interval_that_makes_no_sense_is_none(told: object) -> None:
-    save(event("started", NOW_MS - 5), alive=[[QUERY, RUN]], heartbeat_every_ms=told)
+def test_an_invalid_heartbeat_interval_is_none(told: object) -> None:
+    save(listener_event("started", NOW_MS - 5), alive=[[QUERY, RUN]], heartbeat_every_ms=told)
     assert query().heartbeat_every_ms is None
 
 
 def query_events(query_id: str) -> dict[str, Any]:
-    return event("idle", NOW_MS, query=query_id)
+    return listener_event("idle", NOW_MS, query=query_id)
 
 
 def test_the_same_post_again_changes_nothing() -> None:
-    events = event("started", NOW_MS - 20, name="orders"), done(0, NOW_MS - 9), event("idle", NOW_MS - 5)
+    events = (
+        listener_event("started", NOW_MS - 20, name="orders"),
+        batch_event(0, NOW_MS - 9),
+        listener_event("idle", NOW_MS - 5),
+    )
     assert save(*events) == Saved(3, 0)
     before = rev(), list(Query.objects.values()), list(Batch.objects.values()), list(Run.objects.values())
     assert save(*events, now_ms=NOW_MS + 40) == Saved(0, 3)
@@ -93,23 +105,26 @@ def test_the_same_post_again_changes_nothing() -> None:
     )
 
 
-def test_what_the_checkpoint_tells_of_a_batch_stays() -> None:
-    save(done(0, NOW_MS))
+def test_facts_from_a_checkpoint_are_kept() -> None:
+    save(batch_event(0, NOW_MS))
     Batch.objects.create(
         query=query(), batch_id=1, planned_ms=5, committed_ms=9, offsets=[["0", "{}"]], watermark_ms=3, rev=1
     )
-    assert save(done(1, NOW_MS)) == Saved(1, 0)
+    assert save(batch_event(1, NOW_MS)) == Saved(1, 0)
     row = Batch.objects.get(batch_id=1)
     assert (row.planned_ms, row.committed_ms, row.offsets, row.watermark_ms) == (5, 9, [["0", "{}"]], 3)
     assert (row.run_id, row.input_rows) == (RUN, 6)
 
 
-def test_an_older_runs_events_that_come_late_leave_the_newer_one_alone() -> None:
-    save(event("started", NOW_MS, run=LATER_RUN, timestamp=STARTED), done(5, NOW_MS + 9, run=LATER_RUN))
+def test_late_events_of_an_older_run_do_not_change_the_newer_one() -> None:
+    save(
+        listener_event("started", NOW_MS, run=LATER_RUN, timestamp=STARTED),
+        batch_event(5, NOW_MS + 9, run=LATER_RUN),
+    )
     late = (
-        done(5, NOW_MS - 60_000),
-        done(4, NOW_MS - 61_000),
-        event("terminated", NOW_MS - 50_000, exception="x"),
+        batch_event(5, NOW_MS - 60_000),
+        batch_event(4, NOW_MS - 61_000),
+        listener_event("terminated", NOW_MS - 50_000, exception="x"),
     )
     assert save(*late, now_ms=NOW_MS + 1_000) == Saved(2, 1)
     row = query()
@@ -120,20 +135,23 @@ def test_an_older_runs_events_that_come_late_leave_the_newer_one_alone() -> None
 
 
 def test_a_restart_keeps_the_query_and_takes_its_batches_over() -> None:
-    save(done(4, NOW_MS), event("terminated", NOW_MS + 1, exception="it broke"))
+    save(batch_event(4, NOW_MS), listener_event("terminated", NOW_MS + 1, exception="it broke"))
     assert (query().state, query().exception, query().ended_ms) == ("failed", "it broke", NOW_MS + 1)
-    again = event("started", NOW_MS + 900, run=LATER_RUN), done(4, NOW_MS + 950, run=LATER_RUN)
+    again = (
+        listener_event("started", NOW_MS + 900, run=LATER_RUN),
+        batch_event(4, NOW_MS + 950, run=LATER_RUN),
+    )
     assert save(*again, now_ms=NOW_MS + 1_000) == Saved(2, 0)
     row = query()
     assert (row.run_id, row.state, row.exception, row.ended_ms) == (LATER_RUN, "running", "", None)
     assert Batch.objects.get().run_id == LATER_RUN
 
 
-def test_two_drivers_with_wrong_clocks_are_told_apart_by_ours() -> None:
+def test_two_drivers_with_wrong_clocks_are_ordered_by_the_local_clock() -> None:
     # The older run's clock is an hour ahead, the newer one's an hour behind.
     hour = 3_600_000
-    save(done(1, NOW_MS + hour), sent_ms=NOW_MS + hour)
-    save(done(2, NOW_MS - hour + 9, run=LATER_RUN), sent_ms=NOW_MS - hour + 10, now_ms=NOW_MS + 10)
+    save(batch_event(1, NOW_MS + hour), sent_ms=NOW_MS + hour)
+    save(batch_event(2, NOW_MS - hour + 9, run=LATER_RUN), sent_ms=NOW_MS - hour + 10, now_ms=NOW_MS + 10)
     assert query().run_id == LATER_RUN
     assert query().heard_ms == NOW_MS + 9
 
@@ -141,81 +159,81 @@ def test_two_drivers_with_wrong_clocks_are_told_apart_by_ours() -> None:
 @pytest.mark.parametrize(
     ("events", "state"),
     [
-        ([event("started", NOW_MS)], "running"),
-        ([event("started", NOW_MS), event("idle", NOW_MS + 1)], "idle"),
-        ([event("idle", NOW_MS), done(3, NOW_MS + 1)], "running"),
-        ([done(3, NOW_MS), event("terminated", NOW_MS + 1)], "stopped"),
-        ([done(3, NOW_MS), event("terminated", NOW_MS + 1, exception="it broke")], "failed"),
-        ([event("terminated", NOW_MS), event("idle", NOW_MS + 1)], "stopped"),
+        ([listener_event("started", NOW_MS)], "running"),
+        ([listener_event("started", NOW_MS), listener_event("idle", NOW_MS + 1)], "idle"),
+        ([listener_event("idle", NOW_MS), batch_event(3, NOW_MS + 1)], "running"),
+        ([batch_event(3, NOW_MS), listener_event("terminated", NOW_MS + 1)], "stopped"),
+        ([batch_event(3, NOW_MS), listener_event("terminated", NOW_MS + 1, exception="it broke")], "failed"),
+        ([listener_event("terminated", NOW_MS), listener_event("idle", NOW_MS + 1)], "stopped"),
     ],
 )
-def test_how_a_query_is_doing_is_what_its_run_told_last(events: list[Any], state: str) -> None:
+def test_the_state_of_a_query_is_the_last_one_of_its_run(events: list[Any], state: str) -> None:
     save(*events)
     assert query().state == state
 
 
-def test_a_driver_that_still_lives_is_heard_in_a_batch_of_an_hour_and_that_is_no_news() -> None:
-    save(event("started", NOW_MS))
+def test_a_heartbeat_during_a_long_batch_is_saved_without_a_new_revision() -> None:
+    save(listener_event("started", NOW_MS))
     before = rev()
     save(now_ms=NOW_MS + 60_000, alive=[[QUERY, RUN]])
     assert (query().heard_ms, query().state, rev()) == (NOW_MS + 60_000, "running", before)
 
 
-def test_what_a_dead_driver_left_behind_does_not_bring_it_to_life() -> None:
-    save(done(1, NOW_MS - 3_600_000), spooled=3, dropped=2)
+def test_spooled_events_of_a_stopped_driver_do_not_count_as_heartbeats() -> None:
+    save(batch_event(1, NOW_MS - 3_600_000), spooled=3, dropped=2)
     assert query().heard_ms == NOW_MS - 3_600_000
     run = Run.objects.get()
     assert (run.spooled, run.dropped) == (3, 2)
 
 
-def test_a_query_that_its_checkpoint_has_made_known_is_the_same_row() -> None:
+def test_a_query_known_from_its_checkpoint_is_the_same_row() -> None:
     Query.objects.create(
         cluster=Cluster.objects.get(), ident=QUERY, query_id=QUERY, checkpoint="/c", state="unheard", rev=1
     )
-    save(done(1, NOW_MS))
+    save(batch_event(1, NOW_MS))
     assert (query().checkpoint, query().state, query().sink) == ("/c", "running", "kafka")
 
 
 def test_of_several_clusters_one_must_be_named_unless_the_query_is_known() -> None:
-    save(done(0, NOW_MS))
+    save(batch_event(0, NOW_MS))
     collector_store.sync_clusters(["prod", "staging"])
-    assert save(done(1, NOW_MS)) == Saved(1, 0)
+    assert save(batch_event(1, NOW_MS)) == Saved(1, 0)
     with pytest.raises(UnassignedPost, match=r"Several .* there are prod, staging"):
-        save(done(0, NOW_MS, query=OTHER_QUERY), done(2, NOW_MS))
+        save(batch_event(0, NOW_MS, query=OTHER_QUERY), batch_event(2, NOW_MS))
     assert Batch.objects.filter(batch_id=2).exists(), "what can be placed is saved"
-    assert save(done(0, NOW_MS, query=OTHER_QUERY), cluster="staging") == Saved(1, 0)
+    assert save(batch_event(0, NOW_MS, query=OTHER_QUERY), cluster="staging") == Saved(1, 0)
     assert query(OTHER_QUERY).cluster.name == "staging"
 
 
-def test_a_cluster_that_nobody_knows_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_cluster_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnassignedPost, match=r"as 'nowhere'.*there are prod"):
-        save(done(0, NOW_MS), cluster="nowhere")
+        save(batch_event(0, NOW_MS), cluster="nowhere")
 
 
-def test_many_queries_in_one_post_cost_a_bounded_number_of_questions(
+def test_many_queries_in_one_post_cost_a_bounded_number_of_statements(
     django_assert_max_num_queries: Any,
 ) -> None:
     queries = [f"{number:08}-1111-1111-1111-111111111111" for number in range(20)]
-    events = [done(number, NOW_MS, query=each) for each in queries for number in range(20)]
+    events = [batch_event(number, NOW_MS, query=each) for each in queries for number in range(20)]
     save(*events)
-    later = [done(number + 20, NOW_MS, query=each) for each in queries for number in range(20)]
+    later = [batch_event(number + 20, NOW_MS, query=each) for each in queries for number in range(20)]
     # One look for each query and one save of it, and few for everything else.
     with django_assert_max_num_queries(2 * len(queries) + 20):
         assert save(*later) == Saved(400, 0)
 
 
 def test_whether_progress_is_tracked_asynchronously_is_as_the_newest_run_reported() -> None:
-    save(event("started", NOW_MS - 30, name="orders"))
+    save(listener_event("started", NOW_MS - 30, name="orders"))
     assert query().asynchronous is None
-    save({**event("idle", NOW_MS - 20), "asynchronous": True})
+    save({**listener_event("idle", NOW_MS - 20), "asynchronous": True})
     assert query().asynchronous is True
     # A listener that cannot know says nothing new of the same run.
-    save({**event("idle", NOW_MS - 10), "asynchronous": None})
+    save({**listener_event("idle", NOW_MS - 10), "asynchronous": None})
     assert query().asynchronous is True
-    save({**event("idle", NOW_MS - 9), "asynchronous": "yes"})
+    save({**listener_event("idle", NOW_MS - 9), "asynchronous": "yes"})
     assert query().asynchronous is True
-    save({**event("started", NOW_MS, run=LATER_RUN), "asynchronous": False})
+    save({**listener_event("started", NOW_MS, run=LATER_RUN), "asynchronous": False})
     assert query().asynchronous is False
     Query.objects.update(asynchronous=True)
-    save(event("started", NOW_MS + 10, run=OTHER_RUN), now_ms=NOW_MS + 20)
+    save(listener_event("started", NOW_MS + 10, run=OTHER_RUN), now_ms=NOW_MS + 20)
     assert query().asynchronous is None

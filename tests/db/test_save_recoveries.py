@@ -1,4 +1,4 @@
-"""Proves that an episode keeps who was held while it lasted, and is followed through the tables."""
+"""Proves that a recovery keeps the groups that it blocked, and is followed through the tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dashboard.transactions import store
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.recoveries import DELETED, RECREATED, LostRecords, WrittenTopic
 from tests.db.conftest import NOW_MS
-from tests.looks import look_at
+from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
@@ -46,10 +46,10 @@ def record(state: TransactionState, epoch: int, at_ms: int, name: str = "payment
     return TransactionRecord(name, state, 7, epoch, 60_000, partitions, at_ms, BEGUN_MS)
 
 
-class Story:
-    """A transaction that is taken over while a group waits for it, told record by record.
+class TakeoverScenario:
+    """A transaction that is taken over while it blocks a group, record by record.
 
-    Our clock is `ahead_ms` ahead of its coordinator's.
+    The local clock is `ahead_ms` ahead of its coordinator's.
     """
 
     def __init__(self, take: Take, ahead_ms: int = 0) -> None:
@@ -59,7 +59,7 @@ class Story:
         self.read(
             record(TransactionState.EMPTY, 4, BEGUN_MS - 1), record(TransactionState.ONGOING, 4, BEGUN_MS)
         )
-        self.hold()
+        self.block()
 
     def read(self, *records: TransactionRecord, delay_ms: int = 0) -> None:
         """Let the tail save records so long after they were written; nothing came before them."""
@@ -73,12 +73,12 @@ class Story:
 
     def _save(self, *records: TransactionRecord, now_ms: int) -> None:
         end = (self.next or 0) + len(records)
-        look = look_at(3, *records, previous=self.next, end=end, seen_through_ms=now_ms)
+        look = tail_batch(3, *records, previous=self.next, end=end, seen_through_ms=now_ms)
         store.save_batch(self.tail, look, topic_id="t", rate=1.0, now_ms=now_ms)
         self.next = end
 
-    def hold(self) -> None:
-        """Let the leader tell of the open transaction, and a group stand before it."""
+    def block(self) -> None:
+        """Add the open transaction as its leader reports it, and a group that is blocked by it."""
         cluster = Cluster.objects.get()
         ends = json.dumps([[BEGUN_MS - 20_000, 90, 90], [BEGUN_MS - 10_000, 95, 95], [NOW_MS, 100, 120]])
         where = {"cluster": cluster, "topic": "payments", "partition": 0}
@@ -110,8 +110,8 @@ class Story:
             waiting_ms=NOW_MS - 5_000, blockers=[{"producer_id": 7, "transactional_id": "payments-1"}],
         )  # fmt: skip
 
-    def release(self) -> None:
-        """Let the next looks at the partition and the group see what the markers did."""
+    def unblock(self) -> None:
+        """Let the next polls of the partition and the group find the markers."""
         PinRecord.objects.all().delete()
         PartitionRecord.objects.update(lso=121, high_watermark=121, seen_ms=NOW_MS + 2_000)
         GroupOffset.objects.update(offset=121, waiting="", waiting_ms=None, blockers=[])
@@ -132,17 +132,17 @@ AGAIN = (
 
 
 @pytest.fixture
-def story(take: Take) -> Story:
-    told = Story(take)
-    told.tick()
-    return told
+def scenario(take: Take) -> TakeoverScenario:
+    scenario = TakeoverScenario(take)
+    scenario.tick()
+    return scenario
 
 
-def test_an_episode_knows_who_was_held_although_that_is_over(story: Story) -> None:
-    story.release()
-    story.tick()
-    story.read(*TAKEOVER)
-    story.tick()
+def test_a_recovery_keeps_its_blocked_groups_after_they_continue(scenario: TakeoverScenario) -> None:
+    scenario.unblock()
+    scenario.tick()
+    scenario.read(*TAKEOVER)
+    scenario.tick()
     row = Recovery.objects.get()
     assert (row.cause, row.transactional_id, row.producer_epoch) == ("takeover", "payments-1", 5)
     assert (row.opened_ms, row.begun_ms, row.completed_ms) == (NOW_MS - 1_000, BEGUN_MS, NOW_MS - 990)
@@ -150,110 +150,110 @@ def test_an_episode_knows_who_was_held_although_that_is_over(story: Story) -> No
     assert [each[:5] for each in row.waited] == [["billing", "payments", 0, 100, NOW_MS - 5_000]]
 
 
-def test_the_search_begins_where_it_held_the_lso(story: Story) -> None:
-    story.read(*TAKEOVER)
-    story.tick()
-    (row,) = recovery_store.waiting_for_a_search(story.lease)
+def test_the_search_begins_at_the_blocked_lso(scenario: TakeoverScenario) -> None:
+    scenario.read(*TAKEOVER)
+    scenario.tick()
+    (row,) = recovery_store.waiting_for_a_search(scenario.lease)
     assert recovery_evidence.search_starts(row) == {PAYMENTS: 100}
 
 
-def test_else_the_search_begins_at_the_end_before_it_was_begun(take: Take) -> None:
-    told = Story(take)
+def test_without_a_blocked_lso_the_search_begins_at_the_last_end_before_the_transaction(take: Take) -> None:
+    scenario = TakeoverScenario(take)
     PinRecord.objects.all().delete()
-    told.tick()
-    told.read(*TAKEOVER)
-    told.tick()
+    scenario.tick()
+    scenario.read(*TAKEOVER)
+    scenario.tick()
     assert recovery_evidence.search_starts(Recovery.objects.get()) == {PAYMENTS: 95}
 
 
-def test_an_episode_is_released_and_over_when_its_id_commits_again(story: Story) -> None:
-    story.read(*TAKEOVER)
-    story.tick()
+def test_a_recovery_is_unblocked_and_ends_when_its_id_commits_again(scenario: TakeoverScenario) -> None:
+    scenario.read(*TAKEOVER)
+    scenario.tick()
     row = Recovery.objects.get()
-    recovery_store.save_lost(story.lease, row, [LostRecords(*PAYMENTS, 100, 119, 20, True)])
-    story.tick(NOW_MS + 1_000)
+    recovery_store.save_lost(scenario.lease, row, [LostRecords(*PAYMENTS, 100, 119, 20, True)])
+    scenario.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
-    story.release()
-    story.tick(NOW_MS + 2_500)
+    scenario.unblock()
+    scenario.tick(NOW_MS + 2_500)
     row = Recovery.objects.get()
     assert (row.released_ms, row.records_released, row.outcome) == (NOW_MS + 2_000, 21, "open")
     assert row.waited[0][-1] == NOW_MS + 2_500
-    story.read(*AGAIN)
-    story.tick(NOW_MS + 4_000)
+    scenario.read(*AGAIN)
+    scenario.tick(NOW_MS + 4_000)
     row = Recovery.objects.get()
     assert (row.outcome, row.resumed_by, row.resumed_ms) == ("resumed", "payments-1", NOW_MS + 3_100)
     assert row.closed_ms == row.resumed_ms
 
 
-def test_a_partition_that_cannot_be_seen_is_said_to_be_so(story: Story) -> None:
-    story.read(*TAKEOVER)
-    story.tick()
+def test_an_unavailable_partition_is_recorded_as_such(scenario: TakeoverScenario) -> None:
+    scenario.read(*TAKEOVER)
+    scenario.tick()
     PartitionRecord.objects.all().delete()
     row = Recovery.objects.get()
     assert recovery_evidence.search_starts(row) == {}
-    recovery_store.save_lost(story.lease, row, [])
+    recovery_store.save_lost(scenario.lease, row, [])
     (lost,) = (LostRecords(*each) for each in Recovery.objects.get().lost)
     assert (lost.first, lost.sure) == (None, False)
     assert "cannot be seen" in lost.note
 
 
-def test_a_revised_verdict_is_the_episodes_too(story: Story) -> None:
-    story.read(*TAKEOVER)
-    story.tick()
+def test_a_revised_verdict_updates_its_recovery(scenario: TakeoverScenario) -> None:
+    scenario.read(*TAKEOVER)
+    scenario.tick()
     TransitionRecord.objects.filter(kind="takeover").update(
         kind="timeout", confidence="probable", rev=Cluster.objects.get().rev + 1
     )
     Cluster.objects.update(rev=Cluster.objects.get().rev + 1)
-    story.tick()
+    scenario.tick()
     assert Recovery.objects.values_list("cause", "confidence").get() == ("timeout", "probable")
 
 
-def test_what_was_aborted_before_the_first_tick_opens_nothing(take: Take) -> None:
-    told = Story(take)
-    told.read(*TAKEOVER)
-    told.tick()
-    told.tick()
+def test_an_abort_before_the_first_tick_opens_no_recovery(take: Take) -> None:
+    scenario = TakeoverScenario(take)
+    scenario.read(*TAKEOVER)
+    scenario.tick()
+    scenario.tick()
     assert not Recovery.objects.exists()
 
 
-def test_old_news_opens_nothing(story: Story) -> None:
-    story.read(*TAKEOVER)
-    story.tick(NOW_MS + 3_700_000)
+def test_an_old_abort_opens_no_recovery(scenario: TakeoverScenario) -> None:
+    scenario.read(*TAKEOVER)
+    scenario.tick(NOW_MS + 3_700_000)
     assert not Recovery.objects.exists()
 
 
-def test_a_storm_is_counted_where_it_is_not_followed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recoveries_beyond_the_limit_are_counted_in_a_gap(
+    scenario: TakeoverScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recovery_store, "MOST_OPEN", 0)
-    story.read(*TAKEOVER)
-    story.tick()
+    scenario.read(*TAKEOVER)
+    scenario.tick()
     gap = GapRecord.objects.get(source=recovery_store.NAME)
     assert (gap.scope, gap.count, Recovery.objects.count()) == ("episodes", 1, 0)
 
 
-def test_nothing_is_opened_twice(story: Story) -> None:
-    story.read(*TAKEOVER)
-    story.tick()
-    story.tick()
+def test_no_recovery_is_opened_twice(scenario: TakeoverScenario) -> None:
+    scenario.read(*TAKEOVER)
+    scenario.tick()
+    scenario.tick()
     assert Recovery.objects.count() == 1
     assert Collector.objects.get(name=recovery_store.NAME).seen_through_ms == NOW_MS
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 200, -200, 3_600_000, -3_600_000])
 @pytest.mark.parametrize("delays_ms", [(0, 0), (264, 3_400), (3_400, 264), (4_900, 4_900)])
-def test_an_episode_never_begins_after_it_is_over(
-    take: Take, delays_ms: tuple[int, int], ahead_ms: int
-) -> None:
+def test_a_recovery_never_begins_after_its_end(take: Take, delays_ms: tuple[int, int], ahead_ms: int) -> None:
     """Replayed with the delay of a busy tail: half of what comes late is not taken for another clock."""
-    told = Story(take, ahead_ms)
-    told.tick()
+    scenario = TakeoverScenario(take, ahead_ms)
+    scenario.tick()
     for records, delay_ms in zip((TAKEOVER, AGAIN), delays_ms, strict=True):
-        told.read(*records, delay_ms=delay_ms)
-        told.tick(records[-1].updated_ms + delay_ms)
-    told.release()
+        scenario.read(*records, delay_ms=delay_ms)
+        scenario.tick(records[-1].updated_ms + delay_ms)
+    scenario.unblock()
     marker_ms = NOW_MS - 985 - ahead_ms
     lost = LostRecords(*PAYMENTS, 100, 119, 20, True, "", marker_ms, marker_ms)
-    recovery_store.save_lost(told.lease, Recovery.objects.get(), [lost])
-    told.tick(NOW_MS + 9_000)
+    recovery_store.save_lost(scenario.lease, Recovery.objects.get(), [lost])
+    scenario.tick(NOW_MS + 9_000)
     row = Recovery.objects.get()
     assert row.outcome == "resumed"
     assert (row.completed_ms - row.opened_ms, row.released_ms - row.opened_ms) == (10, 15)
@@ -263,86 +263,86 @@ def test_an_episode_never_begins_after_it_is_over(
     assert abs(row.opened_ms - (NOW_MS - 1_000)) <= 5_000
 
 
-def test_a_revised_verdict_keeps_its_instants_by_our_clock(take: Take) -> None:
-    told = Story(take, ahead_ms=3_600_000)
-    told.tick()
-    told.read(TAKEOVER[0])
-    told.tick()
+def test_a_revised_verdict_keeps_its_instants_of_the_local_clock(take: Take) -> None:
+    scenario = TakeoverScenario(take, ahead_ms=3_600_000)
+    scenario.tick()
+    scenario.read(TAKEOVER[0])
+    scenario.tick()
     assert Recovery.objects.values_list("opened_ms", "completed_ms").get() == (NOW_MS - 1_000, None)
-    told.read(*TAKEOVER[1:], delay_ms=400)
-    told.tick()
+    scenario.read(*TAKEOVER[1:], delay_ms=400)
+    scenario.tick()
     assert Recovery.objects.values_list("opened_ms", "completed_ms").get() == (NOW_MS - 1_000, NOW_MS - 990)
 
 
-def search(story: Story, lost: LostRecords) -> Recovery:
-    """Let the episode's log be read."""
-    story.read(*TAKEOVER)
-    story.tick()
-    recovery_store.save_lost(story.lease, Recovery.objects.get(), [lost])
-    story.tick(NOW_MS + 1_000)
+def search(scenario: TakeoverScenario, lost: LostRecords) -> Recovery:
+    """Read the log of the recovery."""
+    scenario.read(*TAKEOVER)
+    scenario.tick()
+    recovery_store.save_lost(scenario.lease, Recovery.objects.get(), [lost])
+    scenario.tick(NOW_MS + 1_000)
     return Recovery.objects.get()
 
 
 BOUNDS = LostRecords(*PAYMENTS, 100, 119, 20, True)
 
 
-def test_a_topic_made_again_is_neither_read_nor_waited_for(story: Story) -> None:
-    """Its LSO is past the offset that was blocked, and says nothing of the topic that was."""
-    row = search(story, BOUNDS)
+def test_a_recreated_topic_is_neither_read_nor_waited_for(scenario: TakeoverScenario) -> None:
+    """Its LSO is past the offset that was blocked, but it belongs to another topic."""
+    row = search(scenario, BOUNDS)
     assert recovery_evidence.written_topics(row) == {"payments": WrittenTopic("payments", "old", True)}
     assert recovery_evidence.may_be_deleted(row) == set()
     PartitionRecord.objects.update(topic_id="new", lso=500, high_watermark=500)
-    story.tick(NOW_MS + 2_000)
+    scenario.tick(NOW_MS + 2_000)
     row = Recovery.objects.get()
     assert (row.released_ms, row.outcome) == (None, "open")
-    assert list(recovery_store.waiting_for_topics(story.lease)) == [row.pk]
-    recovery_store.save_deleted(story.lease, row, {"payments": RECREATED})
-    story.tick(NOW_MS + 3_000)
+    assert list(recovery_store.waiting_for_topics(scenario.lease)) == [row.pk]
+    recovery_store.save_deleted(scenario.lease, row, {"payments": RECREATED})
+    scenario.tick(NOW_MS + 3_000)
     row = Recovery.objects.get()
     assert (row.outcome, row.closed_ms, row.released_ms) == ("topic_deleted", NOW_MS + 3_000, None)
     (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.sure, lost.note, lost.deleted) == (False, RECREATED, True)
-    assert not recovery_store.waiting_for_topics(story.lease)
+    assert not recovery_store.waiting_for_topics(scenario.lease)
 
 
-def test_a_topic_that_is_not_seen_any_more_is_asked_for(story: Story) -> None:
-    row = search(story, BOUNDS)
+def test_a_topic_that_is_no_longer_polled_may_be_deleted(scenario: TakeoverScenario) -> None:
+    row = search(scenario, BOUNDS)
     PartitionRecord.objects.all().delete()
     assert recovery_evidence.may_be_deleted(row) == {"payments"}
 
 
-def test_of_two_topics_the_one_that_is_left_counts(story: Story) -> None:
+def test_of_two_topics_only_the_remaining_one_counts(scenario: TakeoverScenario) -> None:
     orders = TopicPartition("orders", 0)
     two = (TopicPartitions("orders", (0,)), TopicPartitions("payments", (0,)))
     where = {"cluster": Cluster.objects.get(), "topic": "orders", "partition": 0}
     PartitionRecord.objects.create(
         **where, topic_id="kept", log_start=0, lso=7, high_watermark=9, seen_ms=NOW_MS, rev=1
     )
-    story.read(*(each._replace(partitions=two) for each in TAKEOVER))
-    story.tick()
+    scenario.read(*(each._replace(partitions=two) for each in TAKEOVER))
+    scenario.tick()
     row = Recovery.objects.get()
     found = [
         LostRecords(*orders, 7, 8, 2, True),
         LostRecords(*PAYMENTS, 100, None, None, False, DELETED, deleted=True),
     ]
-    recovery_store.save_lost(story.lease, row, found)
-    story.tick(NOW_MS + 1_000)
+    recovery_store.save_lost(scenario.lease, row, found)
+    scenario.tick(NOW_MS + 1_000)
     assert Recovery.objects.get().released_ms is None
     PartitionRecord.objects.filter(topic="orders").update(lso=10, high_watermark=10, seen_ms=NOW_MS + 1_500)
-    story.tick(NOW_MS + 2_000)
+    scenario.tick(NOW_MS + 2_000)
     row = Recovery.objects.get()
     assert (row.released_ms, row.records_released, row.outcome) == (NOW_MS + 1_500, 3, "open")
     assert recovery_queries.lost_records(row) == (2, "at least")
 
 
-def test_the_topic_is_remembered_as_it_was_while_the_transaction_is_open(story: Story) -> None:
-    """Longer than any other memory: a timeout may come minutes after the topic was made again."""
+def test_the_topic_id_is_kept_while_the_transaction_is_open(scenario: TakeoverScenario) -> None:
+    """Longer than anything else is kept: a timeout may come minutes after the topic was made again."""
     PinRecord.objects.all().delete()
     PartitionRecord.objects.update(topic_id="new", lso=0, high_watermark=0, ends="")
     for minutes in range(1, 4):
-        story.tick(NOW_MS + minutes * 60_000)
-    story.read(*TAKEOVER)
-    story.tick(NOW_MS + 200_000)
+        scenario.tick(NOW_MS + minutes * 60_000)
+    scenario.read(*TAKEOVER)
+    scenario.tick(NOW_MS + 200_000)
     row = Recovery.objects.get()
     assert recovery_evidence.written_topics(row) == {"payments": WrittenTopic("payments", "old", True)}
     assert recovery_evidence.may_be_deleted(row) == {"payments"}
@@ -352,14 +352,14 @@ def test_the_topic_is_remembered_as_it_was_while_the_transaction_is_open(story: 
     ("ends", "since_begin"),
     [(f"[[{BEGUN_MS - 60_000}, 90, 90]]", True), (f"[[{BEGUN_MS + 10}, 0, 0]]", False), ("", False)],
 )
-def test_a_topic_first_seen_after_the_beginning_may_be_another_one(
+def test_a_topic_first_polled_after_the_beginning_may_be_another_one(
     take: Take, ends: str, since_begin: bool
 ) -> None:
-    told = Story(take)
+    scenario = TakeoverScenario(take)
     PinRecord.objects.all().delete()
     PartitionRecord.objects.update(ends=ends)
-    told.tick()
-    told.read(*TAKEOVER)
-    told.tick()
+    scenario.tick()
+    scenario.read(*TAKEOVER)
+    scenario.tick()
     topic = recovery_evidence.written_topics(Recovery.objects.get())["payments"]
     assert topic == WrittenTopic("payments", "old", since_begin)

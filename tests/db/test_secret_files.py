@@ -63,7 +63,7 @@ def settings(expression: str, **variables: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_password_of_the_database_need_not_stand_in_its_url(tmp_path: Path) -> None:
+def test_the_database_password_may_come_from_a_file_instead_of_its_url(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("p@ss/word:?\n")
     variables = {
         "SECRET_KEY": "a",

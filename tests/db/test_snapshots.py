@@ -1,4 +1,4 @@
-"""Proves that the judge is shown what the tables hold: what is open, pinned or blocked, by our own clock."""
+"""Proves that the evaluation reads what the tables have: what is open or blocked, by the local clock."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits
 from fenceline.snapshot import Blocker, Snapshot
 from fenceline.visibility import Sense
-from tests.db import seeing
+from tests.db import factories
 from tests.db.conftest import NOW_MS
-from tests.db.seeing import HOUR_MS
+from tests.db.factories import HOUR_MS
 
 pytestmark = pytest.mark.sql
 
@@ -27,11 +27,11 @@ def read(reader: SnapshotReader | None = None, *, now_ms: int = NOW_MS) -> Snaps
     return (reader or SnapshotReader("prod")).read(now_ms=now_ms, limits=Limits())
 
 
-def test_what_is_young_or_complete_is_not_read() -> None:
-    seeing.position()
-    seeing.transaction("old")
-    seeing.transaction("young", started_ms=NOW_MS - 9_000)
-    seeing.transaction("done", state="CompleteCommit")
+def test_young_and_complete_transactions_are_not_read() -> None:
+    factories.position()
+    factories.transaction("old")
+    factories.transaction("young", started_ms=NOW_MS - 9_000)
+    factories.transaction("done", state="CompleteCommit")
     (found,) = read().transactions
     assert (found.transactional_id, found.state, found.application) == (
         "old",
@@ -52,11 +52,11 @@ def test_what_is_young_or_complete_is_not_read() -> None:
         (6, -120_000 + HOUR_MS, None, None, "not known, and in the future: no age"),
     ],
 )
-def test_ages_are_by_our_clock(
+def test_ages_are_measured_by_the_local_clock(
     number: int, stamped_ms: int, ahead_ms: int | None, age_s: float | None, why: str
 ) -> None:
-    seeing.position(ahead_ms=ahead_ms, since_ms=NOW_MS - 1_800_000)
-    seeing.transaction(started_ms=NOW_MS + stamped_ms, updated_ms=NOW_MS + stamped_ms)
+    factories.position(ahead_ms=ahead_ms, since_ms=NOW_MS - 1_800_000)
+    factories.transaction(started_ms=NOW_MS + stamped_ms, updated_ms=NOW_MS + stamped_ms)
     ages = [
         None if each.started_ms is None else (NOW_MS - each.started_ms) / 1_000
         for each in read().transactions
@@ -64,19 +64,19 @@ def test_ages_are_by_our_clock(
     assert ages == [age_s], f"case {number}: {why}"
 
 
-def test_each_coordinators_own_clock_counts() -> None:
+def test_each_coordinators_clock_skew_is_applied() -> None:
     """One broker an hour ahead must not make the others' transactions young, nor the other way round."""
-    seeing.position(3, ahead_ms=-HOUR_MS)
+    factories.position(3, ahead_ms=-HOUR_MS)
     # So little is the time it takes to read a record, and moves nothing.
-    seeing.position(4, ahead_ms=50)
-    seeing.transaction("ahead", started_ms=NOW_MS + HOUR_MS - 90_000, log_partition=3)
-    seeing.transaction("right", started_ms=NOW_MS - 90_000, log_partition=4)
+    factories.position(4, ahead_ms=50)
+    factories.transaction("ahead", started_ms=NOW_MS + HOUR_MS - 90_000, log_partition=3)
+    factories.transaction("right", started_ms=NOW_MS - 90_000, log_partition=4)
     assert [each.started_ms for each in read().transactions] == [NOW_MS - 90_000] * 2
 
 
-def test_since_when_it_is_decided_is_by_our_clock_too() -> None:
-    seeing.position(ahead_ms=HOUR_MS)
-    seeing.transaction(
+def test_the_instant_of_a_decision_is_in_the_local_clock() -> None:
+    factories.position(ahead_ms=HOUR_MS)
+    factories.transaction(
         state="PrepareCommit",
         started_ms=NOW_MS - HOUR_MS - 90_000,
         updated_ms=NOW_MS - HOUR_MS - 20_000,
@@ -84,26 +84,26 @@ def test_since_when_it_is_decided_is_by_our_clock_too() -> None:
     assert [each.updated_ms for each in read().transactions] == [NOW_MS - 20_000]
 
 
-def test_a_start_that_makes_no_sense_is_the_first_sight_of_its_pin() -> None:
-    seeing.position(ahead_ms=None)
-    seeing.partition()
-    seeing.pin(name="payments-7", verdict="open", ground="owned")
-    seeing.transaction(started_ms=NOW_MS + HOUR_MS)
-    seeing.transaction("other", producer_id=8, started_ms=NOW_MS + HOUR_MS)
+def test_an_invalid_start_is_replaced_by_the_first_poll_of_its_partition() -> None:
+    factories.position(ahead_ms=None)
+    factories.partition()
+    factories.lso_blocker(name="payments-7", verdict="open", ground="owned")
+    factories.transaction(started_ms=NOW_MS + HOUR_MS)
+    factories.transaction("other", producer_id=8, started_ms=NOW_MS + HOUR_MS)
     starts = {each.transactional_id: each.started_ms for each in read().transactions}
     assert starts == {"payments-7": NOW_MS - 120_000, "other": None}
 
 
-def test_an_id_that_a_list_told_of_has_its_stamp_alone() -> None:
-    seeing.transaction(log_partition=NOT_FROM_LOG, log_offset=NOT_FROM_LOG)
+def test_an_id_known_from_a_list_keeps_the_coordinators_timestamp() -> None:
+    factories.transaction(log_partition=NOT_FROM_LOG, log_offset=NOT_FROM_LOG)
     assert [each.started_ms for each in read().transactions] == [NOW_MS - 120_000]
 
 
-def test_pinned_partitions_come_with_their_transactions_in_order() -> None:
-    seeing.partition("orders", 0, verdict="hanging")
-    seeing.partition("orders", 1, verdict="clear")
-    seeing.pin(verdict="hanging", ground="no_such_producer")
-    later = seeing.pin(verdict="open", ground="owned", number=0, topic="other")
+def test_blocked_partitions_have_their_transactions_in_order() -> None:
+    factories.partition("orders", 0, verdict="hanging")
+    factories.partition("orders", 1, verdict="clear")
+    factories.lso_blocker(verdict="hanging", ground="no_such_producer")
+    later = factories.lso_blocker(verdict="open", ground="owned", number=0, topic="other")
     later.topic, later.start_offset = "orders", 900
     later.save()
     (found,) = read().partitions
@@ -118,19 +118,19 @@ def test_pinned_partitions_come_with_their_transactions_in_order() -> None:
     ]
 
 
-def test_a_partition_that_was_not_judged_yet_is_not_shown() -> None:
-    seeing.partition(verdict="clear")
+def test_a_partition_without_a_verdict_is_not_read() -> None:
+    factories.partition(verdict="clear")
     PartitionRecord.objects.update(pinned_ms=NOW_MS - 1)
     assert read().partitions == ()
 
 
-def test_groups_that_wait_come_with_their_blockers_and_transactions_with_their_waiters() -> None:
-    seeing.position()
+def test_blocked_groups_have_their_blockers_and_transactions_their_blocked_groups() -> None:
+    factories.position()
     blocker = {"producer_id": 7, "producer_epoch": 0, "transactional_id": "payments-7", "start_offset": 812}
-    seeing.group("billing", blockers=[blocker])
-    seeing.group("audit", blockers=[blocker], waiting="reads_past")
-    seeing.group("idle", waiting="")
-    seeing.transaction()
+    factories.blocked_group("billing", blockers=[blocker])
+    factories.blocked_group("audit", blockers=[blocker], waiting="reads_past")
+    factories.blocked_group("idle", waiting="")
+    factories.transaction()
     found = read()
     offsets = {each.group_id: each.offsets for each in found.groups}
     assert set(offsets) == {"billing", "audit"}
@@ -140,18 +140,18 @@ def test_groups_that_wait_come_with_their_blockers_and_transactions_with_their_w
     assert [each.waiting for each in found.transactions] == [("billing",)]
 
 
-def test_a_pending_commit_comes_with_how_long_its_part_of_the_log_stands() -> None:
-    seeing.partition("__consumer_offsets", 7)
+def test_a_pending_commit_has_the_age_of_its_blocked_log() -> None:
+    factories.partition("__consumer_offsets", 7)
     pending = {"transactional_id": "payments-7", "pending": True, "certain": False}
-    seeing.group(blockers=[pending], waiting="", unstable=True)
+    factories.blocked_group(blockers=[pending], waiting="", unstable=True)
     (found,) = read().groups
     assert found.log_pinned_ms == NOW_MS - 120_000
     assert found.offsets[0].unstable
     assert found.offsets[0].blockers == (Blocker(None, "payments-7", pending=True, certain=False),)
 
 
-def test_each_collector_serves_its_senses() -> None:
-    seeing.collectors()
+def test_each_collector_provides_its_senses() -> None:
+    factories.collectors()
     senses = {each.name: each.senses for each in read().collectors}
     assert senses == {
         "transaction_state": {Sense.TRANSACTIONS, Sense.HISTORY},
@@ -161,8 +161,8 @@ def test_each_collector_serves_its_senses() -> None:
     }
 
 
-def test_where_lists_are_all_there_is_they_are_the_eye() -> None:
-    seeing.collectors()
+def test_without_a_tail_lists_provide_the_transactions() -> None:
+    factories.collectors()
     Collector.objects.filter(name="reconcile").update(detail={"alone": True, "unseen": ["broker 2: loading"]})
     found = {each.name: each for each in read().collectors}
     assert found["reconcile"].senses == {Sense.TRANSACTIONS, Sense.LISTS}
@@ -170,13 +170,13 @@ def test_where_lists_are_all_there_is_they_are_the_eye() -> None:
     assert found["transaction_state"].senses == {Sense.HISTORY}
 
 
-def test_where_things_lie_is_asked_only_while_a_part_is_hidden() -> None:
-    seeing.collectors()
-    seeing.partition()
-    seeing.group()
-    seeing.transaction()
+def test_places_are_read_only_while_a_part_is_hidden() -> None:
+    factories.collectors()
+    factories.partition()
+    factories.blocked_group()
+    factories.transaction()
     assert read().places == {}
-    seeing.gap("partitions", "broker:1")
+    factories.gap("partitions", "broker:1")
     assert read().places == {
         "partition:orders-0": {"broker:1", "topic:orders"},
         "group:billing": {"broker:2", "__consumer_offsets-7"},
@@ -184,12 +184,12 @@ def test_where_things_lie_is_asked_only_while_a_part_is_hidden() -> None:
     }
 
 
-def test_with_several_tails_an_id_lies_in_its_own_ones_part() -> None:
+def test_with_several_tails_an_id_belongs_to_the_part_of_its_tail() -> None:
     """`my-group` lies in partition 12 of 50, as Strimzi has published."""
-    seeing.collectors("transaction_state-0", "transaction_state-1", "transaction_state-2")
+    factories.collectors("transaction_state-0", "transaction_state-1", "transaction_state-2")
     for partition in range(50):
-        seeing.position(partition)
-    seeing.transaction("my-group")
+        factories.position(partition)
+    factories.transaction("my-group")
     found = read()
     assert found.places == {"transaction:my-group": {"shard:0"}}
     assert {each.scope for each in found.collectors} == {"shard:0", "shard:1", "shard:2"}
@@ -208,12 +208,12 @@ def plans(captured: CaptureQueriesContext) -> list[tuple[str, str]]:
 # It asks SQLite for its plans.
 @pytest.mark.sql("sqlite")
 def test_a_tick_reads_along_indexes_of_what_is_open() -> None:
-    """100,000 ids and 2,000 partitions lie beside the few that are looked at each second."""
-    seeing.collectors()
-    seeing.position()
-    seeing.partition()
-    seeing.group()
-    seeing.transaction()
+    """100,000 ids and 2,000 partitions are stored beside the few that are read each second."""
+    factories.collectors()
+    factories.position()
+    factories.partition()
+    factories.blocked_group()
+    factories.transaction()
     reader = SnapshotReader("prod")
     read(reader)
     seen: AbstractContextManager[CaptureQueriesContext] = CaptureQueriesContext(connection)

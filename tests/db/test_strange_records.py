@@ -1,7 +1,7 @@
-"""Proves that what no coordinator should write is right or marked, through the store: clocks, holes, doubles.
+"""Proves that records no coordinator should write are saved correctly or marked: clocks, holes, duplicates.
 
 Of any stream of records, however damaged and wherever it is cut into saves, the database keeps what one
-offline fold of all of it gives (tests/offline.py).
+offline fold of all of it gives (tests/offline_replay.py).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.kafka import transition_ring
-from fenceline.kafka.encode import encode_key, encode_value
-from tests import offline
+from tests import offline_replay
 from tests.db.conftest import NOW_MS
-from tests.kafka import observe
-from tests.unit.walks import Walk
+from tests.kafka import topic_records
+from tests.transaction_state_records import encode_key, encode_value
+from tests.unit.random_histories import RandomHistory
 
 pytestmark = pytest.mark.sql
 
@@ -47,21 +47,21 @@ PARTITION = 3
 HOUR_MS = 3_600_000
 
 
-def raw(offset: int, record: TransactionRecord, partition: int = PARTITION) -> observe.RawRecord:
+def raw(offset: int, record: TransactionRecord, partition: int = PARTITION) -> topic_records.RawRecord:
     key, value = encode_key(record.transactional_id), encode_value(record)
-    return observe.RawRecord(partition, offset, record.updated_ms, key, value)
+    return topic_records.RawRecord(partition, offset, record.updated_ms, key, value)
 
 
 class Reader:
-    """A tail that saves what it is given, and knows as little as a tail knows."""
+    """A tail that saves what it is given, and has only the state of a tail."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self._next: dict[int, int] = {}
 
-    def read(self, records: Sequence[observe.RawRecord]) -> None:
-        """Save one look at these records."""
-        parts: defaultdict[int, list[observe.RawRecord]] = defaultdict(list)
+    def read(self, records: Sequence[topic_records.RawRecord]) -> None:
+        """Save one batch of these records."""
+        parts: defaultdict[int, list[topic_records.RawRecord]] = defaultdict(list)
         for record in records:
             parts[record.partition].append(record)
         looked = {partition: _by_key(found) for partition, found in parts.items()}
@@ -70,7 +70,7 @@ class Reader:
             self._lease, TailBatch(looked, moves, len(records)), topic_id="topic-1", rate=1.0, now_ms=NOW_MS
         )
 
-    def _move(self, partition: int, records: Sequence[observe.RawRecord]) -> PositionMove:
+    def _move(self, partition: int, records: Sequence[topic_records.RawRecord]) -> PositionMove:
         previous = self._next.get(partition)
         following, holes = previous or 0, []
         for record in records:
@@ -81,7 +81,7 @@ class Reader:
         return PositionMove(partition, previous, following, following, tuple(holes))
 
 
-def _by_key(records: Sequence[observe.RawRecord]) -> dict[bytes, list[RawRecord]]:
+def _by_key(records: Sequence[topic_records.RawRecord]) -> dict[bytes, list[RawRecord]]:
     found: defaultdict[bytes, list[RawRecord]] = defaultdict(list)
     for record in records:
         at_ms = record.timestamp_ms if record.value is None else None
@@ -89,30 +89,34 @@ def _by_key(records: Sequence[observe.RawRecord]) -> dict[bytes, list[RawRecord]
     return found
 
 
-def check(lease: Lease, stream: Sequence[observe.RawRecord], cuts: Sequence[int]) -> None:
-    """Save a stream in parts, and hold what is kept against a replay."""
+def check(lease: Lease, stream: Sequence[topic_records.RawRecord], cuts: Sequence[int]) -> None:
+    """Save a stream in parts, and compare the rows with a replay."""
     reader = Reader(lease)
     for start, end in pairwise([0, *sorted(cuts), len(stream)]):
         reader.read(stream[start:end])
-    wrong = offline.differences(offline.replayed(stream), offline.stored(connection.cursor()))
+    wrong = offline_replay.differences(
+        offline_replay.replay_records(stream), offline_replay.stored_rows(connection.cursor())
+    )
     assert not wrong, "\n".join(wrong)
 
 
-def lived(dice: random.Random) -> list[observe.RawRecord]:
+def random_stream(dice: random.Random) -> list[topic_records.RawRecord]:
     """Return records of some ids as a coordinator writes them; some expire, and some of those come back."""
-    walks = [Walk(f"app-{number}", random.Random(dice.random())) for number in range(5)]
-    stream: list[observe.RawRecord] = []
+    walks = [RandomHistory(f"app-{number}", random.Random(dice.random())) for number in range(5)]
+    stream: list[topic_records.RawRecord] = []
     for _ in range(100):
         walk = dice.choice(walks)
         for record in walk.step():
             gone = not isinstance(record, TransactionRecord)
             value = None if gone else encode_value(record)
             key = encode_key(walk.name)
-            stream.append(observe.RawRecord(PARTITION, len(stream), walk.now_ms, key, value))
+            stream.append(topic_records.RawRecord(PARTITION, len(stream), walk.now_ms, key, value))
     return stream
 
 
-def damaged(stream: Sequence[observe.RawRecord], dice: random.Random) -> Iterator[observe.RawRecord]:
+def damaged(
+    stream: Sequence[topic_records.RawRecord], dice: random.Random
+) -> Iterator[topic_records.RawRecord]:
     """Yield a stream with some of every damage, in offsets that follow each other but for the holes."""
     offset = 0
     for record in stream:
@@ -123,31 +127,31 @@ def damaged(stream: Sequence[observe.RawRecord], dice: random.Random) -> Iterato
             offset += dice.randrange(1, 30)
 
 
-def _whole(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _whole(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return [record]
 
 
-def _doubled(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _doubled(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return [record, record]
 
 
-def _unknown_version(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _unknown_version(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return [record._replace(value=b"\x00\x07" + record.value[2:])] if record.value else [record]
 
 
-def _lost(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _lost(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return []
 
 
-def _gone(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
+def _gone(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
     return [record._replace(value=None)]
 
 
 def _changed(
     change: Callable[[TransactionRecord, random.Random], TransactionRecord],
-) -> Callable[[observe.RawRecord, random.Random], list[observe.RawRecord]]:
-    def changed(record: observe.RawRecord, dice: random.Random) -> list[observe.RawRecord]:
-        fact = offline.decoded(record)
+) -> Callable[[topic_records.RawRecord, random.Random], list[topic_records.RawRecord]]:
+    def changed(record: topic_records.RawRecord, dice: random.Random) -> list[topic_records.RawRecord]:
+        fact = offline_replay.decoded_rows(record)
         if not isinstance(fact, TransactionRecord):
             return [record]
         return [record._replace(value=encode_value(change(fact, dice)))]
@@ -181,9 +185,9 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_damage_is_kept_as_one_fold_of_all_of_it_wherever_it_is_cut(take: Take, seed: int) -> None:
+def test_damaged_streams_are_saved_like_one_aggregation_wherever_they_are_cut(take: Take, seed: int) -> None:
     dice = random.Random(seed)
-    stream = list(damaged(lived(dice), dice))
+    stream = list(damaged(random_stream(dice), dice))
     check(take(), stream, [dice.randrange(len(stream)) for _ in range(12)])
 
 
@@ -195,8 +199,8 @@ def record(state: TransactionState, epoch: int = 3, at_ms: int = 0, **changes: o
     return made._replace(**changes)
 
 
-def stream_of(*facts: TransactionRecord | None) -> list[observe.RawRecord]:
-    """Return them one after the other; None is a value of a version that nobody knows."""
+def stream_of(*facts: TransactionRecord | None) -> list[topic_records.RawRecord]:
+    """Return them one after the other; None is a value of an unknown version."""
     stream = []
     for offset, fact in enumerate(facts):
         made = raw(offset, fact or record(TransactionState.ONGOING))
@@ -204,7 +208,7 @@ def stream_of(*facts: TransactionRecord | None) -> list[observe.RawRecord]:
     return stream
 
 
-def told() -> list[tuple[TransitionKind, Confidence, TransitionReason]]:
+def last_transitions() -> list[tuple[TransitionKind, Confidence, TransitionReason]]:
     """Return the last transitions of the only id, oldest first."""
     found = transition_ring.unpack_ring(bytes(Recent.objects.get().packed), PARTITION)
     return [(each.kind, each.confidence, each.reason) for each in reversed(found)]
@@ -222,7 +226,7 @@ FIRST = (TransitionKind.BASELINE, Confidence.CERTAIN, TransitionReason.FIRST_SEE
 def test_nothing_is_derived_across_a_record_that_cannot_be_read(take: Take, cuts: list[int]) -> None:
     """It may have been anything: here the Empty of an Admin's fence, behind which a producer came."""
     check(take(), stream_of(BEGUN, PREPARED, ABORTED, None, record(TransactionState.EMPTY, 6, 2_000)), cuts)
-    assert told() == [
+    assert last_transitions() == [
         FIRST,
         (TransitionKind.TAKEOVER, Confidence.PROBABLE, TransitionReason.BROKER_IN_TIME),
         FIRST,
@@ -234,7 +238,7 @@ def test_nothing_is_derived_across_a_record_that_cannot_be_read(take: Take, cuts
 def test_an_id_in_two_partitions_is_one_row_and_nothing_is_derived_from_one_to_the_other(
     take: Take, apart: bool
 ) -> None:
-    """They were given to the topic while it was in use: ids then go on in another partition."""
+    """They were added to the topic while it was in use: ids then continue in another partition."""
     reader = Reader(take())
     reader.read([raw(0, record(TransactionState.ONGOING)._replace(transactional_id="app-2"), 5)])
     one, other = raw(0, BEGUN), raw(1, record(TransactionState.PREPARE_ABORT, 4, 900), 5)
@@ -248,15 +252,15 @@ def test_an_id_in_two_partitions_is_one_row_and_nothing_is_derived_from_one_to_t
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-def test_a_brokers_clock_that_is_an_hour_off_is_said_or_seen_as_time_that_passed(
+def test_a_brokers_clock_that_is_an_hour_off_is_reported_or_counts_as_elapsed_time(
     take: Take, hours: int
 ) -> None:
-    """The id moves to a coordinator whose clock is wrong, in the middle of a transaction."""
+    """The id moves to a coordinator with a wrong clock, in the middle of a transaction."""
     off = [each._replace(updated_ms=each.updated_ms + hours * HOUR_MS) for each in (PREPARED, ABORTED)]
     check(take(), stream_of(BEGUN, *off), [1, 2])
     late = (TransitionKind.TIMEOUT, Confidence.PROBABLE, TransitionReason.BROKER_LATE)
     backward = (TransitionKind.ABORT, Confidence.AMBIGUOUS, TransitionReason.CLOCK_WENT_BACK)
-    assert told() == [FIRST, late if hours > 0 else backward]
+    assert last_transitions() == [FIRST, late if hours > 0 else backward]
 
 
 def test_a_commit_before_its_start_is_a_commit_and_no_duration(take: Take) -> None:
@@ -265,25 +269,27 @@ def test_a_commit_before_its_start_is_a_commit_and_no_duration(take: Take) -> No
         record(TransactionState.COMPLETE_COMMIT, 3, -5_000),
     )
     check(take(), stream_of(record(TransactionState.COMPLETE_COMMIT), BEGUN, *ends), [3])
-    assert told()[-1] == (TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
+    assert last_transitions()[-1] == (TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
     minute = Tally.objects.get(span_s=60, application="app")
     assert histograms.unpack_histogram(minute.open_times) == {}
     assert histograms.unpack_histogram(minute.marker_times) == {0: 1}
 
 
-def test_a_record_that_is_there_twice_is_no_second_end(take: Take) -> None:
+def test_a_duplicated_record_is_no_second_end(take: Take) -> None:
     check(take(), stream_of(BEGUN, PREPARED, PREPARED, ABORTED, ABORTED), [2, 3])
-    assert [each for each in told() if each[1] is Confidence.CERTAIN] == [FIRST]
+    assert [each for each in last_transitions() if each[1] is Confidence.CERTAIN] == [FIRST]
 
 
 def test_an_end_whose_epoch_jumps_is_ambiguous(take: Take) -> None:
     check(take(), stream_of(BEGUN, *(each._replace(producer_epoch=99) for each in (PREPARED, ABORTED))), [2])
-    assert told()[1:] == [(TransitionKind.ABORT, Confidence.AMBIGUOUS, TransitionReason.NO_SUCH_STEP)]
+    assert last_transitions()[1:] == [
+        (TransitionKind.ABORT, Confidence.AMBIGUOUS, TransitionReason.NO_SUCH_STEP)
+    ]
 
 
-def test_an_initialisation_whose_epoch_jumps_proves_nothing_of_the_abort_before_it(take: Take) -> None:
+def test_an_initialisation_whose_epoch_jumps_does_not_explain_the_abort_before_it(take: Take) -> None:
     check(take(), stream_of(BEGUN, PREPARED, ABORTED, record(TransactionState.EMPTY, 6, 2_000)), [3])
-    assert told()[1:] == [
+    assert last_transitions()[1:] == [
         (TransitionKind.TAKEOVER, Confidence.PROBABLE, TransitionReason.BROKER_IN_TIME),
         (TransitionKind.REINIT, Confidence.AMBIGUOUS, TransitionReason.NO_SUCH_STEP),
     ]
@@ -298,7 +304,7 @@ def test_ten_thousand_partitions_are_kept_whole(take: Take) -> None:
 
 
 def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_memory() -> None:
-    """Each record names the whole list: remembering every one of them would take gigabytes."""
+    """Each record names the whole list: keeping every one of them would take gigabytes."""
     stream = stream_of(
         *(
             BEGUN._replace(partitions=(TopicPartitions("orders", tuple(range(10_000, 10_000 + size))),))
@@ -308,7 +314,7 @@ def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_me
     tracemalloc.start()
     try:
         for each in stream:
-            fact = offline.decoded(each)
+            fact = offline_replay.decoded_rows(each)
             assert isinstance(fact, TransactionRecord)
             transaction_sql.packed_partitions(fact.partitions or ())
         del fact
@@ -318,11 +324,11 @@ def test_a_transaction_that_grows_to_thousands_of_partitions_leaves_little_in_me
     assert kept < 2_000_000
 
 
-def test_the_replay_notices_what_is_lost_doubled_or_miscounted(take: Take) -> None:
-    """The oracle itself: each harm below, done to what is kept, is said."""
-    stream = lived(random.Random(1))
+def test_the_replay_finds_lost_duplicated_and_miscounted_rows(take: Take) -> None:
+    """The oracle itself: each change below to the rows is found."""
+    stream = random_stream(random.Random(1))
     check(take(), stream, [50])
-    expected = offline.replayed(stream)
+    expected = offline_replay.replay_records(stream)
     told_twice = TransitionRecord.objects.earliest("id")
     harms: list[Callable[[], object]] = [
         lambda: TransitionRecord.objects.create(**_but_id(told_twice) | {"topic_id": "topic-2"}),
@@ -335,9 +341,9 @@ def test_the_replay_notices_what_is_lost_doubled_or_miscounted(take: Take) -> No
     for harm in harms:
         with transaction.atomic():
             harm()
-            assert offline.differences(expected, offline.stored(connection.cursor()))
+            assert offline_replay.differences(expected, offline_replay.stored_rows(connection.cursor()))
             transaction.set_rollback(True)
-    assert not offline.differences(expected, offline.stored(connection.cursor()))
+    assert not offline_replay.differences(expected, offline_replay.stored_rows(connection.cursor()))
 
 
 def _but_id(row: TransitionRecord) -> dict[str, object]:

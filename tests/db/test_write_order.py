@@ -1,7 +1,7 @@
-"""Proves on PostgreSQL that no two writers can deadlock, whatever one has done when the other one begins.
+"""Proves on PostgreSQL that no two writers can deadlock, wherever one is when the other one begins.
 
-Each writer is stopped behind each of its statements that locks rows; then another one runs until it is done
-or waits for the first, which then goes on. With two orders of locks one of these schedules would deadlock.
+Each writer is stopped after each of its statements that locks rows; then another one runs until it is done
+or waits for the first, which then continues. With two orders of locks one of these schedules would deadlock.
 SQLite has one writer at a time.
 """
 
@@ -19,7 +19,7 @@ import pytest
 from django.db import connection
 
 from dashboard.runtime import collector_store, notify
-from tests.db.writers import WRITERS, Writer, found, name_of
+from tests.db.writers import WRITERS, Writer, name_of, row_counts
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -33,9 +33,9 @@ CONTENDING = (
     ("Progress", "Checkpoints"),
     ("Tail-0", "Corrections"),
     ("Channels", "Alerts"),
-    ("Judge", "Prune"),
-    ("Judge", "Operators"),
-    ("Operators", "Judge"),
+    ("Evaluations", "Prune"),
+    ("Evaluations", "Operators"),
+    ("Operators", "Evaluations"),
 )
 #: How often each writer writes in the short run, and for how long in the long one.
 ROUNDS, SOAK_S = 4, 600
@@ -71,7 +71,9 @@ class Runner:
         return result
 
     def start(self, work: Callable[[], None], *, stop_at: int = 0) -> Future[int]:
-        """Run it; return how many statements have locked rows. It stops behind one of them until `go_on`."""
+        """Run it; return how many statements have locked rows. It stops after one of them until
+        `run_to_end`.
+        """
         self._stop_at, self._locked = stop_at, 0
         self._reached.clear()
         self._go_on.clear()
@@ -83,10 +85,10 @@ class Runner:
         return self._pool.submit(run)
 
     def is_stopped(self) -> bool:
-        """Whether it stands behind the statement where it was to stop."""
+        """Whether it is stopped after the statement where it was to stop."""
         return self._reached.is_set()
 
-    def go_on(self) -> None:
+    def run_to_end(self) -> None:
         """Let it run to its end."""
         self._go_on.set()
 
@@ -119,7 +121,7 @@ def waits(backend: int) -> bool:
 
 
 def meet(first: Writer, second: Writer, stop_at: int, runners: tuple[Runner, Runner]) -> bool:
-    """Let one writer meet another one that stands behind a statement; return whether it stood there."""
+    """Run one writer while another one is stopped after a statement; return whether it stopped there."""
     held, met = runners
     one = held.start(first, stop_at=stop_at)
     wait_for(lambda: held.is_stopped() or one.done(), f"{name_of(first)} stops or ends", 60, rest_s=0.0005)
@@ -128,7 +130,7 @@ def meet(first: Writer, second: Writer, stop_at: int, runners: tuple[Runner, Run
         return False
     two = met.start(second)
     wait_for(lambda: two.done() or waits(met.backend), f"{name_of(second)} ends or waits", 60, rest_s=0.0005)
-    held.go_on()
+    held.run_to_end()
     for each in one, two:
         each.result(60)
     return True
@@ -175,7 +177,7 @@ def test_no_schedule_of_any_two_writers_deadlocks(
     assert met > len(writers) ** 2
 
 
-def at_once(writers: Mapping[str, Writer], is_over: Callable[[Writer], bool]) -> None:
+def write_concurrently(writers: Mapping[str, Writer], is_over: Callable[[Writer], bool]) -> None:
     """Let every writer write on a thread and a connection of its own until it is over."""
 
     def run(writer: Writer) -> None:
@@ -193,7 +195,7 @@ def at_once(writers: Mapping[str, Writer], is_over: Callable[[Writer], bool]) ->
 def assert_all_is_there(writers: Mapping[str, Writer], caplog: pytest.LogCaptureFixture) -> None:
     repeated = caplog.text.count("it is repeated")
     figures = {name: writer.number for name, writer in writers.items()}
-    print(f"writes {figures}, repeated {repeated}, deadlocks {deadlocks()}, rows {found()}")
+    print(f"writes {figures}, repeated {repeated}, deadlocks {deadlocks()}, rows {row_counts()}")
     lost = {name: writer.lost() for name, writer in writers.items()}
     assert not {name: how for name, how in lost.items() if how and how != (0, 0)}
     assert not repeated
@@ -203,7 +205,7 @@ def assert_all_is_there(writers: Mapping[str, Writer], caplog: pytest.LogCapture
 def test_all_writers_at_once_lose_nothing(
     writers: Mapping[str, Writer], caplog: pytest.LogCaptureFixture
 ) -> None:
-    at_once(writers, lambda writer: writer.number >= ROUNDS)
+    write_concurrently(writers, lambda writer: writer.number >= ROUNDS)
     assert_all_is_there(writers, caplog)
 
 
@@ -212,5 +214,5 @@ def test_all_writers_at_once_lose_nothing_for_ten_minutes(
     writers: Mapping[str, Writer], caplog: pytest.LogCaptureFixture
 ) -> None:
     end = time.monotonic() + SOAK_S
-    at_once(writers, lambda writer: time.monotonic() > end)
+    write_concurrently(writers, lambda writer: time.monotonic() > end)
     assert_all_is_there(writers, caplog)

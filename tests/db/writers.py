@@ -87,12 +87,11 @@ from fenceline.kafka.partitions import (
 from fenceline.kafka.reconcile import Correction, Reconciliation
 from fenceline.limits import Retention
 from fenceline.plans.plan import Act, Plan, SubjectPlan
-from tests.db import streaming, telling
+from tests.db import factories, listener_posts
 from tests.db.conftest import NOW_MS
 from tests.db.test_save_commits import key, value
-from tests.db.test_save_groups import look as groups_look
-from tests.db.test_save_groups import seen
-from tests.looks import look_at
+from tests.db.test_save_groups import groups_poll, observed_group
+from tests.factories import tail_batch
 
 #: Queries, groups and partitions that are written again and again.
 FEW = 4
@@ -134,12 +133,12 @@ class Writer(ABC):
 
     @property
     def now_ms(self) -> int:
-        """Return a clock that goes on with each write."""
+        """Return a clock that advances with each write."""
         return NOW_MS + self.number * 1_000
 
 
 class Tail(Writer):
-    """A shard of the tail: each look has an id that was taken over, and one that all looks have."""
+    """A shard of the tail: each batch has an id that was taken over, and one that all batches have."""
 
     def __init__(self, shard: int) -> None:
         super().__init__()
@@ -153,7 +152,9 @@ class Tail(Writer):
         ]
         records.append(_record(f"again-{self.partition}", TransactionState.ONGOING, 1, at_ms, at_ms))
         end = self.next + len(records)
-        look = look_at(self.partition, *records, previous=self.next or None, end=end, seen_through_ms=at_ms)
+        look = tail_batch(
+            self.partition, *records, previous=self.next or None, end=end, seen_through_ms=at_ms
+        )
         store.save_batch(self.lease, look, topic_id="topic-1", rate=1.0, now_ms=at_ms)
         self.next = end
 
@@ -198,7 +199,7 @@ class Checkpoints(Writer):
 
     def write(self, number: int) -> None:
         looks = [
-            streaming.look(number + 1, number, path=_path(each), query_id=_query_id(each))
+            factories.checkpoint_look(number + 1, number, path=_path(each), query_id=_query_id(each))
             for each in range(FEW)
         ]
         blind = f"checkpoint:{_path(number % FEW)}"
@@ -226,10 +227,10 @@ class Progress(Writer):
 
     def write(self, number: int) -> None:
         events = [
-            telling.done(number, self.now_ms, query=_query_id(each), run=_run_id(each))
+            listener_posts.batch_event(number, self.now_ms, query=_query_id(each), run=_run_id(each))
             for each in reversed(range(FEW))
         ]
-        post = ingest_payload.decode_post(telling.document(*events, sent_ms=self.now_ms))
+        post = ingest_payload.decode_post(listener_posts.listener_post(*events, sent_ms=self.now_ms))
         assert post.refused == ()
         progress_store.save_progress(post, now_ms=self.now_ms)
 
@@ -245,8 +246,8 @@ class Groups(Writer):
         self.lease = lease(group_store.NAME)
 
     def write(self, number: int) -> None:
-        some = {f"g-{each}": seen(offset=number) for each in range(FEW) if (number + each) % 3}
-        look = groups_look(some, self.now_ms, gaps={"broker:2": f"no answer: {number}"})
+        some = {f"g-{each}": observed_group(offset=number) for each in range(FEW) if (number + each) % 3}
+        look = groups_poll(some, self.now_ms, gaps={"broker:2": f"no answer: {number}"})
         group_store.save_groups(
             self.lease, look, group_store.GroupRows(self.lease, self.now_ms), now_ms=self.now_ms
         )
@@ -329,8 +330,8 @@ class Replicas(Writer):
         return ReplicaLook.objects.filter(seen_ms=NOW_MS + (self.number - 1) * 1_000).count() - 2
 
 
-class Judge(Writer):
-    """The judge: one finding is new each time, one stays, the others close."""
+class Evaluations(Writer):
+    """The evaluation: one finding is new each time, one stays, the others close."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -348,7 +349,7 @@ class Judge(Writer):
 
 
 class Operators(Writer):
-    """Operators who write notes to one incident, which the judge closes."""
+    """Operators who write notes to one incident, which the evaluation closes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -407,7 +408,7 @@ class Deliveries(Writer):
 
 
 class Channels(Writer):
-    """Somebody who adds channels, changes them, and deletes one with its messages."""
+    """An operator who adds channels, changes them, and deletes one with its messages."""
 
     def write(self, number: int) -> None:
         draft = channels.ChannelDraft(f"hook-{number}", "webhook", "https://93.184.216.34/x")
@@ -423,7 +424,7 @@ class Channels(Writer):
 
 
 class Silences(Writer):
-    """Somebody who makes silences and ends them, and makes tokens."""
+    """An operator who makes silences and ends them, and makes tokens."""
 
     def write(self, number: int) -> None:
         draft = silences.SilenceDraft(
@@ -442,7 +443,7 @@ class Silences(Writer):
 
 
 class SignIns(Writer):
-    """Somebody who guesses passwords of one name: one row with a count."""
+    """Failed sign-ins of one name: one row with a count."""
 
     def write(self, number: int) -> None:
         request = RequestFactory().post("/login/")
@@ -461,7 +462,7 @@ class Actions(Writer):
         name = f"tail-0-{number}"
         about = {"transactional_id": name, "producer_id": 7, "producer_epoch": 3, "started_ms": NOW_MS}
         plan = Plan(Act.FENCE, "prod", NOW_MS, name, (SubjectPlan(f"transaction:{name}", name, about),))
-        row = rows.save_plan(plan, actor, now_ms=NOW_MS)
+        row = rows.save_plan(plan, actor)
         until = leases.Now() + action_lease.LIVES
         state = Action.State.EXECUTING
         assert rows.update_action(row, Q(state="planned"), state=state, lease_token="t", lease_until=until)
@@ -488,7 +489,7 @@ class Recoveries(Writer):
 
 
 class Prune(Writer):
-    """Retention: rows of long ago are added, and forgotten."""
+    """Retention: old rows are added, and deleted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -523,7 +524,7 @@ class Prune(Writer):
 
 
 class Trouble(Writer):
-    """A collector that cannot see its cluster, each time for another reason."""
+    """A collector whose cluster is unavailable, each time for another reason."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -549,18 +550,18 @@ class Starts(Writer):
 #: Every writer; a cluster `prod` is there.
 WRITERS: tuple[Callable[[], Writer], ...] = (
     lambda: Tail(0), lambda: Tail(1), Corrections, Checkpoints, Progress, Groups, lambda: Commits(0),
-    lambda: Commits(1), Partitions, Replicas, Judge, Operators, Alerts, Deliveries, Channels, Silences,
+    lambda: Commits(1), Partitions, Replicas, Evaluations, Operators, Alerts, Deliveries, Channels, Silences,
     SignIns, Actions, Recoveries, Prune, Trouble, Starts,
 )  # fmt: skip
 
 
 def name_of(writer: Writer) -> str:
-    """Return what to call a writer in a test's words."""
+    """Return the name of a writer in a test."""
     shard = getattr(writer, "partition", getattr(writer, "shard", None))
     return type(writer).__name__ + ("" if shard is None else f"-{shard}")
 
 
-def found() -> dict[str, Any]:
+def row_counts() -> dict[str, Any]:
     """Return how many rows there are of each table that must not lose any."""
     tables = (Transaction, TransitionRecord, Batch, Query, Alert, FindingRecord, Action, CommitRecord)
     return {table.__name__: table.objects.count() for table in tables}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import java, kafka, kafka_39, kafka_42
-from tests.kafka.doctored import watched
+from tests.kafka.doctor_checks import acl_broker
 
-__all__ = ["java", "kafka", "kafka_39", "kafka_42", "watched"]
+__all__ = ["acl_broker", "java", "kafka", "kafka_39", "kafka_42"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -98,7 +98,7 @@ class LibrdkafkaProducer:
         self._producer.abort_transaction(DEADLINE_S)
 
     def abandon(self) -> None:
-        """Drop it: librdkafka tells the coordinator nothing."""
+        """Drop it: librdkafka sends nothing to the coordinator."""
         del self._producer
 
 
@@ -114,8 +114,8 @@ def open_in(bootstrap: str, name: str, topic: str, *partitions: int, records: in
     return producer
 
 
-def wait_until_it_refuses(producer: TransactionalProducer, topic: str) -> None:
-    """Wait until a producer knows that its transaction has failed: Java learns it after `flush` returns."""
+def wait_until_refused(producer: TransactionalProducer, topic: str) -> None:
+    """Wait until a producer refuses to send: Java fails its transaction only after `flush` returns."""
 
     def refuses() -> bool:
         try:

@@ -1,6 +1,6 @@
-"""Proves on real brokers that a fence by us reads as ours and certain, by the producer id and epoch of its
-answer, whether the tail reads its records before the action's result is stored, after it or between; and that
-a takeover by somebody else, or a fence by Kafka's own tool, does not."""
+"""Proves on real brokers that a fence by an action is attributed with certainty, by the producer id and
+epoch of its answer, whether the tail reads its records before the action's result is stored, after it or
+between; and that a takeover by another client, or a fence by Kafka's own tool, is not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fenceline.kafka import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
-from tests.kafka.acting import CLUSTER, executed, outcomes, planned, words
+from tests.kafka.action_worker import CLUSTER, execute_plan, make_plan, outcomes, result_texts
 from tests.kafka.test_execute import Stage, staged
 from tests.waiting import wait_for
 
@@ -45,9 +45,9 @@ class Intake:
             self._tail.seek("", {})
             self._sought = True
         began_ms = time.time() * 1_000
-        wait_for(lambda: self._looked() > began_ms, "the end of the topic", 30)
+        wait_for(lambda: self._poll_once() > began_ms, "the end of the topic", 30)
 
-    def _looked(self) -> int:
+    def _poll_once(self) -> int:
         look = self._tail.poll(0.1)
         if look.count or look.moves or look.seen_through_ms:
             store.save_batch(self._lease, look, topic_id=self._tail.topic_id, rate=0.0, now_ms=loop.now_ms())
@@ -87,7 +87,9 @@ ORDERS = {"before": ("verify", "InitProducerId", "answered"), "between": ("InitP
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("java_client", [False, True])
-def test_a_fence_is_ours_in_either_order(each: Stage, intake: Intake, order: str, java_client: bool) -> None:
+def test_a_fence_by_an_action_is_attributed_in_either_order(
+    each: Stage, intake: Intake, order: str, java_client: bool
+) -> None:
     name = f"{each.topic}-id"
     producer = each.opened(name, java=java_client)
     steps = ORDERS[order]
@@ -98,14 +100,14 @@ def test_a_fence_is_ours_in_either_order(each: Stage, intake: Intake, order: str
             intake.read()
             kinds.extend(row.kind for row in notable(name))
 
-    row = executed(planned(Act.FENCE, name), observe)
-    assert outcomes(row) == ["done"], words(row)
+    row = execute_plan(make_plan(Act.FENCE, name), observe)
+    assert outcomes(row) == ["done"], result_texts(row)
     intake.read()
     assert "admin_fence" not in kinds, "nothing is ours before the answer is stored"
     assert bool(kinds) == bool(steps), "it reads as somebody else's until then"
     (fence,) = [each for each in notable(name) if each.kind != "reinit"]
     assert (fence.kind, fence.confidence, fence.action) == ("admin_fence", "certain", row), kinds
-    said = each.said(name)
+    said = each.describe(name)
     assert (fence.producer_id, fence.producer_epoch) == (said.producer_id, said.producer_epoch - 1)
     assert None not in (fence.completed_ms, fence.gap_ms)
     assert history_queries.verdict_evidence(fence).startswith(f"Fenced by olga, action {row.pk}: ")
@@ -129,14 +131,14 @@ def by_kafkas_own_tool(stage: Stage, name: str) -> None:
 
 
 @pytest.mark.parametrize("fences", [by_another_producer, by_kafkas_own_tool])
-def test_a_fence_by_somebody_else_is_not_ours(
+def test_a_fence_by_another_client_is_not_attributed(
     each: Stage, intake: Intake, fences: Callable[[Stage, str], None]
 ) -> None:
     name = f"{each.topic}-id"
     each.opened(name).abandon()
-    plan = planned(Act.FENCE, name)
+    plan = make_plan(Act.FENCE, name)
     fences(each, name)
-    row = executed(plan)
+    row = execute_plan(plan)
     assert row.state == Action.State.STALE
     intake.read()
     assert [each.action for each in notable(name)] == [None] * len(notable(name))

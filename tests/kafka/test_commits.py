@@ -1,6 +1,6 @@
 """Proves the tail of `__consumer_offsets` on real brokers: it keeps the newest committed value per key.
 
-And where other tools' tails never become ready (kminion #107) or tell what was never committed (Burrow).
+And where other tools' tails never become ready (kminion #107) or report what was never committed (Burrow).
 """
 
 from __future__ import annotations
@@ -22,18 +22,24 @@ from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
 from fenceline.facts import TailBatch
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.committing import administer, commit, committed_records, fill, member
+from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.group_commits import (
+    administer,
+    commit_offsets,
+    committed_records,
+    group_member,
+    write_records,
+)
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.watched import Watch
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
 @pytest.fixture
-def watch(kafka: Broker) -> Iterator[Watch]:
-    """Our collectors on the broker, and an empty database."""
-    made = Watch({"bootstrap.servers": kafka.bootstrap})
+def collected(kafka: Broker) -> Iterator[CollectedGroups]:
+    """The collectors on the broker, and an empty database."""
+    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
     yield made
     made.close()
 
@@ -60,65 +66,69 @@ def saved() -> Rows:
     return {row[:3]: row[3:] for row in rows}
 
 
-def test_the_rows_are_the_newest_committed_values(kafka: Broker, watch: Watch) -> None:
+def test_the_rows_are_the_newest_committed_values(kafka: Broker, collected: CollectedGroups) -> None:
     where = kafka.bootstrap
     create_topics(where, "co-a", "co-b")
-    fill(where, "co-a")
+    write_records(where, "co-a")
     for number in range(30):
-        commit(where, f"co-{number % 7}", "co-a", metadata=f"at {number}", p0=number, p1=number + 1)
-    commit(where, "co-gone", "co-b", p0=1)
+        commit_offsets(where, f"co-{number % 7}", "co-a", metadata=f"at {number}", p0=number, p1=number + 1)
+    commit_offsets(where, "co-gone", "co-b", p0=1)
     producer = LibrdkafkaProducer(where, "co-producer")
     producer.init()
     for number, ends in enumerate((producer.commit, producer.abort, producer.commit, producer.abort)):
         producer.begin()
         producer.send_offsets("co-tx", {("co-a", 0): number, ("co-b", 1): number})
         ends()
-    watch.read()
+    collected.read()
     assert saved() == newest(where)
     assert saved()["co-tx", "co-a", 0][0] == 2, "neither the aborted one before nor the one after it"
 
     administer(where, "delete_consumer_groups", ["co-gone"])
     for number in range(10):
-        commit(where, f"co-{number % 3}", "co-a", p0=100 + number)
-    watch.read()
+        commit_offsets(where, f"co-{number % 3}", "co-a", p0=100 + number)
+    collected.read()
     assert saved() == newest(where)
     assert ("co-gone", "co-b", 0) not in saved()
     assert not GapRecord.objects.filter(scope="compaction").exists(), "markers are no compaction"
 
 
-def test_who_joined_is_known_until_they_leave(kafka: Broker, watch: Watch) -> None:
+def test_members_are_saved_until_they_leave(kafka: Broker, collected: CollectedGroups) -> None:
     create_topics(kafka.bootstrap, "co-members")
-    fill(kafka.bootstrap, "co-members")
-    consumer = member(kafka.bootstrap, "co-members", "co-members")
-    watch.read()
+    write_records(kafka.bootstrap, "co-members")
+    consumer = group_member(kafka.bootstrap, "co-members", "co-members")
+    collected.read()
     assert '"it-is-me"' in GroupRecord.objects.get(group_id="co-members").members
     consumer.close()
 
     def has_left() -> bool:
-        watch.read()
+        collected.read()
         return GroupRecord.objects.get(group_id="co-members").members == "{}"
 
     wait_for(has_left, "its leave is in the log", 60)
 
 
-def test_it_resumes_where_it_was_saved(kafka: Broker, watch: Watch) -> None:
+def test_the_tail_resumes_at_the_saved_position(kafka: Broker, collected: CollectedGroups) -> None:
     create_topics(kafka.bootstrap, "co-resume")
-    commit(kafka.bootstrap, "co-resume", "co-resume", p0=1)
-    watch.read()
+    commit_offsets(kafka.bootstrap, "co-resume", "co-resume", p0=1)
+    collected.read()
     records = Collector.objects.get(name="consumer_offsets").records
-    commit(kafka.bootstrap, "co-resume", "co-resume", p0=2)
+    commit_offsets(kafka.bootstrap, "co-resume", "co-resume", p0=2)
     second = leases.acquire(
-        watch.cluster.name, "consumer_offsets", holder="b", now_ms=loop.now_ms(), previous=watch.tail.token
+        collected.cluster.name,
+        "consumer_offsets",
+        holder="b",
+        now_ms=loop.now_ms(),
+        previous=collected.tail.token,
     )
     assert second is not None
-    watch.tail = second
-    watch.read()
+    collected.tail = second
+    collected.read()
     assert saved()["co-resume", "co-resume", 0][0] == 2
     assert Collector.objects.get(name="consumer_offsets").records == records + 1
 
 
 def caught_up(tail: Tail) -> list[TailBatch]:
-    """Look until everything is seen; the deadline is the proof that it becomes ready."""
+    """Poll until everything is read; the deadline is the proof that it becomes ready."""
     looks: list[TailBatch] = []
 
     def is_ready() -> bool:
@@ -130,8 +140,10 @@ def caught_up(tail: Tail) -> list[TailBatch]:
     return looks
 
 
-def test_it_is_ready_behind_a_trailing_marker_with_empty_and_compacted_partitions(tmp_path: Path) -> None:
-    """kminion waits for the last record before the high watermark, which here nobody is ever given."""
+def test_the_tail_becomes_ready_after_a_trailing_marker_with_empty_and_compacted_partitions(
+    tmp_path: Path,
+) -> None:
+    """kminion waits for the last record before the high watermark, which here no consumer ever receives."""
     properties = {
         "offsets.topic.num.partitions": "3",
         "log.cleaner.backoff.ms": "100",
@@ -140,7 +152,7 @@ def test_it_is_ready_behind_a_trailing_marker_with_empty_and_compacted_partition
     with Broker(tmp_path / "kafka", properties=properties) as broker:
         where = broker.bootstrap
         create_topics(where, "t")
-        commit(where, "g", "t", p0=0)
+        commit_offsets(where, "g", "t", p0=0)
         resource = ConfigResource(
             ConfigResource.Type.TOPIC,
             CONSUMER_OFFSETS,
@@ -151,38 +163,38 @@ def test_it_is_ready_behind_a_trailing_marker_with_empty_and_compacted_partition
         )
         administer(where, "incremental_alter_configs", [resource])
         for number in range(50):
-            commit(where, "g", "t", p0=number)
+            commit_offsets(where, "g", "t", p0=number)
         producer = LibrdkafkaProducer(where, "tx")
         producer.init()
         producer.begin()
         producer.send_offsets("g", {("t", 1): 7})
         producer.abort()
-        watch = Watch({"bootstrap.servers": where})
+        collected = CollectedGroups({"bootstrap.servers": where})
         tail = Tail({"bootstrap.servers": where}, topic=CONSUMER_OFFSETS, committed=True)
         tail.seek("", {})
         looks = caught_up(tail)
 
-        def is_released() -> bool:
-            """Look once more: the producer has its answer before the marker is written."""
+        def is_unblocked() -> bool:
+            """Poll once more: the producer has its answer before the marker is written."""
             looks.extend(caught_up(tail))
             return tail.unstable_offsets() == {}
 
-        wait_for(is_released, "the marker is read")
+        wait_for(is_unblocked, "the marker is read")
         moves = {move.partition: move for look in looks for move in look.moves}
         (used,) = [move for move in moves.values() if move.end]
         assert used.next == used.end, "behind the marker"
         assert sorted(moves) == [0, 1, 2]
-        watch.read()
+        collected.read()
         assert saved() == {("g", "t", 0): newest(where)["g", "t", 0]}
         tail.close()
-        watch.close()
+        collected.close()
 
 
-def test_shards_read_all_of_it_together(kafka_42: Broker) -> None:
+def test_shards_together_read_every_partition(kafka_42: Broker) -> None:
     where = kafka_42.bootstrap
     create_topics(where, "co-shards")
     for number in range(12):
-        commit(where, f"co-shards-{number}", "co-shards", p0=number)
+        commit_offsets(where, f"co-shards-{number}", "co-shards", p0=number)
     cluster = ClusterConfig("co-shards", {"bootstrap.servers": where})
     collector_store.sync_clusters([cluster.name])
     with override_settings(FENCELINE=Config(clusters={cluster.name: cluster}), SHARDS=2):
@@ -199,26 +211,26 @@ def read_shard(cluster: str, shard: int) -> None:
     assert lease is not None
     mine = Collector.objects.filter(name=lease.name)
 
-    def is_seen() -> bool:
+    def is_read() -> bool:
         offsets.read_until(lease, time.monotonic() + 0.6)
         return (mine.get().seen_through_ms or 0) > asked_ms
 
-    wait_for(is_seen, "everything is seen", 60)
+    wait_for(is_read, "everything is seen", 60)
 
 
-def test_a_topic_that_was_made_again_is_read_anew(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(tmp_path: Path) -> None:
     with Broker(tmp_path / "first") as first:
         create_topics(first.bootstrap, "t")
-        commit(first.bootstrap, "old", "t", p0=1)
-        watch = Watch({"bootstrap.servers": first.bootstrap})
-        watch.read()
+        commit_offsets(first.bootstrap, "old", "t", p0=1)
+        collected = CollectedGroups({"bootstrap.servers": first.bootstrap})
+        collected.read()
         assert set(saved()) == {("old", "t", 0)}
         first.stop()
         with Broker(tmp_path / "second", port=first.port) as second:
             create_topics(second.bootstrap, "t")
-            commit(second.bootstrap, "new", "t", p0=1)
-            watch.read()
+            commit_offsets(second.bootstrap, "new", "t", p0=1)
+            collected.read()
             assert set(saved()) == {("new", "t", 0)}
     (gap,) = GapRecord.objects.filter(scope="history")
     assert CONSUMER_OFFSETS in gap.reason
-    watch.close()
+    collected.close()

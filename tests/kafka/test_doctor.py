@@ -25,9 +25,9 @@ from sandbox.cluster import KafkaCluster
 from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics, kafka_three
-from tests.kafka.doctored import look_over
-from tests.kafka.idle import initialise
+from tests.kafka.doctor_checks import run_doctor
 from tests.kafka.test_transaction_admin import signed_in
+from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 
 __all__ = ["kafka_three"]
@@ -52,8 +52,8 @@ SOFT = ("DESCRIBE on cluster", "DESCRIBE_CONFIGS on cluster")
 
 
 def as_user(broker: Broker, user: str, *, sees_all: bool = False) -> dict[str, DoctorCheck]:
-    """Return the checks of the cluster as this user sees it, by what was looked at."""
-    return {check.what: check for check in look_over(signed_in(broker, user), sees_all=sees_all)}
+    """Return the checks of the cluster for this user, by what was checked."""
+    return {check.what: check for check in run_doctor(signed_in(broker, user), sees_all=sees_all)}
 
 
 def until(broker: Broker, user: str, what: str, status: CheckStatus) -> dict[str, DoctorCheck]:
@@ -95,54 +95,57 @@ def grant_all(broker: Broker, user: str) -> None:
 
 
 def test_each_missing_right_is_named_with_the_line_that_grants_it_and_nothing_else_is_granted(
-    watched: Broker,
+    acl_broker: Broker,
 ) -> None:
     """One right after the other, each by its own printed line; the next one is still refused by then."""
     assert [str(right) for right in TO_LOOK] == list(LINES)
     granted: list[str] = []
-    there = topics(watched)
+    there = topics(acl_broker)
     for what, arguments in LINES.items():
-        before = as_user(watched, "stepwise")
+        before = as_user(acl_broker, "stepwise")
         missing = before[what]
         assert missing.status == (CheckStatus.WARN if what in SOFT else CheckStatus.FAIL), missing
         line = f"kafka-acls --add --allow-principal User:stepwise {arguments}"
-        assert missing.remedies == (f"{line} --bootstrap-server {watched.sasl_bootstrap}",)
+        assert missing.remedies == (f"{line} --bootstrap-server {acl_broker.sasl_bootstrap}",)
         assert [each for each in LINES if not before[each].detail.startswith("missing")] == granted
-        run_as_printed(watched, missing.remedies[0])
+        run_as_printed(acl_broker, missing.remedies[0])
         granted.append(what)
         wait_for(
-            lambda: as_user(watched, "stepwise")[granted[-1]].detail.startswith("granted"), f"{what} is there"
+            lambda: as_user(acl_broker, "stepwise")[granted[-1]].detail.startswith("granted"),
+            f"{what} is there",
         )
-    after = as_user(watched, "stepwise")
+    after = as_user(acl_broker, "stepwise")
     assert {after[what].status for what in LINES} == {CheckStatus.OK}
-    assert topics(watched) == there
+    assert topics(acl_broker) == there
 
 
-def test_rights_to_act_are_told_by_the_broker_and_never_tried(watched: Broker) -> None:
+def test_rights_for_actions_are_reported_by_the_broker_and_never_tried(acl_broker: Broker) -> None:
     markers, ending = "act: ALTER on cluster (or CLUSTER_ACTION)", "act: WRITE on transactional-id *"
-    blank = as_user(watched, "blank")
+    blank = as_user(acl_broker, "blank")
     for what in markers, ending:
         assert blank[what].status == CheckStatus.SKIP
         assert "a trial would act" in blank[what].detail
-    grant_all(watched, "whole")
-    whole = as_user(watched, "whole")
+    grant_all(acl_broker, "whole")
+    whole = as_user(acl_broker, "whole")
     assert whole[markers].detail.startswith("missing, by the broker's own word")
     for line in (*whole[markers].remedies, *whole[ending].remedies):
-        run_as_printed(watched, line)
-    wait_for(lambda: as_user(watched, "whole")[markers].status is CheckStatus.OK, "the broker tells of ALTER")
-    assert as_user(watched, "whole")[ending].status is CheckStatus.SKIP
+        run_as_printed(acl_broker, line)
+    wait_for(
+        lambda: as_user(acl_broker, "whole")[markers].status is CheckStatus.OK, "the broker tells of ALTER"
+    )
+    assert as_user(acl_broker, "whole")[ending].status is CheckStatus.SKIP
 
 
-def test_narrow_grants_are_a_warning_that_says_what_they_show(watched: Broker) -> None:
-    create_topics(watched.bootstrap, "narrow-a", "narrow-b", "wide")
-    initialise(watched.bootstrap, ["narrow-id", "wide-id"])
+def test_narrow_grants_are_a_warning_with_what_they_allow(acl_broker: Broker) -> None:
+    create_topics(acl_broker.bootstrap, "narrow-a", "narrow-b", "wide")
+    initialise_ids(acl_broker.bootstrap, ["narrow-id", "wide-id"])
     for name, operation in (("narrow-", AclOperation.DESCRIBE), ("narrow-a", AclOperation.READ)):
         prefixed = ResourcePatternType.PREFIXED
-        set_acl(watched, "narrow", ResourceType.TOPIC, name, operation, pattern=prefixed)
-    set_acl(watched, "narrow", ResourceType.TRANSACTIONAL_ID, "narrow-id", AclOperation.DESCRIBE)
+        set_acl(acl_broker, "narrow", ResourceType.TOPIC, name, operation, pattern=prefixed)
+    set_acl(acl_broker, "narrow", ResourceType.TRANSACTIONAL_ID, "narrow-id", AclOperation.DESCRIBE)
     found = wait_for(
         lambda: (
-            (now := as_user(watched, "narrow"))["DESCRIBE on transactional-id *"].status == "warn" and now
+            (now := as_user(acl_broker, "narrow"))["DESCRIBE on transactional-id *"].status == "warn" and now
         ),
         "the grants are there",
     )
@@ -153,47 +156,49 @@ def test_narrow_grants_are_a_warning_that_says_what_they_show(watched: Broker) -
     assert read.status is CheckStatus.WARN
     assert "Granted on 1 topic by name, not of narrow-b" in read.detail
     assert found["DESCRIBE on group *"].status is CheckStatus.FAIL
-    vouched = as_user(watched, "narrow", sees_all=True)["DESCRIBE on transactional-id *"]
+    vouched = as_user(acl_broker, "narrow", sees_all=True)["DESCRIBE on transactional-id *"]
     assert "make sure" in vouched.detail
 
 
-def test_what_an_acl_denies_is_named_although_all_is_granted(watched: Broker) -> None:
-    create_topics(watched.bootstrap, "orders", "salaries")
-    grant_all(watched, "denied")
-    granted = as_user(watched, "denied")
+def test_a_denied_right_is_named_although_everything_is_granted(acl_broker: Broker) -> None:
+    create_topics(acl_broker.bootstrap, "orders", "salaries")
+    grant_all(acl_broker, "denied")
+    granted = as_user(acl_broker, "denied")
     assert granted["DESCRIBE on transactional-id *"].detail == "granted, and no ACL hides an id"
     deny = AclPermissionType.DENY
-    set_acl(watched, "denied", ResourceType.TOPIC, "salaries", AclOperation.READ, deny)
-    set_acl(watched, "denied", ResourceType.TRANSACTIONAL_ID, "secret-", AclOperation.ALL, deny)
+    set_acl(acl_broker, "denied", ResourceType.TOPIC, "salaries", AclOperation.READ, deny)
+    set_acl(acl_broker, "denied", ResourceType.TRANSACTIONAL_ID, "secret-", AclOperation.ALL, deny)
     # Another principal's is none of our business.
-    set_acl(watched, "blank", ResourceType.TRANSACTIONAL_ID, "other", AclOperation.DESCRIBE, deny)
-    found = until(watched, "denied", "READ on topic *", CheckStatus.FAIL)
+    set_acl(acl_broker, "blank", ResourceType.TRANSACTIONAL_ID, "other", AclOperation.DESCRIBE, deny)
+    found = until(acl_broker, "denied", "READ on topic *", CheckStatus.FAIL)
     assert "salaries" in found["READ on topic *"].detail
     assert "orders" not in found["READ on topic *"].detail
     hidden = found["DESCRIBE on transactional-id *"]
     assert hidden.status is CheckStatus.WARN
     assert "ACLs hide secret-:" in hidden.detail
     for line in (*found["READ on topic *"].remedies, *hidden.remedies):
-        run_as_printed(watched, line)
+        run_as_printed(acl_broker, line)
 
 
-def test_that_no_id_is_hidden_is_vouched_for_where_acls_may_not_be_read(watched: Broker) -> None:
-    set_acl(watched, "blank", ResourceType.TRANSACTIONAL_ID, "*", AclOperation.DESCRIBE)
+def test_visibility_of_all_ids_may_be_vouched_for_without_reading_acls(acl_broker: Broker) -> None:
+    set_acl(acl_broker, "blank", ResourceType.TRANSACTIONAL_ID, "*", AclOperation.DESCRIBE)
     what = "DESCRIBE on transactional-id *"
-    doubtful = until(watched, "blank", what, CheckStatus.WARN)[what]
+    doubtful = until(acl_broker, "blank", what, CheckStatus.WARN)[what]
     assert "cannot be proved" in doubtful.detail
     assert "--operation DESCRIBE --cluster" in doubtful.remedies[0]
-    assert as_user(watched, "blank", sees_all=True)[what].status is CheckStatus.OK
+    assert as_user(acl_broker, "blank", sees_all=True)[what].status is CheckStatus.OK
 
 
-def test_a_broker_that_verifies_nothing_is_a_warning(watched: Broker) -> None:
-    (check,) = [each for each in look_over({"bootstrap.servers": watched.bootstrap}) if each.status == "warn"]
+def test_a_broker_that_verifies_nothing_is_a_warning(acl_broker: Broker) -> None:
+    (check,) = [
+        each for each in run_doctor({"bootstrap.servers": acl_broker.bootstrap}) if each.status == "warn"
+    ]
     assert "transaction.partition.verification.enable is off at broker 1" in check.detail
     assert check.remedies[0].startswith("kafka-configs --alter")
 
 
 def test_a_healthy_cluster_has_nothing_to_remedy(kafka: Broker) -> None:
-    checks = look_over({"bootstrap.servers": kafka.bootstrap})
+    checks = run_doctor({"bootstrap.servers": kafka.bootstrap})
     assert [each for each in checks if each.status in (CheckStatus.WARN, CheckStatus.FAIL)] == []
     by_what = {each.what: each.detail for each in checks}
     release = (
@@ -208,9 +213,9 @@ def test_a_healthy_cluster_has_nothing_to_remedy(kafka: Broker) -> None:
     ]
 
 
-def test_looking_an_empty_cluster_over_creates_nothing(tmp_path: Path) -> None:
+def test_checking_an_empty_cluster_creates_nothing(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka", properties={"auto.create.topics.enable": "true"}) as broker:
-        found = {each.what: each for each in look_over({"bootstrap.servers": broker.bootstrap})}
+        found = {each.what: each for each in run_doctor({"bootstrap.servers": broker.bootstrap})}
         assert topics(broker) == set()
     for name in "__transaction_state", "__consumer_offsets":
         check = found[f"READ on topic {name}"]
@@ -227,7 +232,7 @@ def test_every_broker_is_reached_and_one_that_differs_is_named(kafka_three: Kafk
         admin.incremental_alter_configs([resource])[resource].result(30)
 
     def warned() -> list[str]:
-        checks = look_over({"bootstrap.servers": kafka_three.bootstrap})
+        checks = run_doctor({"bootstrap.servers": kafka_three.bootstrap})
         reached = [
             each for each in checks if each.what.startswith("broker ") and each.status is CheckStatus.OK
         ]

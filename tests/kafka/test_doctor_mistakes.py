@@ -21,7 +21,7 @@ from collectors.kafka.connectivity import parse_address
 from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from tests.kafka.doctored import look_over
+from tests.kafka.doctor_checks import run_doctor
 from tests.kafka.test_transaction_admin import signed_in
 from tests.stack.test_redis_gone import Redis
 from tests.waiting import wait_for
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.kafka
         (":9092", None),
     ],
 )
-def test_addresses_are_taken_as_librdkafka_takes_them(text: str, address: tuple[str, int] | None) -> None:
+def test_addresses_are_parsed_like_librdkafka_parses_them(text: str, address: tuple[str, int] | None) -> None:
     assert parse_address(text) == address
 
 
@@ -65,7 +65,7 @@ def failure(checks: list[DoctorCheck]) -> DoctorCheck:
 )
 def test_an_address_that_leads_nowhere_is_named(server: str, said: str) -> None:
     server = server.format(closed=free_port())
-    found = failure(look_over({"bootstrap.servers": server}))
+    found = failure(run_doctor({"bootstrap.servers": server}))
     assert found.what == f"server {server}"
     assert said in found.detail
     assert '"bootstrap.servers"' in found.remedies[0]
@@ -73,14 +73,14 @@ def test_an_address_that_leads_nowhere_is_named(server: str, said: str) -> None:
 
 def test_one_server_of_two_is_enough_and_the_other_is_named(kafka_42: Broker) -> None:
     dead = f"127.0.0.1:{free_port()}"
-    checks = look_over({"bootstrap.servers": f"{dead}, PLAINTEXT://{kafka_42.bootstrap}"})
+    checks = run_doctor({"bootstrap.servers": f"{dead}, PLAINTEXT://{kafka_42.bootstrap}"})
     assert [each.what for each in checks if each.status is CheckStatus.FAIL] == [f"server {dead}"]
     assert "READ on topic *" in [each.what for each in checks]
 
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[int]:
-    """Run a server that is no Kafka and yield its port; without an answer it is silent."""
+    """Run a server that is no Kafka and yield its port; without an answer it sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         open_ones: list[socket.socket] = []
 
@@ -109,9 +109,9 @@ def answering(answer: bytes) -> Iterator[int]:
 @pytest.mark.parametrize(
     "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n", b"\0\0\0\4abcd", b""]
 )
-def test_a_port_that_is_not_kafka_s_is_told_in_bounded_time(answer: bytes) -> None:
+def test_a_port_that_is_not_kafka_s_is_reported_in_bounded_time(answer: bytes) -> None:
     with answering(answer) as port:
-        checks = look_over({"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
+        checks = run_doctor({"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
     assert checks[1].status is CheckStatus.OK
     failed = {each.what: each for each in checks if each.status is CheckStatus.FAIL}
     assert set(failed) == {"sign-in by librdkafka", "sign-in by kafka-python"}
@@ -133,9 +133,9 @@ def test_a_port_that_is_not_kafka_s_is_told_in_bounded_time(answer: bytes) -> No
     ],
 )
 def test_a_sign_in_that_fails_names_the_key_and_no_secret(
-    watched: Broker, changed: dict[str, str], said: str
+    acl_broker: Broker, changed: dict[str, str], said: str
 ) -> None:
-    checks = look_over({**signed_in(watched, "blank"), **changed}, timeout_s=5)
+    checks = run_doctor({**signed_in(acl_broker, "blank"), **changed}, timeout_s=5)
     failed = {each.what: each.detail for each in checks if each.status is CheckStatus.FAIL}
     assert set(failed) == {"sign-in by librdkafka", "sign-in by kafka-python"}
     assert said in failed["sign-in by kafka-python"]
@@ -149,7 +149,7 @@ def test_every_property_that_kafka_python_lacks_is_named_and_the_rest_is_tried(k
         "broker.address.family": "v4",
         "ssl.engine.location": "x",
     }
-    checks = look_over({"bootstrap.servers": kafka_42.bootstrap, **lacking})
+    checks = run_doctor({"bootstrap.servers": kafka_42.bootstrap, **lacking})
     failed = [each.detail for each in checks if each.status is CheckStatus.FAIL]
     assert [key for key in lacking if any(f'"{key}"' in each for each in failed)] == list(lacking)
     signed = next(each for each in checks if each.what == "sign-in by librdkafka")
@@ -157,34 +157,38 @@ def test_every_property_that_kafka_python_lacks_is_named_and_the_rest_is_tried(k
     assert checks[-1].what == "the rest"
 
 
-def test_a_property_that_nobody_knows_is_refused_by_both() -> None:
+def test_an_unknown_property_is_refused_by_both_clients() -> None:
     with answering(b"") as port:
-        checks = look_over({"bootstrap.servers": f"127.0.0.1:{port}", "no.such.key": "1"}, timeout_s=1)
+        checks = run_doctor({"bootstrap.servers": f"127.0.0.1:{port}", "no.such.key": "1"}, timeout_s=1)
     failed = [each for each in checks if each.status is CheckStatus.FAIL]
     assert [each.what for each in failed] == ["configuration", "sign-in by librdkafka"]
     assert all("no.such.key" in each.detail for each in failed)
 
 
 @contextmanager
-def nobody_listens() -> Iterator[int]:
-    """Keep a port, so that nobody else comes to listen there, and do not listen either."""
+def unused_port() -> Iterator[int]:
+    """Keep a port without listening on it, so that no other process takes it."""
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))
         yield kept.getsockname()[1]
 
 
 def test_an_advertised_address_that_leads_nowhere_is_a_failure_of_that_broker(tmp_path: Path) -> None:
-    with nobody_listens() as closed:
+    with unused_port() as closed:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{closed}"}
         broker = Broker(tmp_path / "kafka", properties=advertised)
         broker.start()
         try:
 
-            def asked() -> list[DoctorCheck]:
-                return look_over({"bootstrap.servers": broker.bootstrap}, timeout_s=2)
+            def checks_of_doctor() -> list[DoctorCheck]:
+                return run_doctor({"bootstrap.servers": broker.bootstrap}, timeout_s=2)
 
             checks = wait_for(
-                lambda: (now := asked()) and any(each.what.startswith("broker 1") for each in now) and now,
+                lambda: (
+                    (now := checks_of_doctor())
+                    and any(each.what.startswith("broker 1") for each in now)
+                    and now
+                ),
                 "the broker answers",
                 seconds=120,
             )
@@ -195,7 +199,7 @@ def test_an_advertised_address_that_leads_nowhere_is_a_failure_of_that_broker(tm
     assert "advertised.listeners" in found.remedies[0]
 
 
-def test_patience_ends(kafka_42: Broker) -> None:
+def test_a_check_without_an_answer_ends_at_its_deadline(kafka_42: Broker) -> None:
     properties = {"bootstrap.servers": kafka_42.bootstrap}
     checks = list(examine_cluster(properties, sees_all_ids=False, timeout_s=10, patience_s=0))
     assert (checks[-1].status, checks[-1].what) == (CheckStatus.FAIL, "the rest")
@@ -221,7 +225,7 @@ def redis(tmp_path: Path, settings: Settings) -> Iterator[None]:
     server.stop()
 
 
-def configured(settings: Settings, **servers: str) -> None:
+def configure_clusters(settings: Settings, **servers: str) -> None:
     clusters = {name: ClusterConfig(name, {"bootstrap.servers": each}) for name, each in servers.items()}
     settings.FENCELINE = Config(clusters=clusters)
 
@@ -231,7 +235,7 @@ def configured(settings: Settings, **servers: str) -> None:
 def test_the_command_prints_each_check_with_its_remedies_and_ends_with_its_status(
     settings: Settings, kafka_42: Broker
 ) -> None:
-    configured(settings, good=kafka_42.bootstrap, bad=f"127.0.0.1:{free_port()}")
+    configure_clusters(settings, good=kafka_42.bootstrap, bad=f"127.0.0.1:{free_port()}")
     status, text = doctor("good")
     lines = text.splitlines()
     assert status == 0
@@ -262,14 +266,14 @@ def test_the_command_prints_each_check_with_its_remedies_and_ends_with_its_statu
 
 @pytest.mark.django_db
 def test_mistakes_on_the_command_line_are_one_line(settings: Settings) -> None:
-    configured(settings, good="127.0.0.1:1")
+    configure_clusters(settings, good="127.0.0.1:1")
     with pytest.raises(CommandError, match=r"No cluster 'goood' is configured .* known: good"):
         doctor("goood")
     for text in "0", "soon", "-1", "nan":
         with pytest.raises(CommandError, match="no number of seconds"):
             doctor(f"--timeout={text}")
     settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
-    configured(settings)
+    configure_clusters(settings)
     status, text = doctor()
     assert status == 1
     assert "FAIL  configuration: no cluster is configured" in text
@@ -277,10 +281,10 @@ def test_mistakes_on_the_command_line_are_one_line(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
-def test_a_database_that_is_not_there_is_not_made_by_looking(
+def test_checking_a_missing_database_does_not_create_it(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configured(settings)
+    configure_clusters(settings)
     path = tmp_path / "fenceline.db"
     if connections["default"].vendor != "sqlite":
         pytest.skip("PostgreSQL makes no database by looking")

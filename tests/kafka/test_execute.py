@@ -1,6 +1,6 @@
-"""Proves that a fence aborts just the transaction that was previewed and puts its producer out, that whatever
+"""Proves that a fence aborts just the transaction that was previewed and fences its producer, that whatever
 happens between preview and execution makes the plan stale or fails clearly with nothing written, and that an
-action whose worker died is not executed again but told as Kafka's own admin client tells it."""
+action whose worker stopped is not executed again but reported as Kafka's own admin client describes it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
 from tests.brokers import PROPERTIES, create_topics
 from tests.java.clients import Description, JavaAdmin, JavaError, JavaProducer
-from tests.kafka.acting import (
-    configured,
-    confirmed,
-    died,
-    dies_at,
-    executed,
-    left_behind,
+from tests.kafka.action_worker import (
+    configured_cluster,
+    confirm_plan,
+    execute_plan,
+    execute_until_killed,
+    expire_lease,
+    kill_at,
+    make_plan,
     outcomes,
-    planned,
-    words,
-)  # fmt: skip
+    result_texts,
+)
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
-from tests.kafka.strays import identity_of, stray
+from tests.kafka.stray_records import (
+    identity_of,
+    write_stray_records,  # fmt: skip
+)
 from tests.waiting import wait_for
 from transaction_admin.api import Ended, Fencing
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -73,7 +76,7 @@ class Stage:
         begin(producer, self.topic)
         return producer
 
-    def said(self, name: str) -> Description:
+    def describe(self, name: str) -> Description:
         return self.admin.describe_transactions([name])[name]
 
 
@@ -85,7 +88,10 @@ def begin(producer: TransactionalProducer, topic: str) -> None:
 
 @contextmanager
 def staged(broker: Broker, gateway: JavaGateway) -> Iterator[Stage]:
-    with JavaAdmin(gateway, broker.bootstrap) as admin, configured({"bootstrap.servers": broker.bootstrap}):
+    with (
+        JavaAdmin(gateway, broker.bootstrap) as admin,
+        configured_cluster({"bootstrap.servers": broker.bootstrap}),
+    ):
         yield Stage(broker, gateway, admin)
 
 
@@ -103,21 +109,23 @@ def each(kafka: Broker, java: JavaGateway) -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("java_client", [False, True])
-def test_a_fence_aborts_what_was_seen_and_puts_its_producer_out(each: Stage, java_client: bool) -> None:
+def test_a_fence_aborts_the_previewed_transaction_and_fences_its_producer(
+    each: Stage, java_client: bool
+) -> None:
     stage = each
     name = f"{stage.topic}-id"
     producer = stage.opened(name, java=java_client)
-    before = stage.said(name)
-    row = executed(planned(Act.FENCE, name))
-    after = stage.said(name)
-    assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), words(row)
+    before = stage.describe(name)
+    row = execute_plan(make_plan(Act.FENCE, name))
+    after = stage.describe(name)
+    assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), result_texts(row)
     assert (after.state, after.timeout_ms) == ("Empty", before.timeout_ms)
     assert (after.producer_id, after.producer_epoch) == (before.producer_id, before.producer_epoch + 2)
     assert row.results[0]["parts"][0] == {"where": name, "code": 0, "words": "initialised"}
     assert row.followed_until_ms is not None
     with pytest.raises(REFUSALS):
         producer.commit()
-    assert stage.said(name) == after
+    assert stage.describe(name) == after
     producer.abandon()
 
 
@@ -143,7 +151,7 @@ def is_taken_over(stage: Stage, name: str, producer: TransactionalProducer) -> s
 
 
 def times_out(stage: Stage, name: str, producer: TransactionalProducer) -> str:
-    wait_for(lambda: stage.said(name).state == "CompleteAbort", "the transaction times out", 60)
+    wait_for(lambda: stage.describe(name).state == "CompleteAbort", "the transaction times out", 60)
     return "its transaction timed out"
 
 
@@ -151,7 +159,7 @@ BETWEEN = [commits, aborts, begins_again, is_taken_over, times_out]
 
 
 @pytest.mark.parametrize("happens", BETWEEN)
-def test_what_changed_since_the_preview_is_left_alone(
+def test_a_transaction_that_changed_since_the_preview_is_not_ended(
     each: Stage, happens: Callable[[Stage, str, TransactionalProducer], str]
 ) -> None:
     stage = each
@@ -160,24 +168,24 @@ def test_what_changed_since_the_preview_is_left_alone(
     name = f"{stage.topic}-id"
     timeout_ms = 2_000 if happens is times_out else TIMEOUT_MS
     producer = stage.opened(name, java=java_client, timeout_ms=timeout_ms)
-    plan = planned(Act.FENCE, name)
+    plan = make_plan(Act.FENCE, name)
     reason = happens(stage, name, producer)
     settled = wait_for(lambda: is_settled(stage, name), "its end is settled")
-    row = executed(plan)
+    row = execute_plan(plan)
     assert (row.state, outcomes(row)) == (Action.State.STALE, ["stale"])
-    assert reason in words(row)
-    assert "nothing was asked" in words(row)
-    assert stage.said(name) == settled, "an InitProducerId would have raised the epoch"
+    assert reason in result_texts(row)
+    assert "nothing was asked" in result_texts(row)
+    assert stage.describe(name) == settled, "an InitProducerId would have raised the epoch"
     assert row.followed_until_ms is None
     producer.abandon()
 
 
 def is_settled(stage: Stage, name: str) -> Description | None:
-    said = stage.said(name)
+    said = stage.describe(name)
     return None if said.state.startswith("Prepare") else said
 
 
-def test_what_changes_right_before_the_request_is_seen(stage: Stage) -> None:
+def test_a_change_right_before_the_request_is_detected(stage: Stage) -> None:
     name = f"{stage.topic}-id"
     producer = stage.opened(name)
 
@@ -185,19 +193,19 @@ def test_what_changes_right_before_the_request_is_seen(stage: Stage) -> None:
         if step == "InitProducerId":
             producer.commit()
 
-    row = executed(planned(Act.FENCE, name), commit)
+    row = execute_plan(make_plan(Act.FENCE, name), commit)
     assert (row.state, row.followed_until_ms) == (Action.State.STALE, None)
-    assert "its producer has committed" in words(row)
+    assert "its producer has committed" in result_texts(row)
     begin(producer, stage.topic)
     producer.commit()
 
 
-def test_a_coordinator_compares_what_the_request_names(each: Stage) -> None:
-    """Between the last look and the request: who has come in since, and has nothing open, stays."""
+def test_a_coordinator_refuses_a_request_with_an_outdated_producer(each: Stage) -> None:
+    """A producer that came between the last check and the request, and has nothing open, stays."""
     stage = each
     name = f"{stage.topic}-id"
     stage.opened(name).abandon()
-    seen = stage.said(name)
+    seen = stage.describe(name)
     now = stage.producer(name)
     admin = KafkaPythonAdmin({"bootstrap.servers": stage.broker.bootstrap})
     try:
@@ -209,40 +217,40 @@ def test_a_coordinator_compares_what_the_request_names(each: Stage) -> None:
     now.commit()
 
 
-def test_each_subject_is_looked_at_alone(stage: Stage) -> None:
+def test_each_subject_is_checked_separately(stage: Stage) -> None:
     names = [f"{stage.topic}-{number}" for number in range(3)]
     producers = [stage.opened(name) for name in names]
-    plan = planned(Act.FENCE, *names, f"{stage.topic}-never-made")
+    plan = make_plan(Act.FENCE, *names, f"{stage.topic}-never-made")
     producers[1].commit()
-    row = executed(plan)
+    row = execute_plan(plan)
     assert row.state == Action.State.PARTLY
-    assert outcomes(row) == ["done", "stale", "done", "skipped"], words(row)
-    assert [stage.said(name).state for name in names] == ["Empty", "CompleteCommit", "Empty"]
+    assert outcomes(row) == ["done", "stale", "done", "skipped"], result_texts(row)
+    assert [stage.describe(name).state for name in names] == ["Empty", "CompleteCommit", "Empty"]
     assert f"{stage.topic}-never-made" not in stage.admin.list_transactions()
     for producer in producers:
         producer.abandon()
 
 
-def test_what_was_held_and_who_waited_is_followed(stage: Stage) -> None:
-    """The LSO as it moves; what goes on without us is told once it has been collected."""
+def test_the_blocked_lso_and_blocked_groups_are_followed_up(stage: Stage) -> None:
+    """The LSO as it moves; other changes are reported once they have been collected."""
     name = f"{stage.topic}-id"
     producer = stage.opened(name)
     plain = LibrdkafkaProducer(stage.broker.bootstrap, f"{stage.topic}-other")
     plain.init()
     begin(plain, stage.topic)
     plain.commit()
-    row = executed(planned(Act.FENCE, name))
+    row = execute_plan(make_plan(Act.FENCE, name))
     lease = leases.acquire("acting", recover_workers.NAME, holder="test", now_ms=loop.now_ms())
     assert lease is not None
 
-    def told() -> list[str]:
+    def follow_up_texts() -> list[str]:
         recover_workers.follow_actions(lease, now_ms=loop.now_ms())
         row.refresh_from_db()
         return [each["words"] for each in row.follow_up]
 
-    wait_for(told, "the LSO moves")
+    wait_for(follow_up_texts, "the LSO moves")
     # Two records, an abort marker and a commit marker. It is told once.
-    assert told() == [f"LSO of {stage.topic}-0 moved 0 → 4"]
+    assert follow_up_texts() == [f"LSO of {stage.topic}-0 moved 0 → 4"]
     recover_workers.close_connections("acting")
     producer.abandon()
 
@@ -253,10 +261,10 @@ def test_what_was_held_and_who_waited_is_followed(stage: Stage) -> None:
 def test_a_plan_that_was_begun_is_never_begun_again(stage: Stage) -> None:
     name = f"{stage.topic}-id"
     stage.opened(name).abandon()
-    row = confirmed(planned(Act.FENCE, name))
+    row = confirm_plan(make_plan(Act.FENCE, name))
     assert action_lease.begin_action(row.pk, "worker", now_ms=loop.now_ms()) is not None
     assert not execute.run_action(row.pk, "worker"), "the message came twice"
-    assert stage.said(name).state == "Ongoing"
+    assert stage.describe(name).state == "Ongoing"
 
 
 @pytest.mark.parametrize(
@@ -269,32 +277,32 @@ def test_a_plan_that_was_begun_is_never_begun_again(stage: Stage) -> None:
         ("kept", 1, Action.State.DONE, ["done", "done"], "its producer fenced: epoch 0 → 2"),
     ],
 )
-def test_a_dead_worker_s_action_is_told_as_it_is_seen(
+def test_an_action_of_a_stopped_worker_is_reported_as_it_is_found(
     stage: Stage, step: str, which: int, state: str, outcome: list[str], said: str
 ) -> None:
     names = [f"{stage.topic}-{number}" for number in range(2)]
     for name in names:
         stage.opened(name).abandon()
-    row = left_behind(planned(Act.FENCE, *names), dies_at(step, which))
+    row = execute_until_killed(make_plan(Act.FENCE, *names), kill_at(step, which))
     wait_for(lambda: all(is_settled(stage, name) for name in names), "no end is on its way")
-    seen = {name: stage.said(name) for name in names}
+    seen = {name: stage.describe(name) for name in names}
     assert recover_workers.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
-    assert (row.state, outcomes(row)) == (state, outcome), words(row)
-    assert said in words(row)
-    assert {name: stage.said(name) for name in names} == seen, "it only looks"
+    assert (row.state, outcomes(row)) == (state, outcome), result_texts(row)
+    assert said in result_texts(row)
+    assert {name: stage.describe(name) for name in names} == seen, "it only looks"
     assert not recover_workers.settle_action(row, now_ms=loop.now_ms())
 
 
-def test_one_that_no_worker_took_has_failed(stage: Stage) -> None:
+def test_an_action_that_no_worker_took_has_failed(stage: Stage) -> None:
     name = f"{stage.topic}-id"
     stage.opened(name).abandon()
-    row = confirmed(planned(Act.FENCE, name))
-    died(row)
+    row = confirm_plan(make_plan(Act.FENCE, name))
+    expire_lease(row)
     assert recover_workers.settle_action(row, now_ms=int(time.time() * 1_000))
     row.refresh_from_db()
     assert row.state == Action.State.FAILED
-    assert "no worker took it in time" in words(row)
+    assert "no worker took it in time" in result_texts(row)
 
 
 # A broker that dies.
@@ -307,49 +315,49 @@ def fragile(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def test_a_broker_that_dies_is_a_clear_failure(fragile: Broker, java: JavaGateway) -> None:
+def test_a_broker_that_stops_is_a_clear_failure(fragile: Broker, java: JavaGateway) -> None:
     """Nothing was written when it is back; its partitions have a new leader epoch by then."""
     with staged(fragile, java) as stage:
         names = [f"{stage.topic}-{number}" for number in range(3)]
         producers = [stage.opened(name) for name in names]
-        stray(fragile, "hangs", identity_of(fragile, "hangs"), (stage.topic, 1))
-        seen = {name: stage.said(name) for name in names}
-        fences, hanging = planned(Act.FENCE, *names[:2]), planned(Act.ABORT_MARKER, f"{stage.topic}-1")
-        left = left_behind(planned(Act.FENCE, names[2]), dies_at("InitProducerId"))
-        row = executed(fences, lambda step, _: fragile.kill() if step == "InitProducerId" else None)
-        away = executed(hanging)
+        write_stray_records(fragile, "hangs", identity_of(fragile, "hangs"), (stage.topic, 1))
+        seen = {name: stage.describe(name) for name in names}
+        fences, hanging = make_plan(Act.FENCE, *names[:2]), make_plan(Act.ABORT_MARKER, f"{stage.topic}-1")
+        left = execute_until_killed(make_plan(Act.FENCE, names[2]), kill_at("InitProducerId"))
+        row = execute_plan(fences, lambda step, _: fragile.kill() if step == "InitProducerId" else None)
+        away = execute_plan(hanging)
         assert not recover_workers.settle_action(left, now_ms=loop.now_ms()), "it waits for the cluster"
         fragile.start()
         assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"] * 2)
         assert (away.state, outcomes(away)) == (Action.State.FAILED, ["failed"])
-        for each in words(row).splitlines() + words(away).splitlines():
+        for each in result_texts(row).splitlines() + result_texts(away).splitlines():
             assert each.startswith("nothing was asked for it: cannot ask the coordinators at"), each
-        wait_for(lambda: {name: stage.said(name) for name in names} == seen, "all is as it was", 60)
-        moved = executed(hanging)
+        wait_for(lambda: {name: stage.describe(name) for name in names} == seen, "all is as it was", 60)
+        moved = execute_plan(hanging)
         assert outcomes(moved) == ["stale"]
-        assert re.search(r"its leader has moved: leader epoch \d+ → \d+", words(moved))
+        assert re.search(r"its leader has moved: leader epoch \d+ → \d+", result_texts(moved))
         assert opened_at(stage, 1), "no marker was written"
         for producer in producers:
             producer.abandon()
 
 
-def test_what_cannot_be_seen_for_long_is_unknown(stage: Stage) -> None:
+def test_an_action_without_visibility_for_long_is_unknown(stage: Stage) -> None:
     name = f"{stage.topic}-id"
     stage.opened(name).abandon()
-    row = left_behind(planned(Act.FENCE, name), dies_at("InitProducerId"))
-    with configured({"bootstrap.servers": "127.0.0.1:1"}):
+    row = execute_until_killed(make_plan(Act.FENCE, name), kill_at("InitProducerId"))
+    with configured_cluster({"bootstrap.servers": "127.0.0.1:1"}):
         assert not recover_workers.settle_action(row, now_ms=loop.now_ms())
         row.refresh_from_db()
         assert row.state == Action.State.EXECUTING
-        died(row)
+        expire_lease(row)
         assert recover_workers.settle_action(row, now_ms=loop.now_ms() + 3_600_000)
     row.refresh_from_db()
     assert (row.state, outcomes(row)) == (Action.State.UNKNOWN, ["unknown"])
-    assert "its worker died while InitProducerId is being sent" in words(row)
+    assert "its worker died while InitProducerId is being sent" in result_texts(row)
 
 
 def opened_at(stage: Stage, partition: int) -> list[int]:
-    """Return where transactions begin that are open in a partition, as Java's admin client says."""
+    """Return where transactions begin that are open in a partition, as Java's admin client reports."""
     where = stage.topic, partition
     said = stage.admin.describe_producers([where])[where]
     return [start for _, _, start in said if start is not None]

@@ -1,7 +1,7 @@
 """Proves, with processes, threads and a database file of their own, that a plan is executed once: by two
-operators at once, by a double click, by a message that comes twice; that the row tells what a worker has done
-that is killed in the middle of it; and that what no worker can be told of stays planned. Kafka's own admin
-client tells what was done."""
+operators at once, by a double click, by a message that comes twice; that the row shows what a killed worker
+has done; and that a plan stays planned while no worker can be reached. Kafka's own admin
+client shows what was done."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ PRELUDE = """
     names = sys.argv[1:]
     def keep():
         plan = planning.make_plan("prod", Act.FENCE, names, force=True, now_ms=loop.now_ms())
-        return action_store.save_plan(plan, operator("olga"), now_ms=loop.now_ms())
+        return action_store.save_plan(plan, operator("olga"))
 """
 
 
@@ -100,7 +100,7 @@ class Deployed:
         self._run([str(ROOT / "manage.py"), "migrate", "--verbosity", "0"])
 
     def run(self, program: str, *names: str, killed: bool = False) -> Any:
-        """Run a program; return what it says in its last line, as JSON."""
+        """Run a program; return its last line, read as JSON."""
         code = textwrap.dedent(PRELUDE) + textwrap.dedent(program)
         done = self._run(["-c", code, *names], killed=killed)
         return json.loads(done.stdout.splitlines()[-1])
@@ -150,7 +150,7 @@ def described(broker: Broker, gateway: JavaGateway, names: list[str]) -> list[tu
 def test_operators_at_once_execute_a_plan_once(
     deployed: Deployed, names: list[str], kafka_42: Broker, java: JavaGateway
 ) -> None:
-    """Two who click at once, one of them twice; then two workers that have the message at once."""
+    """Two operators who click at once, one of them twice; then two workers that have the message at once."""
     said = deployed.run(
         """
         row = keep()
@@ -177,10 +177,10 @@ def test_operators_at_once_execute_a_plan_once(
     assert described(kafka_42, java, names) == [("Empty", 2)] * 2
 
 
-def test_a_worker_that_is_killed_leaves_a_row_that_tells(
+def test_a_killed_worker_leaves_a_row_with_its_outcomes(
     deployed: Deployed, names: list[str], kafka_42: Broker, java: JavaGateway
 ) -> None:
-    """SIGKILL behind the request that begins the abort of the first; nobody executes it again."""
+    """SIGKILL after the request that begins the abort of the first; no worker executes it again."""
     deployed.run(
         """
         row = keep()

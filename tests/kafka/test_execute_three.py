@@ -1,6 +1,6 @@
 """Proves on three brokers that a marker planned at one leader is not written at the next, that one which too
-few replicas may take is not written at all, and that a fence whose coordinator dies after the first request
-is carried on at the next one, or told as it is."""
+few replicas may take is not written at all, and that a fence whose coordinator stops after the first request
+is continued at the next one, or reported as it is."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fenceline.plans.plan import Act
 from sandbox.cluster import KafkaCluster
 from tests.brokers import java, kafka_three
 from tests.java.clients import JavaAdmin
-from tests.kafka.acting import configured, executed, outcomes, planned, words
+from tests.kafka.action_worker import configured_cluster, execute_plan, make_plan, outcomes, result_texts
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.strays import identity_of, stray, unverified
+from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.waiting import wait_for
 from transaction_admin.api import TRANSACTION_STATE
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -37,7 +37,7 @@ def topic(kafka_three: KafkaCluster) -> Iterator[str]:
     name = f"three-{uuid.uuid4().hex[:8]}"
     client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
     client.create_topics([NewTopic(name, 1, 3)])[name].result(60)
-    with configured({"bootstrap.servers": kafka_three.bootstrap}):
+    with configured_cluster({"bootstrap.servers": kafka_three.bootstrap}):
         yield name
 
 
@@ -58,30 +58,30 @@ def coordinator_of(cluster: KafkaCluster, name: str) -> int:
     return coordinator
 
 
-def test_a_marker_is_not_written_at_another_leader(
+def test_a_marker_is_not_written_at_a_new_leader(
     kafka_three: KafkaCluster, topic: str, java: JavaGateway
 ) -> None:
     leader = wait_for(lambda: leader_of(kafka_three, topic), "it has a leader", 60)
     node = kafka_three.node(leader)
-    with unverified(node):
-        stray(node, topic, identity_of(node, topic), (topic, 0))
-    plan = planned(Act.ABORT_MARKER, f"{topic}-0")
+    with verification_disabled(node):
+        write_stray_records(node, topic, identity_of(node, topic), (topic, 0))
+    plan = make_plan(Act.ABORT_MARKER, f"{topic}-0")
     node.kill()
     try:
         wait_for(lambda: leader_of(kafka_three, topic) not in (None, leader), "another one leads", 120)
-        row = executed(plan)
-        assert (row.state, outcomes(row)) == (Action.State.STALE, ["stale"]), words(row)
-        assert f"its leader has moved: broker {leader} → " in words(row)
+        row = execute_plan(plan)
+        assert (row.state, outcomes(row)) == (Action.State.STALE, ["stale"]), result_texts(row)
+        assert f"its leader has moved: broker {leader} → " in result_texts(row)
         with JavaAdmin(java, kafka_three.bootstrap) as admin:
             said = admin.describe_producers([(topic, 0)])[topic, 0]
         assert [start for _, _, start in said] == [0], "it hangs still"
     finally:
         node.start()
         kafka_three.wait_ready()
-    assert outcomes(executed(planned(Act.ABORT_MARKER, f"{topic}-0"))) == ["done"]
+    assert outcomes(execute_plan(make_plan(Act.ABORT_MARKER, f"{topic}-0"))) == ["done"]
 
 
-def test_a_marker_that_too_few_replicas_can_take_is_refused_by_the_leader_s_own_word(
+def test_a_marker_with_too_few_replicas_is_refused_with_the_leader_s_error(
     kafka_three: KafkaCluster, java: JavaGateway
 ) -> None:
     topic = f"three-{uuid.uuid4().hex[:8]}"
@@ -89,16 +89,16 @@ def test_a_marker_that_too_few_replicas_can_take_is_refused_by_the_leader_s_own_
     created = NewTopic(topic, 1, replica_assignment=[[1, 3]], config={"min.insync.replicas": "2"})
     client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
     client.create_topics([created])[topic].result(60)
-    with configured({"bootstrap.servers": kafka_three.bootstrap}):
+    with configured_cluster({"bootstrap.servers": kafka_three.bootstrap}):
         wait_for(lambda: leader_of(kafka_three, topic) == 1, "it has its leader", 60)
-        with unverified(leader):
-            stray(leader, topic, identity_of(leader, topic), (topic, 0))
+        with verification_disabled(leader):
+            write_stray_records(leader, topic, identity_of(leader, topic), (topic, 0))
         follower.kill()
         try:
             wait_for(lambda: in_sync(client, topic) == [1], "one replica is in sync", 120)
-            row = executed(planned(Act.ABORT_MARKER, f"{topic}-0"))
-            assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"]), words(row)
-            assert "its leader still says NOT_ENOUGH_REPLICAS" in words(row)
+            row = execute_plan(make_plan(Act.ABORT_MARKER, f"{topic}-0"))
+            assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"]), result_texts(row)
+            assert "its leader still says NOT_ENOUGH_REPLICAS" in result_texts(row)
             with JavaAdmin(java, kafka_three.bootstrap) as admin:
                 said = admin.describe_producers([(topic, 0)])[topic, 0]
             assert [start for _, _, start in said] == [0], "it hangs still"
@@ -106,14 +106,14 @@ def test_a_marker_that_too_few_replicas_can_take_is_refused_by_the_leader_s_own_
             follower.start()
             kafka_three.wait_ready()
         wait_for(lambda: in_sync(client, topic) == [1, 3], "both replicas are in sync", 120)
-        assert outcomes(executed(planned(Act.ABORT_MARKER, f"{topic}-0"))) == ["done"]
+        assert outcomes(execute_plan(make_plan(Act.ABORT_MARKER, f"{topic}-0"))) == ["done"]
 
 
 def in_sync(client: AdminClient, topic: str) -> list[int]:
     return sorted(client.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
 
 
-def test_a_fence_goes_on_at_the_next_coordinator(
+def test_a_fence_continues_at_the_next_coordinator(
     kafka_three: KafkaCluster, topic: str, java: JavaGateway
 ) -> None:
     producer = LibrdkafkaProducer(kafka_three.bootstrap, topic, {"transaction.timeout.ms": "600000"})
@@ -122,7 +122,7 @@ def test_a_fence_goes_on_at_the_next_coordinator(
     producer.send(topic, 0)
     producer.flush()
     producer.abandon()
-    plan = planned(Act.FENCE, topic)
+    plan = make_plan(Act.FENCE, topic)
     coordinator = coordinator_of(kafka_three, topic)
     asked: list[str] = []
 
@@ -132,7 +132,7 @@ def test_a_fence_goes_on_at_the_next_coordinator(
             kafka_three.node(coordinator).kill()
 
     try:
-        row = executed(plan, kill)
+        row = execute_plan(plan, kill)
     finally:
         kafka_three.node(coordinator).start()
         kafka_three.wait_ready()
@@ -142,7 +142,7 @@ def test_a_fence_goes_on_at_the_next_coordinator(
     if row.state == Action.State.DONE:
         assert said == ("Empty", 2)
     else:
-        assert (row.state, outcomes(row)) == (Action.State.UNKNOWN, ["unknown"]), words(row)
+        assert (row.state, outcomes(row)) == (Action.State.UNKNOWN, ["unknown"]), result_texts(row)
 
 
 def settled(admin: JavaAdmin, name: str) -> tuple[str, int] | None:

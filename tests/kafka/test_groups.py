@@ -1,6 +1,6 @@
-"""Proves groups and lags on real brokers: what Kafka's own ConsumerGroupCommand says, we say.
+"""Proves groups and lags on real brokers: they equal those of Kafka's own ConsumerGroupCommand.
 
-And what it does not say: whose a pending commit is, who waits for whom, and that there is nothing left to
+And what that does not show: the transaction of a pending commit, blockers, and that there is nothing left to
 read. Each test has an empty database and groups of its own; groups of other tests on the broker are compared
 as well.
 """
@@ -22,9 +22,9 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaProducer
 from tests.java.consumers import JavaConsumer
-from tests.kafka.committing import administer, commit, fill, member
+from tests.kafka.collected_groups import CollectedGroups, groups_by_kafka_tool
+from tests.kafka.group_commits import administer, commit_offsets, group_member, write_records
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
-from tests.kafka.watched import Watch, described
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
@@ -33,9 +33,9 @@ STRANGE = ("back\\slash", "ünï ✓ 𝄞", "bell\x07 and tab\t!", "..", "a/b?c#
 
 
 @pytest.fixture
-def watch(kafka: Broker) -> Iterator[Watch]:
-    """Our collectors on the broker, and an empty database."""
-    made = Watch({"bootstrap.servers": kafka.bootstrap})
+def collected(kafka: Broker) -> Iterator[CollectedGroups]:
+    """The collectors on the broker, and an empty database."""
+    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
     yield made
     made.close()
 
@@ -54,22 +54,22 @@ def transactional(request: pytest.FixtureRequest, kafka: Broker) -> tuple[str, T
     return name, JavaProducer(gateway, kafka.bootstrap, name)
 
 
-def test_groups_and_lags_are_what_kafka_s_own_tool_says(
-    kafka: Broker, java: JavaGateway, watch: Watch
+def test_groups_and_lags_equal_those_of_kafka_s_own_tool(
+    kafka: Broker, java: JavaGateway, collected: CollectedGroups
 ) -> None:
     where = kafka.bootstrap
     create_topics(where, "gr-a", "gr-b", "gr-cut")
     for topic in ("gr-a", "gr-b", "gr-cut"):
-        fill(where, topic)
-    commit(where, "gr-empty", "gr-a", p0=3, p2=10)
-    commit(where, "gr-deleted", "gr-a", p0=3)
-    commit(where, "gr-beyond", "gr-a", p0=99)
-    commit(where, "gr-cut", "gr-cut", p0=2)
-    commit(where, "gr-long-words", "gr-b", metadata="m" * 4000, p1=4)
+        write_records(where, topic)
+    commit_offsets(where, "gr-empty", "gr-a", p0=3, p2=10)
+    commit_offsets(where, "gr-deleted", "gr-a", p0=3)
+    commit_offsets(where, "gr-beyond", "gr-a", p0=99)
+    commit_offsets(where, "gr-cut", "gr-cut", p0=2)
+    commit_offsets(where, "gr-long-words", "gr-b", metadata="m" * 4000, p1=4)
     for name in STRANGE:
-        commit(where, name, "gr-b", p0=1)
+        commit_offsets(where, name, "gr-b", p0=1)
     administer(where, "delete_records", [TopicPartition("gr-cut", 0, 7)])
-    live = member(where, "gr-live", "gr-a")
+    live = group_member(where, "gr-live", "gr-a")
     settings = {"max.poll.records": "4"}
     if kafka.version != "3.9.1":
         settings["group.protocol"] = "consumer"
@@ -78,8 +78,8 @@ def test_groups_and_lags_are_what_kafka_s_own_tool_says(
         consumer.commit()
         administer(where, "delete_consumer_groups", ["gr-deleted"])
 
-        groups = watch.look(2)
-        ours, theirs = watch.lines(), described(kafka)
+        groups = collected.poll(2)
+        ours, theirs = collected.lines(), groups_by_kafka_tool(kafka)
         assert {key: line for key, line in ours.items() if key[0] not in map(escape_, STRANGE)} == {
             (escape_(group), *rest): line
             for (group, *rest), line in theirs.items()
@@ -98,12 +98,12 @@ def test_groups_and_lags_are_what_kafka_s_own_tool_says(
             1,
         )
     live.close()
-    long_words = watch.offset("gr-long-words", "gr-b", 1)
+    long_words = collected.offset("gr-long-words", "gr-b", 1)
     # confluent-kafka sends the NUL behind a text along with it.
     assert long_words.metadata.removesuffix("\\x00") == "m" * 4000
-    cut_off = watch.offset("gr-cut", "gr-cut", 0)
+    cut_off = collected.offset("gr-cut", "gr-cut", 0)
     assert (cut_off.offset, cut_off.log_start, cut_off.high_watermark) == (2, 7, 10)
-    beyond = watch.offset("gr-beyond", "gr-a", 0)
+    beyond = collected.offset("gr-beyond", "gr-a", 0)
     assert (beyond.offset, beyond.status, beyond.lag_ms) == (99, "UNKNOWN", None)
     assert Group.objects.filter(error="").count() == len(groups)
     assert not GapRecord.objects.filter(source="groups").exists()
@@ -113,34 +113,36 @@ def escape_(name: str) -> str:
     return escape_bytes(name.encode())
 
 
-def test_a_commit_s_own_instant_and_history_come_from_the_log(kafka: Broker, watch: Watch) -> None:
+def test_the_instant_and_history_of_a_commit_come_from_the_log(
+    kafka: Broker, collected: CollectedGroups
+) -> None:
     create_topics(kafka.bootstrap, "gr-times")
-    fill(kafka.bootstrap, "gr-times")
+    write_records(kafka.bootstrap, "gr-times")
     for offset in range(1, 4):
-        commit(kafka.bootstrap, "gr-times", "gr-times", p0=offset)
-    watch.look(2)
+        commit_offsets(kafka.bootstrap, "gr-times", "gr-times", p0=offset)
+    collected.poll(2)
     record = CommitRecord.objects.get(group_id="gr-times")
-    assert watch.offset("gr-times", "gr-times", 0).commit_ms == record.commit_ms
+    assert collected.offset("gr-times", "gr-times", 0).commit_ms == record.commit_ms
     assert record.offset == 3
     assert record.commits
 
 
 def test_transactional_commits_count_when_they_are_committed_and_are_named_while_pending(
-    kafka: Broker, watch: Watch, transactional: tuple[str, TransactionalProducer]
+    kafka: Broker, collected: CollectedGroups, transactional: tuple[str, TransactionalProducer]
 ) -> None:
     where = kafka.bootstrap
     name, producer = transactional
     topic = group = name
     create_topics(where, topic)
-    fill(where, topic)
-    commit(where, group, topic, p0=1, p1=1)
+    write_records(where, topic)
+    commit_offsets(where, group, topic, p0=1, p1=1)
     producer.init()
     producer.begin()
     producer.send_offsets(group, {(topic, 0): 5})
-    commit(where, f"{group}-neighbour", topic, p0=2)
+    commit_offsets(where, f"{group}-neighbour", topic, p0=2)
 
-    watch.look(3)
-    row, still = watch.offset(group, topic, 0), watch.offset(group, topic, 1)
+    collected.poll(3)
+    row, still = collected.offset(group, topic, 0), collected.offset(group, topic, 1)
     assert (row.offset, row.unstable, still.unstable) == (1, True, False)
     (blocker,) = row.blockers
     assert {key: blocker[key] for key in ("transactional_id", "pending", "certain", "offset")} == {
@@ -151,29 +153,33 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     }
     assert row.waiting_ms is not None
     assert Group.objects.get(group_id=group).unstable == 1
-    assert watch.lines()[group, topic, 0] == described(kafka)[group, topic, 0]
-    wait_for(lambda: watch.look() and GapRecord.objects.filter(until_ms=None).exists(), "a gap is told", 60)
+    assert collected.lines()[group, topic, 0] == groups_by_kafka_tool(kafka)[group, topic, 0]
+    wait_for(
+        lambda: collected.poll() and GapRecord.objects.filter(until_ms=None).exists(), "a gap is told", 60
+    )
     gap = GapRecord.objects.get(until_ms=None)
     partition = Group.objects.get(group_id=group).log_partition
     assert (gap.source, gap.scope) == ("consumer_offsets", f"__consumer_offsets-{partition}")
 
     producer.commit()
-    wait_for(lambda: watch.look() and not watch.offset(group, topic, 0).unstable, "it is decided", 60)
-    row = watch.offset(group, topic, 0)
+    wait_for(lambda: collected.poll() and not collected.offset(group, topic, 0).unstable, "it is decided", 60)
+    row = collected.offset(group, topic, 0)
     assert (row.offset, row.blockers, row.waiting_ms) == (5, [], None)
     assert CommitRecord.objects.get(group_id=group, partition=0).offset == 5
-    wait_for(lambda: watch.look() and not GapRecord.objects.filter(until_ms=None).exists(), "sight again", 60)
+    wait_for(
+        lambda: collected.poll() and not GapRecord.objects.filter(until_ms=None).exists(), "sight again", 60
+    )
 
     producer.begin()
     producer.send_offsets(group, {(topic, 0): 9})
     producer.abort()
-    wait_for(lambda: watch.look() and not watch.offset(group, topic, 0).unstable, "it is aborted", 60)
-    assert watch.offset(group, topic, 0).offset == 5
+    wait_for(lambda: collected.poll() and not collected.offset(group, topic, 0).unstable, "it is aborted", 60)
+    assert collected.offset(group, topic, 0).offset == 5
     assert CommitRecord.objects.get(group_id=group, partition=0).offset == 5
-    assert watch.lines()[group, topic, 0] == described(kafka)[group, topic, 0]
+    assert collected.lines()[group, topic, 0] == groups_by_kafka_tool(kafka)[group, topic, 0]
 
 
-def test_a_group_whose_first_commit_is_pending_is_known_and_so_are_two_transactions_apart(
+def test_a_group_with_only_a_pending_commit_is_listed_and_two_pending_transactions_are_distinguished(
     kafka_42: Broker,
 ) -> None:
     where = kafka_42.bootstrap
@@ -183,39 +189,39 @@ def test_a_group_whose_first_commit_is_pending_is_known_and_so_are_two_transacti
         producer.init()
         producer.begin()
         producer.send_offsets("gr-first", {("gr-first", partition): 10 + partition})
-    watch = Watch({"bootstrap.servers": where})
-    watch.look(3)
+    collected = CollectedGroups({"bootstrap.servers": where})
+    collected.poll(3)
     for partition in (0, 1):
-        row = watch.offset("gr-first", "gr-first", partition)
+        row = collected.offset("gr-first", "gr-first", partition)
         assert (row.offset, row.unstable) == (None, True)
         assert [each["transactional_id"] for each in row.blockers] == [f"gr-first-{partition + 1}"]
         assert row.blockers[0]["offset"] == 10 + partition
     assert Group.objects.get(group_id="gr-first").lag_lso is None
     one.commit()
     other.abort()
-    wait_for(lambda: watch.look()["gr-first"].unstable == 0, "both are decided", 60)
-    assert watch.offset("gr-first", "gr-first", 0).offset == 10
+    wait_for(lambda: collected.poll()["gr-first"].unstable == 0, "both are decided", 60)
+    assert collected.offset("gr-first", "gr-first", 0).offset == 10
     assert not GroupOffset.objects.filter(topic="gr-first", partition=1).exists()
-    watch.close()
+    collected.close()
 
 
-def test_who_waits_at_a_pinned_lso_who_reads_past_it_and_who_is_on_its_way(
-    kafka: Broker, watch: Watch
+def test_groups_at_a_stuck_lso_are_blocked_reading_past_it_or_still_behind_it(
+    kafka: Broker, collected: CollectedGroups
 ) -> None:
     where = kafka.bootstrap
     create_topics(where, "gr-pin", partitions=1)
-    fill(where, "gr-pin", 10, 1)
+    write_records(where, "gr-pin", 10, 1)
     holder = LibrdkafkaProducer(where, "gr-pin-holder")
     holder.init()
     holder.begin()
     holder.send("gr-pin", 0)
     holder.flush()
-    fill(where, "gr-pin", 5, 1)
-    commit(where, "gr-pin-waits", "gr-pin", p0=10)
-    commit(where, "gr-pin-past", "gr-pin", p0=12)
-    commit(where, "gr-pin-coming", "gr-pin", p0=4)
-    watch.look(2)
-    rows = {name: watch.offset(f"gr-pin-{name}", "gr-pin", 0) for name in ("waits", "past", "coming")}
+    write_records(where, "gr-pin", 5, 1)
+    commit_offsets(where, "gr-pin-waits", "gr-pin", p0=10)
+    commit_offsets(where, "gr-pin-past", "gr-pin", p0=12)
+    commit_offsets(where, "gr-pin-coming", "gr-pin", p0=4)
+    collected.poll(2)
+    rows = {name: collected.offset(f"gr-pin-{name}", "gr-pin", 0) for name in ("waits", "past", "coming")}
     assert {name: row.waiting for name, row in rows.items()} == {
         "waits": Waiting.PROBABLY,
         "past": Waiting.READS_PAST,
@@ -223,32 +229,32 @@ def test_who_waits_at_a_pinned_lso_who_reads_past_it_and_who_is_on_its_way(
     }
     assert (rows["waits"].lso, rows["waits"].high_watermark) == (10, 16)
     # Its producer sends no more and ends nothing: the group that has read all before it is blocked, no other.
-    wait_for(lambda: watch.look()["gr-pin-waits"].status == "BLOCKED", "it is blocked", 60)
+    wait_for(lambda: collected.poll()["gr-pin-waits"].status == "BLOCKED", "it is blocked", 60)
     assert Group.objects.get(group_id="gr-pin-waits").blocked == 1
     others = Group.objects.filter(group_id__in=["gr-pin-past", "gr-pin-coming"])
     assert "BLOCKED" not in {row.status for row in others}
     assert (rows["waits"].blockers, rows["past"].blockers) == ([], []), "nobody has looked at the partition"
 
-    cluster_id = watch.lease.cluster_id
+    cluster_id = collected.lease.cluster_id
     PinRecord.objects.create(
         cluster_id=cluster_id, topic="gr-pin", partition=0, producer_id=7, producer_epoch=1, start_offset=10,
         last_sequence=0, last_timestamp_ms=0, first_seen_ms=0, seen_ms=0, transactional_id="gr-pin-holder",
         verdict="open", ground="owned",
     )  # fmt: skip
-    watch.look()
-    (blocker,) = watch.offset("gr-pin-waits", "gr-pin", 0).blockers
+    collected.poll()
+    (blocker,) = collected.offset("gr-pin-waits", "gr-pin", 0).blockers
     assert (blocker["transactional_id"], blocker["start_offset"], blocker["pending"]) == (
         "gr-pin-holder", 10, False
     )  # fmt: skip
     holder.commit()
-    wait_for(lambda: watch.look()["gr-pin-waits"].blocked == 0, "it is released", 60)
-    commit(where, "gr-pin-waits", "gr-pin", p0=17)
-    wait_for(lambda: watch.look()["gr-pin-waits"].status == "OK", "it has read on", 60)
-    row = watch.offset("gr-pin-waits", "gr-pin", 0)
+    wait_for(lambda: collected.poll()["gr-pin-waits"].blocked == 0, "it is released", 60)
+    commit_offsets(where, "gr-pin-waits", "gr-pin", p0=17)
+    wait_for(lambda: collected.poll()["gr-pin-waits"].status == "OK", "it has read on", 60)
+    row = collected.offset("gr-pin-waits", "gr-pin", 0)
     assert (row.waiting, row.waiting_ms, row.blockers, row.lso) == ("", None, [], 17)
 
 
-def test_where_the_leader_does_not_tell_the_open_transaction_is_named_as_what_may_hold(
+def test_without_the_leaders_answer_the_open_transaction_is_named_as_probable_blocker(
     kafka_42: Broker,
 ) -> None:
     create_topics(kafka_42.bootstrap, "gr-maybe", partitions=1)
@@ -257,24 +263,24 @@ def test_where_the_leader_does_not_tell_the_open_transaction_is_named_as_what_ma
     holder.begin()
     holder.send("gr-maybe", 0)
     holder.flush()
-    commit(kafka_42.bootstrap, "gr-maybe", "gr-maybe", p0=0)
-    watch = Watch({"bootstrap.servers": kafka_42.bootstrap})
+    commit_offsets(kafka_42.bootstrap, "gr-maybe", "gr-maybe", p0=0)
+    collected = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
     for number, name in enumerate(("gr-maybe-holder", "gr-maybe-other")):
         Transaction.objects.create(
-            cluster_id=watch.lease.cluster_id, key=bytes([number]) * 32, transactional_id=name,
+            cluster_id=collected.lease.cluster_id, key=bytes([number]) * 32, transactional_id=name,
             application=name, state="Ongoing", producer_id=number, producer_epoch=0, timeout_ms=60_000,
             updated_ms=0, partitions='[["gr-maybe",[0]]]', partition_count=1, client_version=0,
             log_partition=0, log_offset=0, rev=1,
         )  # fmt: skip
-        watch.look()
-        blockers = watch.offset("gr-maybe", "gr-maybe", 0).blockers
+        collected.poll()
+        blockers = collected.offset("gr-maybe", "gr-maybe", 0).blockers
         assert [each["certain"] for each in blockers] == ([True] if number == 0 else [False, False])
     holder.abort()
-    watch.close()
+    collected.close()
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_group_before_a_marker_or_aborted_records_has_read_all(kafka_42: Broker, committed: bool) -> None:
+def test_a_group_before_a_marker_or_aborted_records_has_no_lag(kafka_42: Broker, committed: bool) -> None:
     """librdkafka commits behind the last record that it delivered, Kafka's tool shows a lag for ever."""
     where, topic = kafka_42.bootstrap, f"gr-marker-{committed}".lower()
     create_topics(where, topic, partitions=1)
@@ -294,73 +300,73 @@ def test_a_group_before_a_marker_or_aborted_records_has_read_all(kafka_42: Broke
     consumer.commit(message=message, asynchronous=False)
     consumer.close()
 
-    watch = Watch({"bootstrap.servers": where})
-    watch.look(2)
-    row = watch.offset(topic, topic, 0)
-    line = described(kafka_42)[topic, topic, 0]
+    collected = CollectedGroups({"bootstrap.servers": where})
+    collected.poll(2)
+    row = collected.offset(topic, topic, 0)
+    line = groups_by_kafka_tool(kafka_42)[topic, topic, 0]
     assert line.lag == (1 if committed else 3)
-    assert watch.lines()[topic, topic, 0] == line
+    assert collected.lines()[topic, topic, 0] == line
     assert (row.only_markers, row.status, row.lag_ms) == (True, "OK", 0)
-    fill(where, topic, 1, 1)
-    watch.look(2)
-    row = watch.offset(topic, topic, 0)
+    write_records(where, topic, 1, 1)
+    collected.poll(2)
+    row = collected.offset(topic, topic, 0)
     assert (row.only_markers, row.status in ("OK", "UNKNOWN")) == (False, True)
-    watch.close()
+    collected.close()
 
 
-def test_a_topic_that_is_deleted_and_made_again_takes_its_offsets_with_it(
-    kafka: Broker, watch: Watch
-) -> None:
+def test_a_recreated_topic_loses_its_offsets(kafka: Broker, collected: CollectedGroups) -> None:
     where = kafka.bootstrap
     create_topics(where, "gr-again")
-    fill(where, "gr-again")
-    commit(where, "gr-again", "gr-again", p0=8)
-    commit(where, "gr-again", "gr-again", p1=8)
-    watch.look()
+    write_records(where, "gr-again")
+    commit_offsets(where, "gr-again", "gr-again", p0=8)
+    commit_offsets(where, "gr-again", "gr-again", p1=8)
+    collected.poll()
     administer(where, "delete_topics", ["gr-again"])
 
     def is_gone() -> bool:
-        watch.look()
+        collected.poll()
         return not GroupOffset.objects.filter(topic="gr-again").exists()
 
     wait_for(is_gone, "its offsets are gone", 60)
     wait_for(lambda: "gr-again" not in topics(where), "the topic is gone")
     create_topics(where, "gr-again")
-    fill(where, "gr-again", 6)
-    commit(where, "gr-again", "gr-again", p0=1)
-    watch.look(2)
-    row = watch.offset("gr-again", "gr-again", 0)
+    write_records(where, "gr-again", 6)
+    commit_offsets(where, "gr-again", "gr-again", p0=1)
+    collected.poll(2)
+    row = collected.offset("gr-again", "gr-again", 0)
     assert (row.offset, row.high_watermark, row.status in ("OK", "UNKNOWN")) == (1, 2, True)
-    assert watch.lines()["gr-again", "gr-again", 0] == described(kafka)["gr-again", "gr-again", 0]
+    assert (
+        collected.lines()["gr-again", "gr-again", 0] == groups_by_kafka_tool(kafka)["gr-again", "gr-again", 0]
+    )
 
 
 def test_a_share_group_is_listed_with_its_kind_and_no_error(kafka_42: Broker, java: JavaGateway) -> None:
     create_topics(kafka_42.bootstrap, "gr-share")
-    fill(kafka_42.bootstrap, "gr-share")
+    write_records(kafka_42.bootstrap, "gr-share")
     with JavaConsumer(java, kafka_42.bootstrap, "gr-share", "gr-share", share=True) as consumer:
-        watch = Watch({"bootstrap.servers": kafka_42.bootstrap})
+        collected = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
 
         def is_listed() -> bool:
             consumer.poll(100)
-            return "gr-share" in watch.look()
+            return "gr-share" in collected.poll()
 
         wait_for(is_listed, "it is listed", 60)
     row = Group.objects.get(group_id="gr-share")
     assert (row.kind, row.error, row.partitions, row.status) == ("Share", "", 0, "UNKNOWN")
     assert not GapRecord.objects.filter(source="groups").exists()
-    watch.close()
+    collected.close()
 
 
-def test_looking_makes_no_topic(tmp_path: Path) -> None:
+def test_polling_creates_no_topic(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka") as fresh:
-        watch = Watch({"bootstrap.servers": fresh.bootstrap}, log=False)
-        assert watch.look(2) == {}
+        collected = CollectedGroups({"bootstrap.servers": fresh.bootstrap}, log=False)
+        assert collected.poll(2) == {}
         assert "__consumer_offsets" not in topics(fresh.bootstrap)
-        watch.close()
+        collected.close()
 
 
-def test_the_tool_is_there(kafka_42: Broker) -> None:
+def test_kafka_s_tool_is_available(kafka_42: Broker) -> None:
     """Where it printed nothing at all, every comparison above would be of nothing."""
     create_topics(kafka_42.bootstrap, "gr-tool")
-    commit(kafka_42.bootstrap, "gr-tool", "gr-tool", p0=0)
-    assert described(kafka_42)["gr-tool", "gr-tool", 0] == (0, 0, 0)
+    commit_offsets(kafka_42.bootstrap, "gr-tool", "gr-tool", p0=0)
+    assert groups_by_kafka_tool(kafka_42)["gr-tool", "gr-tool", 0] == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""Proves on Kafka 4.2 that an abort at the last epoch shows who asked for it: client or coordinator."""
+"""Proves on Kafka 4.2 that an abort at the last epoch shows its origin: client or coordinator."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fenceline.kafka.transitions import LAST_EPOCH, IdHistory, derive_transition
 from sandbox.kafka import Broker
 from sandbox.scenes.wire import CoordinatorConnection, CoordinatorRefused
 from tests.brokers import create_topics
-from tests.kafka.observe import raw_records
-from tests.kafka.raw import RawProducer, RawProducer2
+from tests.kafka.raw_producers import RawProducer, RawProducer2
+from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
@@ -56,7 +56,7 @@ def abort_of(broker: Broker, name: str) -> Transition:
     return ends[max(ends)]
 
 
-def test_the_clients_own_abort_goes_on_under_a_new_producer_id(kafka_42: Broker) -> None:
+def test_a_clients_abort_at_the_last_epoch_continues_with_a_new_producer_id(kafka_42: Broker) -> None:
     producer = opened_at_last_epoch(kafka_42, "last-client")
     producer.abort()
     told = abort_of(kafka_42, "last-client")
@@ -65,7 +65,7 @@ def test_the_clients_own_abort_goes_on_under_a_new_producer_id(kafka_42: Broker)
     producer.abandon()
 
 
-def test_the_coordinators_own_abort_keeps_the_producer_id(kafka_42: Broker) -> None:
+def test_the_coordinators_abort_at_the_last_epoch_keeps_the_producer_id(kafka_42: Broker) -> None:
     producer = opened_at_last_epoch(kafka_42, "last-broker")
     stranger = RawProducer(kafka_42.bootstrap, "last-broker")
     with suppress(CoordinatorRefused):

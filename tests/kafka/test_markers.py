@@ -1,6 +1,6 @@
 """Proves that an abort marker ends what hangs, on each version of the broker, that none is written for what
-has ended, is another one's or is owned by now, and that the cluster's refusal names the grant that mends it.
-Kafka's own tools tell what is open, abort what they are asked to, and grant what was printed."""
+has ended, is another one's or is owned by now, and that the cluster's refusal names the missing grant.
+Kafka's own tools show what is open, abort on request, and grant what was printed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,19 @@ from sandbox.scenes.wire import Identity
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.acting import configured, dies_at, executed, left_behind, outcomes, planned, words
+from tests.kafka.action_worker import (
+    configured_cluster,
+    execute_plan,
+    execute_until_killed,
+    kill_at,
+    make_plan,
+    outcomes,
+    result_texts,
+)
+from tests.kafka.collected_partitions import abort
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.raw import RawProducer
-from tests.kafka.strays import identity_of, stray, unverified
-from tests.kafka.watch import abort
+from tests.kafka.raw_producers import RawProducer
+from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.waiting import wait_for
 from transaction_admin.api import Ended, Marker
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -38,7 +46,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
 class Hanging:
-    """A partition in which records of a transaction lie that no coordinator knows."""
+    """A partition with records of a transaction that is unknown to every coordinator."""
 
     def __init__(self, broker: Broker, admin: JavaAdmin) -> None:
         self.broker, self.admin = broker, admin
@@ -53,8 +61,8 @@ class Hanging:
         return f"{self.topic}-0"
 
     def strays(self) -> None:
-        with unverified(self.broker):
-            stray(self.broker, self.topic, self.identity, self.where, records=3)
+        with verification_disabled(self.broker):
+            write_stray_records(self.broker, self.topic, self.identity, self.where, records=3)
 
     def is_open(self) -> bool:
         said = self.admin.describe_producers([self.where])[self.where]
@@ -68,7 +76,7 @@ class Hanging:
 
 
 def offsets(broker: Broker, topic: str, isolation: str) -> int:
-    """Return the end of partition 0 as a consumer of this isolation level sees it."""
+    """Return the end of partition 0 for a consumer of this isolation level."""
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "test", "isolation.level": isolation}
     )
@@ -80,38 +88,41 @@ def offsets(broker: Broker, topic: str, isolation: str) -> int:
 
 @pytest.fixture
 def hanging(kafka: Broker, java: JavaGateway) -> Iterator[Hanging]:
-    with JavaAdmin(java, kafka.bootstrap) as admin, configured({"bootstrap.servers": kafka.bootstrap}):
+    with (
+        JavaAdmin(java, kafka.bootstrap) as admin,
+        configured_cluster({"bootstrap.servers": kafka.bootstrap}),
+    ):
         made = Hanging(kafka, admin)
         made.strays()
         yield made
 
 
-def test_a_marker_ends_what_hangs(hanging: Hanging) -> None:
-    plan = planned(Act.ABORT_MARKER, hanging.name, force=False)
+def test_a_marker_ends_a_hanging_transaction(hanging: Hanging) -> None:
+    plan = make_plan(Act.ABORT_MARKER, hanging.name, force=False)
     assert (hanging.lso(), hanging.end()) == (0, 3)
-    row = executed(plan)
-    assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), words(row)
+    row = execute_plan(plan)
+    assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), result_texts(row)
     assert row.results[0]["parts"] == [{"where": hanging.name, "code": 0, "words": "abort marker written"}]
     assert not hanging.is_open()
     wait_for(lambda: (hanging.lso(), hanging.end()) == (4, 4), "readers go on behind the marker")
-    again = executed(plan)
+    again = execute_plan(plan)
     assert (again.state, hanging.end()) == (Action.State.STALE, 4), "it appends no useless marker"
-    assert "it has ended" in words(again)
+    assert "it has ended" in result_texts(again)
 
 
-def test_a_marker_that_somebody_else_wrote_is_not_repeated(hanging: Hanging) -> None:
-    plan = planned(Act.ABORT_MARKER, hanging.name)
+def test_a_marker_written_by_another_client_is_not_repeated(hanging: Hanging) -> None:
+    plan = make_plan(Act.ABORT_MARKER, hanging.name)
     abort(hanging.broker, *hanging.where, start_offset=0)
-    row = executed(plan)
+    row = execute_plan(plan)
     assert (outcomes(row), hanging.end()) == (["stale"], 4)
     hanging.identity = Identity(hanging.identity.producer_id, hanging.identity.epoch + 1)
     hanging.strays()
-    row = executed(plan)
+    row = execute_plan(plan)
     assert (outcomes(row), hanging.end()) == (["stale"], 7)
-    assert "another producer took it over: epoch 0 → 1" in words(row)
+    assert "another producer took it over: epoch 0 → 1" in result_texts(row)
 
 
-def test_what_ends_right_before_the_request_is_seen(hanging: Hanging) -> None:
+def test_an_end_right_before_the_request_is_detected(hanging: Hanging) -> None:
     marker = Marker(facts.TopicPartition(*hanging.where), *hanging.identity, 0)
 
     def end(step: str, subject: str) -> None:
@@ -119,31 +130,31 @@ def test_what_ends_right_before_the_request_is_seen(hanging: Hanging) -> None:
             with closing(KafkaPythonAdmin({"bootstrap.servers": hanging.broker.bootstrap})) as admin:
                 assert admin.write_abort_marker(marker, leader=hanging.broker.node_id) == Ended(0, "")
 
-    row = executed(planned(Act.ABORT_MARKER, hanging.name), end)
+    row = execute_plan(make_plan(Act.ABORT_MARKER, hanging.name), end)
     assert (outcomes(row), hanging.end()) == (["stale"], 4)
 
 
-def test_what_a_coordinator_owns_by_now_is_left_to_it(hanging: Hanging) -> None:
+def test_a_transaction_that_a_coordinator_owns_by_now_is_not_ended(hanging: Hanging) -> None:
     """Its own producer has begun a transaction there since: a marker would tear it."""
-    plan = planned(Act.ABORT_MARKER, hanging.name)
+    plan = make_plan(Act.ABORT_MARKER, hanging.name)
     owner = RawProducer(hanging.broker.bootstrap, hanging.topic, identity=hanging.identity)
     owner.send(*hanging.where)
-    row = executed(plan)
+    row = execute_plan(plan)
     assert (outcomes(row), hanging.end()) == (["stale"], 3)
-    assert "it is not hanging but open now" in words(row)
+    assert "it is not hanging but open now" in result_texts(row)
     owner.commit()
     owner.abandon()
 
 
-def test_a_dead_worker_s_marker_is_told_as_it_is_seen(hanging: Hanging) -> None:
-    row = left_behind(planned(Act.ABORT_MARKER, hanging.name), dies_at("WriteTxnMarkers"))
+def test_a_marker_of_a_stopped_worker_is_reported_as_it_is_found(hanging: Hanging) -> None:
+    row = execute_until_killed(make_plan(Act.ABORT_MARKER, hanging.name), kill_at("WriteTxnMarkers"))
     assert recover_workers.settle_action(row, now_ms=loop.now_ms())
     row.refresh_from_db()
     assert (row.state, hanging.end()) == (Action.State.FAILED, 3)
-    assert "no marker was written" in words(row)
+    assert "no marker was written" in result_texts(row)
 
 
-def test_what_a_leader_refuses_is_kafka_s_own_word(hanging: Hanging) -> None:
+def test_refusals_of_a_leader_have_kafka_s_error_codes(hanging: Hanging) -> None:
     marker = Marker(facts.TopicPartition(*hanging.where), *hanging.identity, 0)
     absent = marker._replace(partition=facts.TopicPartition(hanging.topic, 9))
     outdated = marker._replace(producer_epoch=-2)
@@ -155,17 +166,17 @@ def test_what_a_leader_refuses_is_kafka_s_own_word(hanging: Hanging) -> None:
     assert (hanging.is_open(), hanging.end()) == (True, 3)
 
 
-def test_a_refusal_names_the_grant_that_mends_it(watched: Broker, java: JavaGateway) -> None:
+def test_a_refusal_names_the_missing_grant(acl_broker: Broker, java: JavaGateway) -> None:
     for kind, operation in (
         (ResourceType.TOPIC, AclOperation.READ),
         (ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE),
     ):
-        set_acl(watched, "acting", kind, "*", operation)
-    with JavaAdmin(java, watched.bootstrap) as admin, configured(sasl_properties(watched)):
-        hangs = Hanging(watched, admin)
-        stray(watched, hangs.topic, hangs.identity, hangs.where)
+        set_acl(acl_broker, "acting", kind, "*", operation)
+    with JavaAdmin(java, acl_broker.bootstrap) as admin, configured_cluster(sasl_properties(acl_broker)):
+        hangs = Hanging(acl_broker, admin)
+        write_stray_records(acl_broker, hangs.topic, hangs.identity, hangs.where)
         name = f"{hangs.topic}-id"
-        producer = LibrdkafkaProducer(watched.bootstrap, name, {"transaction.timeout.ms": "600000"})
+        producer = LibrdkafkaProducer(acl_broker.bootstrap, name, {"transaction.timeout.ms": "600000"})
         producer.init()
         producer.begin()
         producer.send(*hangs.where)
@@ -174,19 +185,21 @@ def test_a_refusal_names_the_grant_that_mends_it(watched: Broker, java: JavaGate
             (Act.FENCE, name, f"--operation WRITE --transactional-id '{name}'"),
             (Act.ABORT_MARKER, hangs.name, "--operation ALTER --cluster"),
         ):
-            wait_for(lambda act=act, subject=subject: planned(act, subject).doable_subjects, "ACLs have come")
-            refused = executed(planned(act, subject))
+            wait_for(
+                lambda act=act, subject=subject: make_plan(act, subject).doable_subjects, "ACLs have come"
+            )
+            refused = execute_plan(make_plan(act, subject))
             line = f"kafka-acls --add --allow-principal User:acting {grant}"
             assert (refused.state, outcomes(refused)) == (Action.State.FAILED, ["failed"])
-            assert words(refused).endswith(f": {line}")
-            run_with_kafka_s_own_tool(watched, line)
+            assert result_texts(refused).endswith(f": {line}")
+            run_with_kafka_s_own_tool(acl_broker, line)
             wait_for(lambda act=act, subject=subject: has_done(act, subject), f"{act} with its grant")
         assert not hangs.is_open()
         producer.abandon()
 
 
 def has_done(act: Act, subject: str) -> bool:
-    return executed(planned(act, subject)).state == Action.State.DONE
+    return execute_plan(make_plan(act, subject)).state == Action.State.DONE
 
 
 def sasl_properties(broker: Broker) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Proves that what is saved of every transactional id is what Kafka's own Java tools say of it."""
+"""Proves that the saved facts of every transactional id equal those of Kafka's own Java tools."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fenceline.facts import TransactionRecord, TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import KEEP_OLD_START, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
-from tests.kafka.lives import FATES, LAST, World, live
-from tests.kafka.saved import saved
+from tests.kafka.collected_transactions import collected_transactions
+from tests.kafka.random_transactions import LAST_OUTCOMES, OUTCOMES, ClientCluster, run_clients
 from tests.seeds import SEED
 from tests.waiting import wait_for
 
@@ -34,15 +34,17 @@ def admin(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
 
 
 @pytest.mark.django_db
-def test_every_id_is_what_java_says_it_is(kafka: Broker, java: JavaGateway, admin: JavaAdmin) -> None:
+def test_every_id_equals_what_java_reports(kafka: Broker, java: JavaGateway, admin: JavaAdmin) -> None:
     topics = ("oracle-a", "oracle-b")
     create_topics(kafka.bootstrap, *topics)
-    fates = live(World(kafka.bootstrap, java, admin, topics), IDS, TRANSACTIONS, SEED)
+    fates = run_clients(ClientCluster(kafka.bootstrap, java, admin, topics), IDS, TRANSACTIONS, SEED)
     assert fates.total() == TRANSACTIONS
-    assert set(fates) == {fate.__name__ for fate in {*FATES, *LAST}}
+    assert set(fates) == {fate.__name__ for fate in {*OUTCOMES, *LAST_OUTCOMES}}
     wait_for(lambda: not unsettled(admin.list_transactions()), "all markers are written")
 
-    ours = {name: record for name, record in saved(kafka.bootstrap).items() if "oracle" in name}
+    ours = {
+        name: record for name, record in collected_transactions(kafka.bootstrap).items() if "oracle" in name
+    }
     assert {name: listing(record) for name, record in ours.items()} == {
         escape_bytes(name.encode()): said
         for name, said in admin.list_transactions().items()
@@ -70,12 +72,12 @@ def unsettled(listings: dict[str, Listing]) -> set[str]:
 
 
 def listing(record: TransactionRecord) -> Listing:
-    """Our record in the words of listTransactions."""
+    """The stored record in the form of listTransactions."""
     return Listing(record.producer_id, str(record.state))
 
 
 def description(record: TransactionRecord) -> Description:
-    """Our record in the words of describeTransactions."""
+    """The stored record in the form of describeTransactions."""
     return Description(
         str(record.state),
         record.timeout_ms,
@@ -87,8 +89,8 @@ def description(record: TransactionRecord) -> Description:
 
 
 def without_stale_start(said: Description) -> Description:
-    """After an init an old coordinator still names the start of the transaction before, until it loads its
-    partition again: only its memory has it, the record says that nothing has started."""
+    """After an init an old coordinator still returns the start of the previous transaction, until it loads
+    its partition again: it is only in memory, in the record nothing has started."""
     return replace(said, started_ms=None) if said.state == TransactionState.EMPTY else said
 
 

@@ -14,7 +14,7 @@ from dashboard.models import Action
 from fenceline.plans.plan import Act, Bound
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.acting import configured, executed, planned, words
+from tests.kafka.action_worker import configured_cluster, execute_plan, make_plan, result_texts
 from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
 from tests.waiting import wait_for
 
@@ -61,14 +61,14 @@ def write(producer: LibrdkafkaProducer, topic: str, *, records: int, how: str = 
 def test_figures_of_a_fence_are_lower_bounds_while_others_write(kafka_42: Broker, late: str) -> None:
     name = f"figures-{uuid.uuid4().hex[:8]}"
     create_topics(kafka_42.bootstrap, name)
-    with configured({"bootstrap.servers": kafka_42.bootstrap}):
+    with configured_cluster({"bootstrap.servers": kafka_42.bootstrap}):
         abandoned = open_in(kafka_42.bootstrap, name, name, 0, records=3)
         other = LibrdkafkaProducer(kafka_42.bootstrap, f"{name}-other", LONG)
         other.init()
         write(other, name, records=5)
         # A commit returns before its marker is written.
         wait_for(lambda: end_offset(kafka_42, name, IsolationLevel.READ_UNCOMMITTED) == 9, "the marker")
-        plan = planned(Act.FENCE, name)
+        plan = make_plan(Act.FENCE, name)
         (subject,) = plan.subjects
         promised = {each.name: each for each in subject.effects}
         ((_, _, lso, _, at_least),) = subject.held
@@ -83,8 +83,8 @@ def test_figures_of_a_fence_are_lower_bounds_while_others_write(kafka_42: Broker
         write(other, name, records=7)
         write(other, name, records=2, how="abort")
         write(other, name, records=4, how="" if late == "stays open" else "commit")
-        row = executed(plan)
-        assert row.state == Action.State.DONE, words(row)
+        row = execute_plan(plan)
+        assert row.state == Action.State.DONE, result_texts(row)
 
         # The fence's own marker takes an offset, too.
         end = {"ends": 27, "stays open": 21}[late]

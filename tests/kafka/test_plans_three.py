@@ -1,5 +1,5 @@
 """Proves on three brokers that a transaction whose end is decided is offered neither fence nor marker, while
-its marker may not be written; and that a partition without its leader is refused as not seen."""
+its marker may not be written; and that a partition without its leader is refused as unavailable."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.scenes.wire import Identity
 from tests.brokers import kafka_three
-from tests.kafka.desk import Desk, grounds, words
-from tests.kafka.lives import LONG_MS
+from tests.kafka.planning_cluster import PlanningCluster, refusal_reasons, refusal_texts
 from tests.kafka.producers import open_in
-from tests.kafka.raw import RawProducer
+from tests.kafka.random_transactions import LONG_MS
+from tests.kafka.raw_producers import RawProducer
 from tests.waiting import wait_for
 
 __all__ = ["kafka_three"]
@@ -28,31 +28,35 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.soak]
 
 
 @pytest.fixture
-def desk(kafka_three: KafkaCluster) -> Iterator[Desk]:
-    made = Desk(kafka_three.node(1))
+def planner(kafka_three: KafkaCluster) -> Iterator[PlanningCluster]:
+    made = PlanningCluster(kafka_three.node(1))
     yield made
     made.close()
 
 
-def in_sync(desk: Desk, topic: str) -> int:
-    found = desk.watch.watcher._reads.describe_topology([topic]).partitions.get(TopicPartition(topic, 0))
+def in_sync(planner: PlanningCluster, topic: str) -> int:
+    found = planner.collected.watcher._reads.describe_topology([topic]).partitions.get(
+        TopicPartition(topic, 0)
+    )
     return len(found.in_sync) if found else 0
 
 
-def test_prepare_gets_neither(kafka_three: KafkaCluster, desk: Desk) -> None:
+def test_a_prepared_transaction_gets_neither_fence_nor_marker(
+    kafka_three: KafkaCluster, planner: PlanningCluster
+) -> None:
     """Two brokers have the topic and both must take the marker, so killing the one that does not lead is
     enough."""
     topic = f"plans-{random.getrandbits(40):x}-x"
     created = NewTopic(topic, 1, replica_assignment=[[1, 3]], config={"min.insync.replicas": "2"})
     client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
     client.create_topics([created])[topic].result(60)
-    wait_for(lambda: in_sync(desk, topic) == 2, f"{topic} is in sync", 60)
+    wait_for(lambda: in_sync(planner, topic) == 2, f"{topic} is in sync", 60)
     open_in(kafka_three.node(1).bootstrap, topic, topic, 0)
-    seen = desk.plan(Act.FENCE, topic, later_ms=90_000).subjects[0].seen
+    seen = planner.plan(Act.FENCE, topic, later_ms=90_000).subjects[0].seen
     given = Identity(seen["producer_id"], seen["producer_epoch"])
     kafka_three.node(3).kill()
     try:
-        wait_for(lambda: in_sync(desk, topic) == 1, "its follower is missed", 90)
+        wait_for(lambda: in_sync(planner, topic) == 1, "its follower is missed", 90)
 
         def decided() -> bool:
             # The coordinator may have been on the broker that is gone.
@@ -64,14 +68,14 @@ def test_prepare_gets_neither(kafka_three: KafkaCluster, desk: Desk) -> None:
 
         wait_for(decided, "the commit is decided", 60)
         for act, subject in (Act.FENCE, topic), (Act.ABORT_MARKER, f"{topic}-0"):
-            found = desk.forced(act, subject)
-            assert grounds(found) == [[RefusalReason.PREPARE]], words(found)
-            assert "has decided to commit it" in words(found)
-            assert f"the leader of {topic}-0" in words(found)
+            found = planner.forced_plan(act, subject)
+            assert refusal_reasons(found) == [[RefusalReason.PREPARE]], refusal_texts(found)
+            assert "has decided to commit it" in refusal_texts(found)
+            assert f"the leader of {topic}-0" in refusal_texts(found)
         kafka_three.node(1).kill()
-        desk.watch.properties = {"bootstrap.servers": kafka_three.node(2).bootstrap}
-        found = desk.forced(Act.ABORT_MARKER, f"{topic}-0")
-        assert grounds(found) == [[RefusalReason.NOT_SEEN]], words(found)
+        planner.collected.properties = {"bootstrap.servers": kafka_three.node(2).bootstrap}
+        found = planner.forced_plan(Act.ABORT_MARKER, f"{topic}-0")
+        assert refusal_reasons(found) == [[RefusalReason.NOT_SEEN]], refusal_texts(found)
     finally:
         kafka_three.start()
         kafka_three.wait_ready()

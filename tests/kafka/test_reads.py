@@ -1,5 +1,5 @@
-"""Proves that our reads of a cluster say what librdkafka's and Kafka's own tools say, in a bounded number of
-requests; that what cannot be told is said in its place, with the grant where a right is missing."""
+"""Proves that the reads of a cluster equal those of librdkafka and Kafka's own tools, in a bounded number of
+requests; that missing facts are reported in their place, with the grant where a right is missing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from fenceline.kafka.partitions import Offsets
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.idle import initialise
+from tests.kafka.collected_partitions import describe_producers
+from tests.kafka.offsets import CLEANUP, commit_as_group, partitions_of
 from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
-from tests.kafka.reading import CLEANUP, commit, of
 from tests.kafka.test_transaction_admin import guarded
-from tests.kafka.watch import describe_producers
+from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin import kafka_reads
 from transaction_admin.api import Unseen
@@ -54,11 +54,11 @@ def topic(kafka: Broker, reads: KafkaPythonReads) -> str:
     """A topic of three partitions, which have leaders."""
     name = f"reads-{random.getrandbits(40):x}"
     create_topics(kafka.bootstrap, name)
-    wait_for(lambda: all_seen(reads, of(name, 0, 1, 2)), f"{name} has leaders")
+    wait_for(lambda: are_all_available(reads, partitions_of(name, 0, 1, 2)), f"{name} has leaders")
     return name
 
 
-def all_seen(reads: KafkaPythonReads, partitions: list[TopicPartition]) -> bool:
+def are_all_available(reads: KafkaPythonReads, partitions: list[TopicPartition]) -> bool:
     return not any(isinstance(each, Unseen) for each in reads.list_offsets(partitions).values())
 
 
@@ -73,15 +73,17 @@ def wait_for_end(reads: KafkaPythonReads, topic: str, partition: int, end: int) 
     wait_for(there, f"{where} ends at {end}")
 
 
-def asked(bootstrap: str, partitions: list[TopicPartition], spec: Any, level: IsolationLevel) -> list[int]:
-    """What librdkafka's Admin says."""
+def offsets_by_librdkafka(
+    bootstrap: str, partitions: list[TopicPartition], spec: Any, level: IsolationLevel
+) -> list[int]:
+    """The offsets that librdkafka's Admin returns."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     wanted = {Position(*each): spec for each in partitions}
     found = {(p.topic, p.partition): f for p, f in client.list_offsets(wanted, isolation_level=level).items()}
     return [found[each].result(30).offset for each in partitions]
 
 
-def test_a_topology_is_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_the_topology_equals_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": kafka.bootstrap})
     found = reads.describe_topology()
     metadata = client.list_topics(timeout=30)
@@ -97,13 +99,13 @@ def test_a_topology_is_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topi
     assert found.unseen == ()
 
     one = reads.describe_topology([topic])
-    assert set(one.partitions) == set(of(topic, 0, 1, 2))
+    assert set(one.partitions) == set(partitions_of(topic, 0, 1, 2))
     (gone,) = reads.describe_topology(["no-such-topic"]).unseen
     assert gone.what == "no-such-topic"
     assert "there is no such topic" in gone.reason
 
 
-def test_offsets_are_librdkafka_s_and_one_set_of_requests_per_broker(
+def test_offsets_equal_librdkafka_s_with_one_set_of_requests_per_broker(
     kafka: Broker, reads: KafkaPythonReads, topic: str
 ) -> None:
     open_in(kafka.bootstrap, topic, topic, 0, 2).commit()
@@ -114,7 +116,7 @@ def test_offsets_are_librdkafka_s_and_one_set_of_requests_per_broker(
     deleted = client.delete_records([Position(topic, 2, 1)])
     for each in deleted.values():
         each.result(30)
-    partitions = of(topic, 0, 1, 2)
+    partitions = partitions_of(topic, 0, 1, 2)
     reads.describe_topology()
     before = reads.cost.requests
     found = reads.list_offsets(partitions)
@@ -123,9 +125,9 @@ def test_offsets_are_librdkafka_s_and_one_set_of_requests_per_broker(
     latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()
     committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
     expected = zip(
-        asked(kafka.bootstrap, partitions, earliest, uncommitted),
-        asked(kafka.bootstrap, partitions, latest, committed),
-        asked(kafka.bootstrap, partitions, latest, uncommitted),
+        offsets_by_librdkafka(kafka.bootstrap, partitions, earliest, uncommitted),
+        offsets_by_librdkafka(kafka.bootstrap, partitions, latest, committed),
+        offsets_by_librdkafka(kafka.bootstrap, partitions, latest, uncommitted),
         strict=True,
     )
     assert list(found.values()) == [Offsets(*each, leader=1, leader_epoch=0) for each in expected]
@@ -155,7 +157,7 @@ def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
     try:
         seen = []
         while len({each.high_watermark for each in seen}) < 50:
-            (found,) = reads.list_offsets(of(topic, 0)).values()
+            (found,) = reads.list_offsets(partitions_of(topic, 0)).values()
             assert isinstance(found, Offsets)
             seen.append(found)
     finally:
@@ -166,7 +168,9 @@ def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
 
 
 @pytest.mark.versioned
-def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_producers_equal_those_of_kafka_s_own_tool(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0, 1)
     first.commit()
     for number in 0, 1:
@@ -177,7 +181,7 @@ def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads
     plain = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     plain.produce(topic, b"x", partition=0)
     plain.flush(30)
-    partitions = of(topic, 0, 1, 2)
+    partitions = partitions_of(topic, 0, 1, 2)
     before = reads.cost.requests
     found = reads.describe_producers(partitions)
     assert reads.cost.requests - before <= 2
@@ -191,17 +195,17 @@ def test_producers_are_kafka_s_own_tool_s(kafka: Broker, reads: KafkaPythonReads
     assert (other.start_offset, other.coordinator_epoch) == (None, None)
     assert found[partitions[2]] == ()
     assert reads.describe_producers(partitions, broker=1) == found
-    (elsewhere,) = reads.describe_producers(of(topic, 0), broker=9).values()
+    (elsewhere,) = reads.describe_producers(partitions_of(topic, 0), broker=9).values()
     assert isinstance(elsewhere, Unseen)
     assert elsewhere.broker == 9
 
 
 @pytest.mark.versioned
-def test_whose_a_producer_id_is(
+def test_the_owner_of_a_producer_id_is_found(
     kafka: Broker, java: JavaGateway, reads: KafkaPythonReads, topic: str
 ) -> None:
     names = [f"{topic}-{number}" for number in range(3)]
-    initialise(kafka.bootstrap, names)
+    initialise_ids(kafka.bootstrap, names)
     open_in(kafka.bootstrap, names[0], topic, 0)
     with JavaAdmin(java, kafka.bootstrap) as admin:
         listed = admin.list_transactions()
@@ -213,11 +217,13 @@ def test_whose_a_producer_id_is(
 
 
 @pytest.mark.versioned
-def test_groups_and_what_they_committed(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_groups_and_their_committed_offsets_are_read(
+    kafka: Broker, reads: KafkaPythonReads, topic: str
+) -> None:
     create_topics(kafka.bootstrap, other := f"{topic}-other")
     names = [f"{topic}-group-{number}" for number in range(3)] + [f"{topic}-ü ✓\\"]
     for number, name in enumerate(names):
-        commit(kafka.bootstrap, name, [Position(topic, 0, number), Position(other, 1, 7)])
+        commit_as_group(kafka.bootstrap, name, [Position(topic, 0, number), Position(other, 1, 7)])
     listing = reads.list_groups()
     assert listing.unseen == ()
     escaped = [*names[:3], f"{topic}-ü ✓\\\\"]
@@ -238,12 +244,12 @@ def test_groups_and_what_they_committed(kafka: Broker, reads: KafkaPythonReads, 
 @pytest.mark.versioned
 def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     group = f"{topic}-group"
-    commit(kafka.bootstrap, group, [Position(topic, 0, 3)])
+    commit_as_group(kafka.bootstrap, group, [Position(topic, 0, 3)])
     producer = LibrdkafkaProducer(kafka.bootstrap, topic, LONG)
     producer.init()
     producer.begin()
     producer.send_offsets(group, {(topic, 0): 9, (topic, 1): 9})
-    first, second = of(topic, 0, 1)
+    first, second = partitions_of(topic, 0, 1)
     assert reads.committed_offsets([group], require_stable=False) == {group: {first: Committed(3)}}
     assert reads.committed_offsets([group], require_stable=True) == {group: {first: Unstable()}}
     # One whose first commit is pending is only told of by its name.
@@ -262,11 +268,11 @@ def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, to
 
 
 @pytest.mark.versioned
-def test_batches_tell_whose_records_are_and_what_markers_say(
+def test_batches_have_their_producers_and_markers_their_results(
     kafka: Broker, reads: KafkaPythonReads, topic: str
 ) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0)
-    producers = reads.describe_producers(of(topic, 0))[TopicPartition(topic, 0)]
+    producers = reads.describe_producers(partitions_of(topic, 0))[TopicPartition(topic, 0)]
     assert not isinstance(producers, Unseen)
     (given,) = producers
     first.commit()
@@ -319,7 +325,7 @@ def test_batches_tell_whose_records_are_and_what_markers_say(
     assert "OFFSET_OUT_OF_RANGE" in beyond.reason
 
 
-def test_an_answer_that_is_cut_off_anywhere_tells_its_whole_batches(
+def test_an_answer_cut_off_anywhere_gives_its_whole_batches(
     kafka: Broker, reads: KafkaPythonReads, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_in(kafka.bootstrap, topic, topic, 0).commit()
@@ -343,20 +349,18 @@ def test_an_answer_that_is_cut_off_anywhere_tells_its_whole_batches(
     assert max(none) + 1 == min(one) > 61
 
 
-def test_a_setting(reads: KafkaPythonReads) -> None:
+def test_a_broker_setting_is_read(reads: KafkaPythonReads) -> None:
     assert reads.broker_setting(CLEANUP) == "500"
     assert reads.broker_setting("no.such.setting") is None
 
 
-def test_a_leader_that_is_known_wrongly_is_asked_for_again(
-    kafka: Broker, reads: KafkaPythonReads, topic: str
-) -> None:
+def test_an_outdated_leader_is_looked_up_again(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
     reads.describe_topology()
     mine = reads._leaders._known[topic]
     for number, wrong in ((0, 9), (1, None)):
         mine[number] = mine[number]._replace(leader=wrong)
     del mine[2]
-    partitions = of(topic, 0, 1, 2)
+    partitions = partitions_of(topic, 0, 1, 2)
     assert list(reads.list_offsets(partitions).values()) == [Offsets(0, 0, 0, 1, 0)] * 3
     (gone, never) = reads.list_offsets(
         [TopicPartition(topic, 3), TopicPartition("no-such-topic", 0)]
@@ -371,8 +375,8 @@ def test_many_partitions_are_few_requests_and_no_more_than_four_at_a_time(
     kafka: Broker, reads: KafkaPythonReads, topic: str
 ) -> None:
     create_topics(kafka.bootstrap, name := f"{topic}-many", partitions=30)
-    partitions = of(name, *range(30))
-    wait_for(lambda: all_seen(reads, partitions), "all partitions have a leader")
+    partitions = partitions_of(name, *range(30))
+    wait_for(lambda: are_all_available(reads, partitions), "all partitions have a leader")
     on_their_way, most = [0], [0]
     send = reads._connection._manager.send
 

@@ -1,5 +1,5 @@
-"""Proves what our reads say where a broker refuses: quotas are waited out, a missing right is named with its
-grant, and looking creates nothing."""
+"""Proves the reads of a cluster where a broker refuses: quotas are waited out, a missing right is named with
+its grant, and reading creates nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fenceline.kafka.partitions import Offsets
 from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics
+from tests.kafka.offsets import CLEANUP, commit_as_group, partitions_of
 from tests.kafka.producers import open_in
-from tests.kafka.reading import CLEANUP, commit, of
 from tests.kafka.test_transaction_admin import guarded, signed_in
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
@@ -32,8 +32,10 @@ __all__ = ["guarded"]
 pytestmark = pytest.mark.kafka
 
 
-def test_a_broker_that_holds_us_back_is_waited_for(kafka_42: Broker, topic_42: str) -> None:
-    """A quota on our share of its threads: the library refuses to send, and we wait instead."""
+def test_a_broker_that_throttles_is_waited_for(kafka_42: Broker, topic_42: str) -> None:
+    """A quota on the client's share of its threads: the library refuses to send, and the client waits
+    instead.
+    """
     name = f"slow-{random.getrandbits(40):x}"
     configure(
         kafka_42, "--alter", "--entity-type", "clients", "--entity-name", name, "--add-config",
@@ -43,14 +45,14 @@ def test_a_broker_that_holds_us_back_is_waited_for(kafka_42: Broker, topic_42: s
     try:
         paused = 0
         for _ in range(20):
-            (found,) = reads.list_offsets(of(topic_42, 0)).values()
+            (found,) = reads.list_offsets(partitions_of(topic_42, 0)).values()
             assert isinstance(found, Offsets), found
             connections = reads._connection._manager._conns.values()
             paused += any("throttle" in each.paused for each in connections)
             if paused:
                 break
         assert paused
-        (found,) = reads.list_offsets(of(topic_42, 0)).values()
+        (found,) = reads.list_offsets(partitions_of(topic_42, 0)).values()
         assert isinstance(found, Offsets), found
     finally:
         reads.close()
@@ -74,7 +76,7 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
     topic = f"reads-{random.getrandbits(40):x}"
     create_topics(guarded.bootstrap, topic)
     group = f"{topic}-group"
-    commit(guarded.bootstrap, group, [Position(topic, 0, 3)])
+    commit_as_group(guarded.bootstrap, group, [Position(topic, 0, 3)])
     open_in(guarded.bootstrap, topic, topic, 0)
     where = TopicPartition(topic, 0)
     reads = KafkaPythonReads(signed_in(guarded, "viewer"), 20)
@@ -122,7 +124,7 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
         reads.close()
 
 
-def test_nothing_is_created_by_looking_for_a_group(tmp_path: Any) -> None:
+def test_reading_an_unknown_group_creates_nothing(tmp_path: Any) -> None:
     with Broker(tmp_path / "kafka") as broker:
         reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
         try:

@@ -1,5 +1,5 @@
-"""Proves that tail and coordinators agree about every id while they live, that what the tail missed is found
-and put right and nothing else is, and that the lists alone are enough where the topic may not be read."""
+"""Proves that tail and coordinators agree about every id while ids change, that what the tail missed is found
+and corrected and nothing else is, and that the lists alone are enough where the topic may not be read."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.idle import initialise
-from tests.kafka.lives import Life, World
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.random_transactions import ClientCluster, RandomClient
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
+from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
@@ -58,12 +58,12 @@ class Stack:
         return lease
 
     def read(self) -> None:
-        """Let the tail see everything up to now."""
+        """Let the tail read everything up to now."""
         asked_ms = loop.now_ms()
         with override_settings(FENCELINE=Config(clusters={self.config.name: self.config})):
-            wait_for(lambda: self.seen(asked_ms), "everything is seen")
+            wait_for(lambda: self.is_read_through(asked_ms), "everything is seen")
 
-    def seen(self, asked_ms: int) -> bool:
+    def is_read_through(self, asked_ms: int) -> bool:
         tails.read_until(self.tail, time.monotonic() + 0.3)
         return (self.rows.read_through_ms() or 0) > asked_ms
 
@@ -96,10 +96,10 @@ def open_transaction(bootstrap: str, name: str) -> LibrdkafkaProducer:
     return producer
 
 
-def test_what_the_tail_missed_is_found_and_put_right(kafka: Broker, stack: Stack) -> None:
+def test_changes_that_the_tail_missed_are_found_and_corrected(kafka: Broker, stack: Stack) -> None:
     missed, stale = (f"missed-{stack.config.name}", f"stale-{stack.config.name}")
     producers = [open_transaction(kafka.bootstrap, name) for name in (missed, stale)]
-    initialise(kafka.bootstrap, [f"idle-{stack.config.name}"])
+    initialise_ids(kafka.bootstrap, [f"idle-{stack.config.name}"])
     stack.read()
     healthy = Transaction.objects.count()
     # A row that a tail with a fault would have left out, one left behind, and one that no coordinator knows.
@@ -141,7 +141,7 @@ def test_what_the_tail_missed_is_found_and_put_right(kafka: Broker, stack: Stack
     assert not Transaction.objects.filter(log_offset=-1).exists()
 
 
-def test_an_open_row_that_its_coordinator_has_closed_is_found_among_the_open_ones(
+def test_an_open_row_that_its_coordinator_has_closed_is_found_by_the_list_of_open_ones(
     kafka: Broker, stack: Stack
 ) -> None:
     name = f"closed-{stack.config.name}"
@@ -155,9 +155,9 @@ def test_an_open_row_that_its_coordinator_has_closed_is_found_among_the_open_one
     assert Transaction.objects.get(transactional_id=name).state == "CompleteCommit"
 
 
-def test_what_the_coordinators_hide_from_us_is_no_difference(guarded: Broker) -> None:
+def test_ids_hidden_by_acls_are_no_difference(guarded: Broker) -> None:
     names = [f"seen-{random.getrandbits(40):x}", f"hidden-{random.getrandbits(40):x}"]
-    initialise(guarded.bootstrap, names)
+    initialise_ids(guarded.bootstrap, names)
     grant_describe(guarded, "viewer", names[0])
     stack = Stack(guarded.bootstrap, signed_in(guarded, "viewer"))
     for _ in range(4):
@@ -170,18 +170,18 @@ def test_what_the_coordinators_hide_from_us_is_no_difference(guarded: Broker) ->
     assert (found.pending, format_agreement(found.agreed, found.compared_ids)) == (0, "100 %")
 
 
-def test_nothing_is_corrected_while_ids_live_fast(kafka: Broker, java: JavaGateway, stack: Stack) -> None:
+def test_nothing_is_corrected_while_ids_change_fast(kafka: Broker, java: JavaGateway, stack: Stack) -> None:
     topics = (f"lively-{stack.config.name}",)
     create_topics(kafka.bootstrap, *topics)
     over = Event()
     with JavaAdmin(java, kafka.bootstrap) as oracle:
-        world = World(kafka.bootstrap, java, oracle, topics)
+        cluster = ClientCluster(kafka.bootstrap, java, oracle, topics)
         ids = [f"lively-{stack.config.name}-{number}" for number in range(4)]
-        lives = [Life(world, name, random.Random(name)) for name in ids]
+        lives = [RandomClient(cluster, name, random.Random(name)) for name in ids]
         with ThreadPoolExecutor(len(lives)) as pool:
-            running = [pool.submit(go_on, life, over) for life in lives]
+            running = [pool.submit(run_until, life, over) for life in lives]
             try:
-                polls = [found for _ in range(12) for found in look_twice(stack)]
+                polls = [found for _ in range(12) for found in poll_twice(stack)]
             finally:
                 over.set()
         assert sum(each.result() for each in running) > 20
@@ -194,7 +194,7 @@ def test_nothing_is_corrected_while_ids_live_fast(kafka: Broker, java: JavaGatew
     assert last.pending == 0
 
 
-def go_on(life: Life, over: Event) -> int:
+def run_until(life: RandomClient, over: Event) -> int:
     transactions = 0
     while not over.is_set():
         life.run(3)
@@ -202,7 +202,7 @@ def go_on(life: Life, over: Event) -> int:
     return transactions
 
 
-def look_twice(stack: Stack) -> list[Reconciliation]:
+def poll_twice(stack: Stack) -> list[Reconciliation]:
     stack.read()
     return [stack.poll(full=False), stack.poll(full=True)]
 

@@ -1,4 +1,4 @@
-"""Proves on a real broker that an episode's instants are its records' own, and what a deleted topic does.
+"""Proves on a real broker that a recovery's instants are those of its records, and what a deleted topic does.
 
 The tail, the partitions' collector and the one of recoveries run by hand; the oracle is a plain consumer of
 `__transaction_state`.
@@ -25,9 +25,9 @@ from fenceline.facts import TopicPartition, TransactionRecord, TransactionState
 from fenceline.recoveries import DELETED, RECREATED, LostRecords
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.observe import raw_records
+from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.producers import LONG, LibrdkafkaProducer
-from tests.kafka.watch import Watch
+from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.reads import Batches
@@ -36,36 +36,36 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 DEADLINE_S = 60
 
 
-class Eyes:
-    """The collectors that an episode is made of, on one cluster."""
+class ClusterInspector:
+    """The collectors that a recovery is made of, on one cluster."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
+    def __init__(self, collected: CollectedPartitions) -> None:
+        self.collected = collected
         self._tail, self._recoveries = self._lease(tails.tail_name(0)), self._lease(recovery_store.NAME)
 
     def _lease(self, name: str) -> leases.Lease:
-        lease = leases.acquire(self.watch.name, name, holder="test", now_ms=loop.now_ms())
+        lease = leases.acquire(self.collected.name, name, holder="test", now_ms=loop.now_ms())
         assert lease is not None
         return lease
 
-    def look(self) -> None:
-        """Let each of them see everything that is there now."""
+    def poll(self) -> None:
+        """Let each of them poll everything up to now."""
         began_ms = loop.now_ms()
 
-        def is_seen() -> bool:
+        def is_read() -> bool:
             tails.read_until(self._tail, time.monotonic() + 0.3)
-            row = Collector.objects.get(cluster__name=self.watch.name, name=tails.tail_name(0))
+            row = Collector.objects.get(cluster__name=self.collected.name, name=tails.tail_name(0))
             return (row.seen_through_ms or 0) > began_ms
 
-        wait_for(is_seen, "everything is read", DEADLINE_S)
-        self.watch.look()
+        wait_for(is_read, "everything is read", DEADLINE_S)
+        self.collected.poll()
         task.follow_until(self._recoveries, time.monotonic() + 1.5)
 
-    def episode(self, name: str, outcome: str) -> Recovery:
-        """Look until the episode of an id has an outcome."""
+    def wait_for_recovery(self, name: str, outcome: str) -> Recovery:
+        """Poll until the recovery of an id has an outcome."""
 
         def found() -> Recovery | None:
-            self.look()
+            self.poll()
             return Recovery.objects.filter(transactional_id=name, outcome=outcome).first()
 
         try:
@@ -78,13 +78,15 @@ class Eyes:
 
 
 @pytest.fixture
-def eyes(kafka_42: Broker) -> Iterator[Eyes]:
-    watch = Watch(kafka_42.bootstrap)
+def collectors(kafka_42: Broker) -> Iterator[ClusterInspector]:
+    collected = CollectedPartitions(kafka_42.bootstrap)
     properties = {"bootstrap.servers": kafka_42.bootstrap}
-    with override_settings(FENCELINE=Config(clusters={watch.name: ClusterConfig(watch.name, properties)})):
-        yield Eyes(watch)
-        task._reads.discard(watch.name)
-    watch.close()
+    with override_settings(
+        FENCELINE=Config(clusters={collected.name: ClusterConfig(collected.name, properties)})
+    ):
+        yield ClusterInspector(collected)
+        task._reads.discard(collected.name)
+    collected.close()
 
 
 @pytest.fixture
@@ -94,9 +96,9 @@ def topic(kafka_42: Broker) -> str:
     return name
 
 
-def opened(kafka: Broker, eyes: Eyes, name: str, *topics: str) -> LibrdkafkaProducer:
-    """Let an id have three records in each topic, and the collectors see that they block readers."""
-    eyes.look()
+def opened(kafka: Broker, collectors: ClusterInspector, name: str, *topics: str) -> LibrdkafkaProducer:
+    """Write three records of an id to each topic, and poll until they block readers."""
+    collectors.poll()
     producer = LibrdkafkaProducer(kafka.bootstrap, name, LONG)
     producer.init()
     producer.begin()
@@ -105,11 +107,11 @@ def opened(kafka: Broker, eyes: Eyes, name: str, *topics: str) -> LibrdkafkaProd
             producer.send(topic, 0, "lost")
     producer.flush()
 
-    def is_pinned() -> bool:
-        eyes.look()
+    def is_blocked() -> bool:
+        collectors.poll()
         return set(topics) <= set(PinRecord.objects.values_list("topic", flat=True))
 
-    wait_for(is_pinned, "it is seen to block readers", DEADLINE_S)
+    wait_for(is_blocked, "it is seen to block readers", DEADLINE_S)
     return producer
 
 
@@ -134,14 +136,16 @@ def marker_ms(kafka: Broker, topic: str) -> int:
     return marker
 
 
-def test_its_instants_are_those_of_its_records(kafka_42: Broker, eyes: Eyes, topic: str) -> None:
-    opened(kafka_42, eyes, topic, topic)
+def test_the_instants_of_a_recovery_are_those_of_its_records(
+    kafka_42: Broker, collectors: ClusterInspector, topic: str
+) -> None:
+    opened(kafka_42, collectors, topic, topic)
     again = LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG)
     again.init()
     again.begin()
     again.send(topic, 0, "kept")
     again.commit()
-    row = eyes.episode(topic, "resumed")
+    row = collectors.wait_for_recovery(topic, "resumed")
     told = [(each.state, each.updated_ms) for each in records_of(kafka_42, topic)]
     at = dict(told)
     (lost,) = (LostRecords(*each) for each in row.lost)
@@ -159,24 +163,24 @@ def test_its_instants_are_those_of_its_records(kafka_42: Broker, eyes: Eyes, top
 
 
 def test_another_transaction_blocks_the_same_records_for_longer(
-    kafka_42: Broker, eyes: Eyes, topic: str
+    kafka_42: Broker, collectors: ClusterInspector, topic: str
 ) -> None:
     other = LibrdkafkaProducer(kafka_42.bootstrap, f"{topic}-first", LONG)
     other.init()
     other.begin()
     other.send(topic, 0, "other")
     other.flush()
-    opened(kafka_42, eyes, topic, topic)
+    opened(kafka_42, collectors, topic, topic)
     LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG).init()
-    eyes.look()
+    collectors.poll()
     assert Recovery.objects.get(transactional_id=topic).released_ms is None
     other.commit()
 
-    def is_released() -> Recovery | None:
-        eyes.look()
+    def is_unblocked() -> Recovery | None:
+        collectors.poll()
         return Recovery.objects.exclude(released_ms=None).filter(transactional_id=topic).first()
 
-    row = wait_for(is_released, "consumers are unblocked", DEADLINE_S)
+    row = wait_for(is_unblocked, "consumers are unblocked", DEADLINE_S)
     ended = {each.state: each.updated_ms for each in records_of(kafka_42, f"{topic}-first")}
     assert row is not None
     assert row.released_ms is not None
@@ -185,15 +189,15 @@ def test_another_transaction_blocks_the_same_records_for_longer(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
-    kafka_42: Broker, eyes: Eyes, topic: str, again: bool
+def test_a_deleted_topic_ends_the_recovery_without_certain_counts(
+    kafka_42: Broker, collectors: ClusterInspector, topic: str, again: bool
 ) -> None:
-    opened(kafka_42, eyes, topic, topic)
+    opened(kafka_42, collectors, topic, topic)
     delete(kafka_42, topic)
     if again:
         create_topics(kafka_42.bootstrap, topic, partitions=1)
     LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG).init()
-    row = eyes.episode(topic, "topic_deleted")
+    row = collectors.wait_for_recovery(topic, "topic_deleted")
     (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.sure, lost.records, lost.first, lost.deleted) == (False, None, 0, True)
     assert lost.note == (RECREATED if again else DELETED)
@@ -201,17 +205,17 @@ def test_a_deleted_topic_ends_the_episode_and_nothing_is_sure(
     assert row.closed_ms is not None
 
 
-def test_of_two_topics_the_one_that_is_left_is_counted_and_waited_for(
-    kafka_42: Broker, eyes: Eyes, topic: str
+def test_of_two_topics_the_remaining_one_is_counted_and_waited_for(
+    kafka_42: Broker, collectors: ClusterInspector, topic: str
 ) -> None:
-    opened(kafka_42, eyes, topic, topic, f"{topic}-other")
+    opened(kafka_42, collectors, topic, topic, f"{topic}-other")
     delete(kafka_42, topic)
     again = LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG)
     again.init()
     again.begin()
     again.send(f"{topic}-other", 0, "kept")
     again.commit()
-    row = eyes.episode(topic, "resumed")
+    row = collectors.wait_for_recovery(topic, "resumed")
     found = {each.topic: each for each in (LostRecords(*values) for values in row.lost)}
     assert (found[topic].deleted, found[topic].note) == (True, DELETED)
     assert (found[f"{topic}-other"].records, found[f"{topic}-other"].sure) == (3, True)

@@ -37,14 +37,14 @@ def layout(text: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", ["TransactionLogKey.json", "TransactionLogValue.json"])
-def test_it_is_the_file_of_kafka_4_2(name: str) -> None:
+def test_transaction_schemas_equal_those_of_kafka_4_2(name: str) -> None:
     assert (FOLDER / name).read_text() == in_jar("4.2.0", name)
 
 
 @pytest.mark.parametrize(
     "name", sorted(path.name for path in FOLDER.glob("*.json") if "Transaction" not in path.name)
 )
-def test_what_groups_write_is_the_file_of_kafka_4_2(name: str) -> None:
+def test_group_schemas_equal_those_of_kafka_4_2(name: str) -> None:
     assert (FOLDER / name).read_text() == in_jar("4.2.0", name, GROUPS)
 
 

@@ -1,7 +1,7 @@
 """Proves what is kept of a topic that real brokers compact, empty of ids, and cut into other partitions.
 
 Across offsets that compaction removed nothing is derived, and a gap counts them; of all else the database
-keeps what an offline replay gives (tests/offline.py).
+keeps what an offline replay gives (tests/offline_replay.py).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from fenceline.decode import text
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
 from fenceline.kafka import transition_ring
 from fenceline.kafka.coordinator import partition_for
-from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
-from tests import offline
+from tests import offline_replay
 from tests.brokers import create_topics
-from tests.kafka.observe import TOPIC, RawRecord, raw_records
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.load import Load, commit
+from tests.kafka.topic_records import TOPIC, RawRecord, raw_records
+from tests.transaction_load import Load, commit
+from tests.transaction_state_records import encode_key, encode_value
 from tests.waiting import wait_for
 from tests.web import roles
 
@@ -73,7 +73,7 @@ class Reader:
         self._took: leases.Lease | None = None
 
     def read(self, *, warm: bool = False) -> None:
-        """See everything up to now, as a collector that was not there before, or as one that reads on."""
+        """Read everything up to now, as a new collector, or as one that resumes."""
         self._took = leases.acquire(
             self._config.name,
             tails.tail_name(0),
@@ -86,9 +86,9 @@ class Reader:
             tail_loop._cool(tails._TransactionState(), self._took)
         asked_ms, self._slice_s = loop.now_ms(), 0.3
         with override_settings(FENCELINE=Config(clusters={self._config.name: self._config})):
-            wait_for(lambda: self._seen(asked_ms), "everything is seen", DEADLINE_S)
+            wait_for(lambda: self._is_read_through(asked_ms), "everything is seen", DEADLINE_S)
 
-    def _seen(self, asked_ms: int) -> bool:
+    def _is_read_through(self, asked_ms: int) -> bool:
         assert self._took is not None
         # On a busy machine the consumer alone takes longer than a short slice to be there.
         self._slice_s *= 2
@@ -107,15 +107,17 @@ def configure(bootstrap: str, settings: Mapping[str, str]) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def keeps(records: Sequence[RawRecord]) -> None:
-    """Hold the database against a replay of these records."""
-    wrong = offline.differences(offline.replayed(records), offline.stored(connection.cursor()))
+def check_against_replay(records: Sequence[RawRecord]) -> None:
+    """Compare the database with a replay of these records."""
+    wrong = offline_replay.differences(
+        offline_replay.replay_records(records), offline_replay.stored_rows(connection.cursor())
+    )
     assert not wrong, "\n".join(wrong)
 
 
 def missing(records: Sequence[RawRecord]) -> int:
     """Return how many offsets before their ends are gone."""
-    return sum(offline.ends(records).values()) - len(records)
+    return sum(offline_replay.ends(records).values()) - len(records)
 
 
 def counted() -> int:
@@ -125,7 +127,7 @@ def counted() -> int:
 
 @pytest.fixture
 def compacted(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that cleans often, and nothing until it is told to."""
+    """A broker that cleans often, but nothing before a test configures it to."""
     properties = {"log.cleaner.backoff.ms": "100", "transaction.state.log.num.partitions": "3"}
     with Broker(tmp_path, properties=properties) as broker:
         create_topics(broker.bootstrap, "load")
@@ -147,8 +149,8 @@ def some_load(bootstrap: str, transactions: int) -> None:
         wait_for(lambda: load.ended >= transactions, "some load", DEADLINE_S)
 
 
-def told_as_it_was() -> None:
-    """Hold all transitions that are kept against what the load does: it commits, aborts, and starts anew.
+def check_transitions() -> None:
+    """Compare all saved transitions with what the load does: it commits, aborts, and starts again.
 
     Whatever was derived across a hole would be a step that Kafka does not have, and so ambiguous.
     """
@@ -160,33 +162,33 @@ def told_as_it_was() -> None:
     assert kinds == {("client_abort", "certain"), ("reinit", "certain")}
 
 
-def test_a_cold_start_over_holes_derives_nothing_across_them(compacted: Broker) -> None:
+def test_a_cold_start_derives_nothing_across_holes(compacted: Broker) -> None:
     some_load(compacted.bootstrap, 200)
     compact(compacted.bootstrap)
     some_load(compacted.bootstrap, 50)
     Reader(compacted.bootstrap).read()
     records = list(raw_records(compacted.bootstrap))
-    keeps(records)
-    told_as_it_was()
+    check_against_replay(records)
+    check_transitions()
     assert counted() == missing(records) > 0
 
 
-def test_a_collector_that_was_off_while_much_was_compacted_goes_on(compacted: Broker) -> None:
+def test_a_collector_resumes_after_a_compaction_while_it_was_off(compacted: Broker) -> None:
     reader = Reader(compacted.bootstrap)
     some_load(compacted.bootstrap, 200)
     reader.read()
     seen = list(raw_records(compacted.bootstrap))
-    keeps(seen)
+    check_against_replay(seen)
     assert counted() == missing(seen) == 0
     some_load(compacted.bootstrap, 100)
     compact(compacted.bootstrap)
     some_load(compacted.bootstrap, 50)
     reader.read()
     left = list(raw_records(compacted.bootstrap))
-    stood = offline.ends(seen)
+    stood = offline_replay.ends(seen)
     records = seen + [each for each in left if each.offset >= stood.get(each.partition, 0)]
-    keeps(records)
-    told_as_it_was()
+    check_against_replay(records)
+    check_transitions()
     assert counted() == missing(records) > 0
 
 
@@ -199,14 +201,14 @@ def test_the_topic_may_have_any_number_of_partitions(tmp_path: Path, partitions:
         some_load(broker.bootstrap, 100)
         reader.read()
         records = list(raw_records(broker.bootstrap))
-        keeps(records)
+        check_against_replay(records)
         for name, partition in Transaction.objects.values_list("transactional_id", "log_partition"):
             assert partition == partition_for(name.encode(), partitions)
         assert Transaction.objects.count() == 8
 
 
-def test_partitions_that_the_topic_is_given_are_read_too(tmp_path: Path) -> None:
-    """Ids go on in other partitions once their coordinators have started again."""
+def test_partitions_added_to_the_topic_are_read_too(tmp_path: Path) -> None:
+    """Ids continue in other partitions once their coordinators have started again."""
     with Broker(tmp_path, properties={"transaction.state.log.num.partitions": "1"}) as broker:
         create_topics(broker.bootstrap, "load", "t")
         reader = Reader(broker.bootstrap)
@@ -233,19 +235,21 @@ EXPIRING = {
 }
 
 
-def test_an_id_that_the_coordinator_forgot_is_born_again(tmp_path: Path) -> None:
+def test_an_expired_id_that_comes_back_is_a_new_one(tmp_path: Path) -> None:
     with Broker(tmp_path, properties=EXPIRING) as broker:
         create_topics(broker.bootstrap, "t")
         reader = Reader(broker.bootstrap)
         commit(broker.bootstrap, "phoenix")
         wait_for(lambda: gone(broker.bootstrap), "the coordinator forgets it", DEADLINE_S)
         reader.read()
-        keeps(list(raw_records(broker.bootstrap)))
+        check_against_replay(list(raw_records(broker.bootstrap)))
         assert not Transaction.objects.exists()
         commit(broker.bootstrap, "phoenix")
         reader.read()
         # The coordinator may forget it once more, before or after what was read.
-        keeps([record for record in raw_records(broker.bootstrap) if record.offset < read_to()])
+        check_against_replay(
+            [record for record in raw_records(broker.bootstrap) if record.offset < read_to()]
+        )
         told = recent_of("phoenix")
         lives = [
             TransitionKind.INIT,
@@ -283,7 +287,7 @@ CLIENTS = (LONG, "control-\x01\x02\x1b[31m\n\r\t\x7f", "../..?%2e#&/<b>", "right
 RECORDS = (b"nul-\x00-nul", b"no-utf-8-\xff\xfe", b"y" * 32_000)
 
 
-def test_ids_of_any_length_and_any_bytes_go_from_the_broker_to_the_page(tmp_path: Path) -> None:
+def test_ids_of_any_length_and_bytes_are_shown_on_the_page(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         create_topics(broker.bootstrap, "t")
         for name in CLIENTS:
@@ -291,9 +295,9 @@ def test_ids_of_any_length_and_any_bytes_go_from_the_broker_to_the_page(tmp_path
         write_an_abort(broker.bootstrap, *RECORDS)
         reader = Reader(broker.bootstrap)
         reader.read()
-        keeps(list(raw_records(broker.bootstrap)))
+        check_against_replay(list(raw_records(broker.bootstrap)))
     assert Transaction.objects.count() == len(CLIENTS) + len(RECORDS)
-    client = roles.signed_in("viewer")
+    client = roles.client_with_role("viewer")
     for raw in (*(name.encode() for name in CLIENTS), *RECORDS):
         shown_everywhere(client, reader.cluster, raw)
 
@@ -325,7 +329,7 @@ def write_an_abort(bootstrap: str, *ids: bytes) -> None:
 
 
 def shown_everywhere(client: Client, cluster: str, raw: bytes) -> None:
-    """Hold an id's row, its last transitions, the API and its page against its bytes."""
+    """Compare an id's row, its last transitions, the API and its page with its bytes."""
     name = text.escape_bytes(raw)
     row = Transaction.objects.get(key=key_of(raw))
     assert text.unescape_text(row.transactional_id) == raw

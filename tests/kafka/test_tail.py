@@ -1,4 +1,6 @@
-"""Proves the tail on a real broker: where it begins, what it passes over, what it says when blind."""
+"""Proves the tail on a real broker: where it begins, what it skips, and how it reports that it cannot
+read.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TailBatch, Tombstone, TransactionRecord, TransactionState, Undecoded
-from fenceline.kafka.encode import encode_key, encode_value
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
-from tests.load import commit
+from tests.transaction_load import commit
+from tests.transaction_state_records import encode_key, encode_value
 
 pytestmark = pytest.mark.kafka
 
@@ -58,7 +60,7 @@ def write(bootstrap: str, *records: tuple[bytes | None, bytes | None]) -> None:
 
 
 def newest_of(look: TailBatch) -> dict[str, Fact]:
-    """Return what the newest record of each key says."""
+    """Return the newest record of each key."""
     found = {}
     for records in look.records.values():
         for key, raws in records.items():
@@ -68,7 +70,7 @@ def newest_of(look: TailBatch) -> dict[str, Fact]:
 
 
 def read_all(tail: Tail, seconds: float = 20) -> dict[str, Fact]:
-    """Look, as the collector does, until everything up to now was seen."""
+    """Poll, as the collector does, until everything up to now was read."""
     began_ms, end = time.time() * 1000, time.monotonic() + seconds
     changes: dict[str, Fact] = {}
     seen_ms = 0
@@ -91,7 +93,7 @@ def positions_of(tail: Tail) -> dict[int, int]:
     return {partition: offset for partition, offset in tail._saved.items() if offset is not None}
 
 
-def test_it_begins_at_the_oldest_record_and_keeps_the_newest_of_each_id(broker: Broker) -> None:
+def test_the_tail_begins_at_the_oldest_record_and_keeps_the_newest_of_each_id(broker: Broker) -> None:
     commit(broker.bootstrap, "newest", times=3)
     tail = opened(broker.bootstrap)
     record = read_all(tail)["newest"]
@@ -100,7 +102,7 @@ def test_it_begins_at_the_oldest_record_and_keeps_the_newest_of_each_id(broker: 
     tail.close()
 
 
-def test_it_resumes_where_it_was_saved_and_reads_nothing_twice(broker: Broker) -> None:
+def test_the_tail_resumes_at_the_saved_position_and_reads_nothing_twice(broker: Broker) -> None:
     first = opened(broker.bootstrap)
     read_all(first)
     topic_id, positions = first.topic_id, positions_of(first)
@@ -112,7 +114,7 @@ def test_it_resumes_where_it_was_saved_and_reads_nothing_twice(broker: Broker) -
     second.close()
 
 
-def test_a_look_that_was_not_saved_is_read_again(broker: Broker) -> None:
+def test_a_batch_that_was_not_saved_is_read_again(broker: Broker) -> None:
     tail = opened(broker.bootstrap)
     read_all(tail)
     topic_id, positions = tail.topic_id, positions_of(tail)
@@ -126,7 +128,7 @@ def test_a_look_that_was_not_saved_is_read_again(broker: Broker) -> None:
     tail.close()
 
 
-def test_corrupt_records_and_unknown_versions_are_counted_and_passed(broker: Broker) -> None:
+def test_corrupt_records_and_unknown_versions_are_counted_and_skipped(broker: Broker) -> None:
     tail = opened(broker.bootstrap)
     read_all(tail)
     good = TransactionRecord("good", TransactionState.EMPTY, 1, 0, 60_000, None, 1, None)
@@ -151,14 +153,14 @@ def test_corrupt_records_and_unknown_versions_are_counted_and_passed(broker: Bro
     tail.close()
 
 
-def test_a_tombstone_is_told(broker: Broker) -> None:
+def test_a_tombstone_is_read(broker: Broker) -> None:
     tail = opened(broker.bootstrap)
     write(broker.bootstrap, (encode_key("gone"), None))
     assert read_all(tail)["gone"] == Tombstone("gone")
     tail.close()
 
 
-def test_a_position_that_the_topic_does_not_hold_is_another_topic(broker: Broker) -> None:
+def test_a_position_outside_the_topic_is_a_replaced_topic(broker: Broker) -> None:
     tail = opened(broker.bootstrap)
     with pytest.raises(TopicReplaced, match="no longer holds offset 999999"):
         tail.seek(tail.topic_id, {0: 999_999})
@@ -189,7 +191,7 @@ def sasl(broker: Broker, password: str) -> dict[str, str]:
     }
 
 
-def look_once(properties: Mapping[str, str]) -> None:
+def poll_once(properties: Mapping[str, str]) -> None:
     tail = Tail(properties)
     try:
         tail.seek("", {})
@@ -199,12 +201,12 @@ def look_once(properties: Mapping[str, str]) -> None:
 
 def refusal(properties: Mapping[str, str]) -> str:
     with pytest.raises(CannotSee) as refused:
-        look_once(properties)
+        poll_once(properties)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
-def test_a_wrong_password_is_called_by_name(broker: Broker) -> None:
+def test_a_wrong_password_is_named(broker: Broker) -> None:
     text = refusal(sasl(broker, "wrong"))
     assert "Authentication failed" in text
     assert broker.sasl_bootstrap in text
@@ -217,7 +219,7 @@ def test_a_missing_acl_comes_with_the_line_that_grants_it(broker: Broker) -> Non
     assert "kafka-acls --add" in text
 
 
-def test_read_on_the_topic_is_all_the_right_it_needs(broker: Broker) -> None:
+def test_read_on_the_topic_is_the_only_right_that_is_needed(broker: Broker) -> None:
     """No right to any group: librdkafka asks for one all the same, and is refused."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topic = (ResourceType.TOPIC, "__transaction_state", ResourcePatternType.LITERAL)
@@ -251,11 +253,11 @@ def test_an_unknown_host_is_named() -> None:
     assert "nowhere.invalid" in refusal({"bootstrap.servers": "nowhere.invalid:9092"})
 
 
-def test_a_property_that_librdkafka_does_not_know_is_named() -> None:
+def test_a_property_unknown_to_librdkafka_is_named() -> None:
     text = refusal({"bootstrap.servers": "127.0.0.1:1", "bootstrap.severs": "x"})
     assert "bootstrap.severs" in text
 
 
-def test_tls_against_a_plain_port_says_so(broker: Broker) -> None:
+def test_tls_against_a_plain_port_is_named(broker: Broker) -> None:
     text = refusal({"bootstrap.servers": broker.bootstrap, "security.protocol": "SSL"})
     assert "SSL" in text

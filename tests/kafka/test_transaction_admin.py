@@ -1,5 +1,5 @@
-"""Proves that our adapter says of transactions what Java's Admin says, that what it cannot see is part of its
-answer, that it creates nothing, and that librdkafka's properties open the same doors."""
+"""Proves that the adapter returns of transactions what Java's Admin returns, that unavailable facts are part
+of its answer, that it creates nothing, and that librdkafka's properties connect it as well."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from sandbox.ports import free_port
 from tests.acls import set_acl
 from tests.brokers import KEEP_OLD_START, PROPERTIES, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
-from tests.kafka.idle import initialise
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable, TransactionAdmin
 from transaction_admin.kafka_python import KafkaPythonAdmin, _collect, _leaderless
@@ -53,7 +53,7 @@ STRANGE = (
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that asks who you are, and lets only the ACLs decide."""
+    """A broker with authentication and ACLs."""
     sasl = Sasl({"viewer": "rightful", "nobody": "rightful"})
     folder = tmp_path_factory.mktemp("kafka-guarded")
     with Broker(folder, properties=PROPERTIES, sasl=sasl, authorizer=True) as broker:
@@ -83,7 +83,7 @@ def signed_in(broker: Broker, user: str, password: str = "rightful") -> dict[str
     }
 
 
-def live_through(bootstrap: str) -> None:
+def reach_every_state(bootstrap: str) -> None:
     """Bring an id into each state that lasts."""
     create_topics(bootstrap, TOPIC)
     for name, state in STATES.items():
@@ -99,7 +99,7 @@ def live_through(bootstrap: str) -> None:
         elif state is TransactionState.COMPLETE_ABORT:
             producer.abort()
         producer.abandon()
-    initialise(bootstrap, STRANGE)
+    initialise_ids(bootstrap, STRANGE)
 
 
 def as_java(said: Described | NotDescribed) -> Description:
@@ -110,8 +110,10 @@ def as_java(said: Described | NotDescribed) -> Description:
     )
 
 
-def test_lists_and_descriptions_are_java_s(kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin) -> None:
-    live_through(kafka.bootstrap)
+def test_lists_and_descriptions_equal_java_s(
+    kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin
+) -> None:
+    reach_every_state(kafka.bootstrap)
     names = [*STATES, *STRANGE]
     wait_for(
         lambda: {said.state for said in oracle.describe_transactions(names).values()}.isdisjoint(
@@ -151,7 +153,7 @@ def test_an_id_that_was_initialised_again_is_described_as_java_does(
         producer.begin()
         producer.send(name, 1)
         producer.commit()
-    initialise(kafka.bootstrap, [name])
+    initialise_ids(kafka.bootstrap, [name])
     said = admin.describe_transactions([name])[name]
     assert as_java(said) == oracle.describe_transactions([name])[name]
     assert isinstance(said, Described)
@@ -159,8 +161,8 @@ def test_an_id_that_was_initialised_again_is_described_as_java_does(
     assert (said.started_ms is None) == (kafka.version not in KEEP_OLD_START)
 
 
-def test_an_unknown_id_is_an_answer_and_stays_unknown(kafka: Broker, admin: TransactionAdmin) -> None:
-    initialise(kafka.bootstrap, ["contract-known"])
+def test_an_unknown_id_is_reported_as_unknown_and_not_created(kafka: Broker, admin: TransactionAdmin) -> None:
+    initialise_ids(kafka.bootstrap, ["contract-known"])
     said = admin.describe_transactions(["contract-known", "contract-never-made", ""])
     assert isinstance(said["contract-known"], Described)
     for name in "contract-never-made", "":
@@ -174,7 +176,7 @@ def test_a_thousand_and_more_ids_are_described_at_once(
     kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin
 ) -> None:
     names = [f"contract-many-{number}" for number in range(1_001)]
-    initialise(kafka.bootstrap, names)
+    initialise_ids(kafka.bootstrap, names)
     before = admin.cost
     said = admin.describe_transactions(names)
     assert {name: as_java(each) for name, each in said.items()} == oracle.describe_transactions(names)
@@ -183,7 +185,7 @@ def test_a_thousand_and_more_ids_are_described_at_once(
     assert admin.cost.broker_ms > before.broker_ms
 
 
-def test_nothing_is_created_by_looking(tmp_path: Path) -> None:
+def test_reading_creates_nothing(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka") as broker:
         admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
         try:
@@ -198,10 +200,10 @@ def test_nothing_is_created_by_looking(tmp_path: Path) -> None:
         assert "__transaction_state" not in topics
 
 
-def test_a_broker_that_goes_and_comes_back_is_asked_again(tmp_path: Path) -> None:
+def test_a_broker_that_restarts_is_polled_again(tmp_path: Path) -> None:
     before = _io_threads()
     with Broker(tmp_path / "kafka") as broker:
-        initialise(broker.bootstrap, ["kept"])
+        initialise_ids(broker.bootstrap, ["kept"])
         admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
         assert set(admin.list_transactions().entries) == {"kept"}
         broker.stop()
@@ -226,7 +228,7 @@ def _io_threads() -> set[threading.Thread]:
     return {each for each in threading.enumerate() if each.name == "kafka-io-fenceline"}
 
 
-def test_what_a_broker_cannot_tell_is_named() -> None:
+def test_facts_that_a_broker_does_not_report_are_named() -> None:
     def answer(error: int, *states: str) -> ListTransactionsResponse:
         row = ListTransactionsResponse.TransactionState
         rows = [row(transactional_id=f"id-{word}", producer_id=7, transaction_state=word) for word in states]
@@ -253,7 +255,7 @@ def test_what_a_broker_cannot_tell_is_named() -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_the_same_properties_open_the_same_doors_for_librdkafka(guarded: Broker, secure: bool) -> None:
+def test_the_same_properties_connect_librdkafka(guarded: Broker, secure: bool) -> None:
     """Those that librdkafka alone has a use for do no harm."""
     properties = signed_in(guarded, "viewer") if secure else {"bootstrap.servers": guarded.bootstrap}
     properties |= {
@@ -273,8 +275,8 @@ def test_the_same_properties_open_the_same_doors_for_librdkafka(guarded: Broker,
     admin.close()
 
 
-def test_ids_that_we_may_not_see_are_left_out_without_a_word_and_our_words_say_so(guarded: Broker) -> None:
-    initialise(guarded.bootstrap, ["guarded-a", "guarded-b"])
+def test_ids_hidden_by_acls_are_left_out_and_the_answer_warns_of_it(guarded: Broker) -> None:
+    initialise_ids(guarded.bootstrap, ["guarded-a", "guarded-b"])
     grant_describe(guarded, "viewer", "guarded-a")
     admin = KafkaPythonAdmin(signed_in(guarded, "viewer"))
     try:
@@ -293,7 +295,7 @@ def test_ids_that_we_may_not_see_are_left_out_without_a_word_and_our_words_say_s
     assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id 'guarded-b'" in refused.text
 
 
-def test_without_any_right_no_look_up_could_create_the_topic(guarded: Broker) -> None:
+def test_without_any_right_no_lookup_creates_the_topic(guarded: Broker) -> None:
     admin = KafkaPythonAdmin(signed_in(guarded, "nobody"))
     try:
         assert admin.list_transactions().entries == {}
@@ -322,7 +324,7 @@ def grant_describe(broker: Broker, user: str, transactional_id: str) -> None:
         ({"security.protocol": "sasl_ssl"}, "TLS failed"),
     ],
 )
-def test_a_closed_door_says_which_key_to_try(
+def test_a_refused_connection_names_the_property_to_change(
     guarded: Broker, properties: dict[str, str], remedy: str
 ) -> None:
     with pytest.raises(AdminUnavailable) as refused:
@@ -333,7 +335,7 @@ def test_a_closed_door_says_which_key_to_try(
     assert "wrong" not in str(refused.value)
 
 
-def test_nobody_at_the_address_is_said_in_words() -> None:
+def test_an_address_without_a_broker_is_refused_with_a_remedy() -> None:
     where = f"127.0.0.1:{free_port()}"
     with pytest.raises(AdminUnavailable, match="check that it runs") as refused:
         KafkaPythonAdmin({"bootstrap.servers": where}, timeout_s=5)

@@ -1,7 +1,7 @@
 """Proves on a real broker that an id of a two-phase commit is fenced by an admin's force alone, and then is.
 
-Such ids have a timeout that never ends, which a broker takes from nobody else: it is made while the broker
-takes any timeout, and fenced once it takes only the usual ones.
+Such ids have a timeout that never ends, which a broker refuses to any other client: it is made while the
+broker accepts any timeout, and fenced once it accepts only the usual ones.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fenceline.plans.plan import Act, RefusalReason
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.acting import configured, executed, planned, words
-from tests.kafka.desk import grounds
-from tests.kafka.raw import RawProducer
-from tests.kafka.strays import identity_of
+from tests.kafka.action_worker import configured_cluster, execute_plan, make_plan, result_texts
+from tests.kafka.planning_cluster import refusal_reasons
+from tests.kafka.raw_producers import RawProducer
+from tests.kafka.stray_records import identity_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -44,14 +44,19 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def test_it_takes_force_and_a_timeout_that_the_broker_takes(broker: Broker, java: JavaGateway) -> None:
-    with configured({"bootstrap.servers": broker.bootstrap}), JavaAdmin(java, broker.bootstrap) as admin:
+def test_a_two_phase_id_is_fenced_by_force_with_an_accepted_timeout(
+    broker: Broker, java: JavaGateway
+) -> None:
+    with (
+        configured_cluster({"bootstrap.servers": broker.bootstrap}),
+        JavaAdmin(java, broker.bootstrap) as admin,
+    ):
         assert admin.describe_transactions([NAME])[NAME].timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
-        refused = planned(Act.FENCE, NAME, force=False)
-        assert grounds(refused) == [[RefusalReason.TWO_PHASE, RefusalReason.HEALTHY]]
-        forced = planned(Act.FENCE, NAME)
+        refused = make_plan(Act.FENCE, NAME, force=False)
+        assert refusal_reasons(refused) == [[RefusalReason.TWO_PHASE, RefusalReason.HEALTHY]]
+        forced = make_plan(Act.FENCE, NAME)
         assert "with a timeout of 1 min, since only a two-phase producer" in forced.subjects[0].steps[0].words
-        row = executed(forced)
-        assert row.state == Action.State.DONE, words(row)
+        row = execute_plan(forced)
+        assert row.state == Action.State.DONE, result_texts(row)
         said = admin.describe_transactions([NAME])[NAME]
     assert (said.state, said.producer_epoch, said.timeout_ms) == ("Empty", 2, 60_000)

@@ -1,8 +1,9 @@
 """Proves the verdict on one of each kind of open transaction on a real broker, beside Kafka's own tools, and
-that ours is right where they are wrong by design.
+that it is correct where they are wrong by design.
 
 `find-hanging` only looks at transactions whose newest record is older than its `--max-transaction-timeout`;
-so it is run with 0 here (every open one is a candidate), or the records are backdated, as each test says.
+so it is run with 0 here (every open one is a candidate), or the records are backdated, as each test
+describes.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from sandbox.kafka import Broker
 from sandbox.scenes.wire import Identity
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin, JavaProducer
-from tests.kafka.lives import LONG_MS
+from tests.kafka.collected_partitions import CollectedPartitions, abort, describe_producers, find_hanging
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
-from tests.kafka.raw import RawProducer
-from tests.kafka.strays import identity_of, stray, unverified
-from tests.kafka.watch import Watch, abort, describe_producers, find_hanging
+from tests.kafka.random_transactions import LONG_MS
+from tests.kafka.raw_producers import RawProducer
+from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
@@ -37,8 +38,8 @@ SETTINGS = {"transaction.timeout.ms": str(LONG_MS), "linger.ms": "0"}
 
 
 @pytest.fixture
-def watch(kafka: Broker) -> Iterator[Watch]:
-    made = Watch(kafka.bootstrap)
+def collected(kafka: Broker) -> Iterator[CollectedPartitions]:
+    made = CollectedPartitions(kafka.bootstrap)
     yield made
     made.close()
 
@@ -68,7 +69,9 @@ def hangs_by_the_tool(broker: Broker, topic: str, *, timeout_minutes: int = 0) -
 
 
 @pytest.mark.parametrize("library", ["librdkafka", "java"])
-def test_open(kafka: Broker, java: JavaGateway, watch: Watch, name: str, library: str) -> None:
+def test_an_open_transaction_is_open(
+    kafka: Broker, java: JavaGateway, collected: CollectedPartitions, name: str, library: str
+) -> None:
     producer: TransactionalProducer
     if library == "java":
         producer = JavaProducer(java, kafka.bootstrap, name, SETTINGS)
@@ -81,10 +84,10 @@ def test_open(kafka: Broker, java: JavaGateway, watch: Watch, name: str, library
     producer.send(name, 0)
     producer.send(name, 2)
     producer.flush()
-    watch.look_often()
+    collected.poll_repeatedly()
     for number in 0, 2:
-        assert watch.said(name, number) == [(name, *OWNED)]
-        row, (pin,) = watch.row(name, number), watch.pins(name, number)
+        assert collected.verdicts(name, number) == [(name, *OWNED)]
+        row, (pin,) = collected.row(name, number), collected.blockers(name, number)
         assert (row.verdict, row.error, row.lso, row.high_watermark) == (
             "open", "", pin.start_offset, pin.start_offset + 1,
         )  # fmt: skip
@@ -92,29 +95,32 @@ def test_open(kafka: Broker, java: JavaGateway, watch: Watch, name: str, library
         assert (pin.producer_id, pin.producer_epoch, pin.start_offset) in describe_producers(
             kafka, name, number
         )
-    assert watch.verdict(name, 1) is PartitionVerdict.CLEAR
+    assert collected.verdict(name, 1) is PartitionVerdict.CLEAR
     assert hangs_by_the_tool(kafka, name) == []
 
     producer.commit()
-    wait_for(lambda: watch.look() and not watch.pins(name, 0) and not watch.pins(name, 2), "it is released")
-    assert watch.verdict(name, 0) is PartitionVerdict.CLEAR
-    assert watch.row(name, 0).pinned_ms is None
+    wait_for(
+        lambda: collected.poll() and not collected.blockers(name, 0) and not collected.blockers(name, 2),
+        "it is released",
+    )
+    assert collected.verdict(name, 0) is PartitionVerdict.CLEAR
+    assert collected.row(name, 0).pinned_ms is None
 
 
-def test_one_that_ends_between_the_two_questions_is_over(
-    kafka: Broker, watch: Watch, name: str, monkeypatch: pytest.MonkeyPatch
+def test_a_transaction_that_ends_between_the_two_requests_is_ended(
+    kafka: Broker, collected: CollectedPartitions, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its LSO was asked for before: that it has not moved yet is no news, and no riddle."""
+    """Its LSO was read before: that it has not moved yet is expected."""
     producer = LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS)
     open_in(producer, name, 0)
-    watch.look_often(2)
-    assert watch.said(name) == [(name, *OWNED)]
-    owners = watch.watcher._asker.find_owners
+    collected.poll_repeatedly(2)
+    assert collected.verdicts(name) == [(name, *OWNED)]
+    owners = collected.watcher._asker.find_owners
 
     def commit_meanwhile(*arguments: Any, **named: Any) -> ProducerOwners:
         told = owners(*arguments, **named)
         producer.commit()
-        reads, where = watch.watcher._reads, TopicPartition(name, 0)
+        reads, where = collected.watcher._reads, TopicPartition(name, 0)
         wait_for(
             lambda: not any(p.start_offset is not None for p in reads.describe_producers([where])[where]),
             "over",
@@ -122,190 +128,209 @@ def test_one_that_ends_between_the_two_questions_is_over(
         return told
 
     with monkeypatch.context() as patch:
-        patch.setattr(watch.watcher._asker, "find_owners", commit_meanwhile)
-        watch.look(full=False)
-    row = watch.row(name)
-    assert (watch.said(name), row.verdict, row.pinned_ms, row.error) == ([], "clear", None, "")
-    watch.look(full=False)
-    assert (watch.row(name).lso, watch.verdict(name)) == (2, PartitionVerdict.CLEAR)
+        patch.setattr(collected.watcher._asker, "find_owners", commit_meanwhile)
+        collected.poll(full=False)
+    row = collected.row(name)
+    assert (collected.verdicts(name), row.verdict, row.pinned_ms, row.error) == ([], "clear", None, "")
+    collected.poll(full=False)
+    assert (collected.row(name).lso, collected.verdict(name)) == (2, PartitionVerdict.CLEAR)
 
 
-def test_late_past_its_timeout_and_never_for_two_phase_commit(kafka: Broker, watch: Watch, name: str) -> None:
-    """Its coordinator ends it in time here, so our clock is moved on instead: 15 s are the grace."""
+def test_a_transaction_is_late_after_its_timeout_and_never_in_two_phase_commit(
+    kafka: Broker, collected: CollectedPartitions, name: str
+) -> None:
+    """Its coordinator ends it in time here, so the local clock is moved on instead: 15 s are the grace."""
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
-    watch.look_often(2)
-    assert watch.said(name) == [(name, *OWNED)]
-    watch.look(later_ms=LONG_MS + 14_000)
-    assert watch.said(name) == [(name, *OWNED)]
-    watch.look(later_ms=LONG_MS + 30_000)
-    assert watch.said(name) == [(name, PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)]
-    assert watch.verdict(name) is PartitionVerdict.LATE
+    collected.poll_repeatedly(2)
+    assert collected.verdicts(name) == [(name, *OWNED)]
+    collected.poll(later_ms=LONG_MS + 14_000)
+    assert collected.verdicts(name) == [(name, *OWNED)]
+    collected.poll(later_ms=LONG_MS + 30_000)
+    assert collected.verdicts(name) == [(name, PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)]
+    assert collected.verdict(name) is PartitionVerdict.LATE
     # The tool has no word for it: it knows hanging ones alone.
     assert hangs_by_the_tool(kafka, name) == []
 
 
-def watched_identity(watch: Watch, name: str) -> Identity:
-    watch.look_often(2)
-    (pin,) = watch.pins(name)
+def watched_identity(collected: CollectedPartitions, name: str) -> Identity:
+    collected.poll_repeatedly(2)
+    (pin,) = collected.blockers(name)
     return Identity(pin.producer_id, pin.producer_epoch)
 
 
-def test_hanging_once_its_coordinator_was_seen_twice(kafka: Broker, watch: Watch, name: str) -> None:
+def test_a_transaction_is_hanging_after_two_answers_of_its_coordinator(
+    kafka: Broker, collected: CollectedPartitions, name: str
+) -> None:
     given = identity_of(kafka, name)
-    with unverified(kafka):
-        offset = stray(kafka, name, given, (name, 1), records=3)
+    with verification_disabled(kafka):
+        offset = write_stray_records(kafka, name, given, (name, 1), records=3)
     seen = []
     for _ in range(4):
-        watch.look()
-        seen.append((watch.verdict(name, 1), *[ground for _, _, ground in watch.said(name, 1)]))
+        collected.poll()
+        seen.append((collected.verdict(name, 1), *[ground for _, _, ground in collected.verdicts(name, 1)]))
     assert seen == [
         (PartitionVerdict.CLEAR,),
         (PartitionVerdict.UNKNOWN, VerdictReason.SEEN_ONCE),
         (PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION),
         (PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION),
     ]
-    (pin,) = watch.pins(name, 1)
+    (pin,) = collected.blockers(name, 1)
     assert (pin.producer_id, pin.producer_epoch, pin.start_offset) == (*given, offset)
     assert describe_producers(kafka, name, 1) == {(*given, offset)}
     assert hangs_by_the_tool(kafka, name) == [1]
 
 
-def test_hanging_although_its_id_has_another_transaction_open_elsewhere(
-    kafka: Broker, watch: Watch, name: str
+def test_a_transaction_is_hanging_although_its_id_has_another_one_open_elsewhere(
+    kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     producer = LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS)
     open_in(producer, name, 0)
-    given = watched_identity(watch, name)
-    with unverified(kafka):
-        stray(kafka, name, given, (name, 1))
-    watch.look_often()
-    assert (watch.said(name, 0), watch.said(name, 1)) == ([(name, *OWNED)], [(name, *NOT_ITS)])
+    given = watched_identity(collected, name)
+    with verification_disabled(kafka):
+        write_stray_records(kafka, name, given, (name, 1))
+    collected.poll_repeatedly()
+    assert (collected.verdicts(name, 0), collected.verdicts(name, 1)) == (
+        [(name, *OWNED)],
+        [(name, *NOT_ITS)],
+    )
     assert hangs_by_the_tool(kafka, name) == [1]
     # Once the partition is added, the commit will end it there as well.
     RawProducer(kafka.bootstrap, name, LONG_MS, given).send(name, 1)
-    watch.look()
-    assert watch.said(name, 1) == [(name, *OWNED)]
+    collected.poll()
+    assert collected.verdicts(name, 1) == [(name, *OWNED)]
     assert hangs_by_the_tool(kafka, name) == []
 
 
-def test_hanging_with_a_producer_id_that_no_id_has(kafka: Broker, watch: Watch, name: str) -> None:
+def test_a_transaction_is_hanging_with_a_producer_id_of_no_id(
+    kafka: Broker, collected: CollectedPartitions, name: str
+) -> None:
     nobody = Identity(900_000_000_000 + random.getrandbits(30), 3)
-    with unverified(kafka):
-        stray(kafka, name, nobody, (name, 0))
-    watch.look_often()
-    assert watch.said(name) == [("", PartitionVerdict.HANGING, VerdictReason.NO_SUCH_PRODUCER)]
+    with verification_disabled(kafka):
+        write_stray_records(kafka, name, nobody, (name, 0))
+    collected.poll_repeatedly()
+    assert collected.verdicts(name) == [("", PartitionVerdict.HANGING, VerdictReason.NO_SUCH_PRODUCER)]
     assert hangs_by_the_tool(kafka, name) == [0]
 
 
-def test_unknown_where_ids_may_be_hidden(kafka: Broker, name: str) -> None:
-    """Nobody vouches, and no tail reads: what no id has may be a hidden one's; all else is as before."""
-    watch = Watch(kafka.bootstrap, vouched=False)
+def test_a_verdict_is_unknown_where_ids_may_be_hidden(kafka: Broker, name: str) -> None:
+    """No tail reads, and the configuration does not vouch: a producer id of no id may belong to a hidden
+    one.
+    """
+    collected = CollectedPartitions(kafka.bootstrap, vouched=False)
     given = identity_of(kafka, name)
-    with unverified(kafka):
-        stray(kafka, name, Identity(900_000_000_000 + random.getrandbits(30), 3), (name, 0))
-        stray(kafka, name, given, (name, 1))
-    watch.look_often()
-    watch.close()
-    assert watch.said(name, 0) == [("", PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN)]
-    assert watch.said(name, 1) == [(name, *NOT_ITS)]
+    with verification_disabled(kafka):
+        write_stray_records(kafka, name, Identity(900_000_000_000 + random.getrandbits(30), 3), (name, 0))
+        write_stray_records(kafka, name, given, (name, 1))
+    collected.poll_repeatedly()
+    collected.close()
+    assert collected.verdicts(name, 0) == [("", PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN)]
+    assert collected.verdicts(name, 1) == [(name, *NOT_ITS)]
 
 
-def test_the_worst_of_two_in_one_partition(kafka: Broker, watch: Watch, name: str) -> None:
+def test_a_partition_has_the_worst_of_two_verdicts(
+    kafka: Broker, collected: CollectedPartitions, name: str
+) -> None:
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
     other = f"{name}-other"
     given = identity_of(kafka, other)
-    with unverified(kafka):
-        stray(kafka, other, given, (name, 0))
-    watch.look_often()
-    assert watch.said(name) == [(name, *OWNED), (other, *NOT_ITS)]
-    assert watch.verdict(name) is PartitionVerdict.HANGING
+    with verification_disabled(kafka):
+        write_stray_records(kafka, other, given, (name, 0))
+    collected.poll_repeatedly()
+    assert collected.verdicts(name) == [(name, *OWNED), (other, *NOT_ITS)]
+    assert collected.verdict(name) is PartitionVerdict.HANGING
     assert hangs_by_the_tool(kafka, name) == [0]
 
 
-def test_an_end_and_the_next_one_behind_it_keep_their_own_clocks(
-    kafka: Broker, watch: Watch, name: str
+def test_a_transaction_and_its_successor_are_timed_separately(
+    kafka: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     first = LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS)
     open_in(first, name, 0)
     open_in(LibrdkafkaProducer(kafka.bootstrap, f"{name}-2", SETTINGS), name, 0)
-    watch.look_often(2)
-    before = watch.pins(name)
+    collected.poll_repeatedly(2)
+    before = collected.blockers(name)
     assert len(before) == 2
     first.commit()
-    wait_for(lambda: watch.look() and len(watch.pins(name)) == 1, "the first one is over")
-    (left,) = watch.pins(name)
+    wait_for(lambda: collected.poll() and len(collected.blockers(name)) == 1, "the first one is over")
+    (left,) = collected.blockers(name)
     assert (left.start_offset, left.first_seen_ms) == (before[1].start_offset, before[1].first_seen_ms)
-    assert watch.verdict(name) is PartitionVerdict.OPEN
+    assert collected.verdict(name) is PartitionVerdict.OPEN
 
 
-def test_clocks_survive_a_restart_of_the_collector(kafka: Broker, watch: Watch, name: str) -> None:
+def test_ages_survive_a_restart_of_the_collector(
+    kafka: Broker, collected: CollectedPartitions, name: str
+) -> None:
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
     other = f"{name}-other"
     given = identity_of(kafka, other)
-    with unverified(kafka):
-        stray(kafka, other, given, (name, 1))
-    watch.look_often()
-    before = [watch.pins(name, number)[0].first_seen_ms for number in (0, 1)]
-    watch.close()
-    watch.start()
-    seen = watch.look(full=False)
+    with verification_disabled(kafka):
+        write_stray_records(kafka, other, given, (name, 1))
+    collected.poll_repeatedly()
+    before = [collected.blockers(name, number)[0].first_seen_ms for number in (0, 1)]
+    collected.close()
+    collected.start()
+    seen = collected.poll(full=False)
     assert (seen.rows, seen.pins, seen.ended) == ({}, (), ())
-    assert [watch.pins(name, number)[0].first_seen_ms for number in (0, 1)] == before
+    assert [collected.blockers(name, number)[0].first_seen_ms for number in (0, 1)] == before
     # An accusation is not begun anew either.
-    assert watch.said(name, 1) == [(other, *NOT_ITS)]
+    assert collected.verdicts(name, 1) == [(other, *NOT_ITS)]
 
 
-def test_weak_point_a_backdated_records_have_no_say_in_ages(kafka: Broker, watch: Watch, name: str) -> None:
+def test_weak_point_a_backdated_records_do_not_change_ages(
+    kafka: Broker, collected: CollectedPartitions, name: str
+) -> None:
     """docs/design/kafka.md §1.1 (a): the tool takes the producer's timestamps for ages; here they are an hour
     off.
 
     Run with its own default of 15 minutes. It calls the backdated one an hour old, which is seconds old, and
-    does not see the one that is dated ahead at all.
+    does not find the one that is dated ahead at all.
     """
     ids = [f"{name}-{number}" for number in range(2)]
     given = [identity_of(kafka, each) for each in ids]
     now_ms = loop.now_ms()
-    with unverified(kafka):
-        stray(kafka, ids[0], given[0], (name, 0), stamped_ms=now_ms - 60 * MINUTE_MS)
-        stray(kafka, ids[1], given[1], (name, 1), stamped_ms=now_ms + 55 * MINUTE_MS)
+    with verification_disabled(kafka):
+        write_stray_records(kafka, ids[0], given[0], (name, 0), stamped_ms=now_ms - 60 * MINUTE_MS)
+        write_stray_records(kafka, ids[1], given[1], (name, 1), stamped_ms=now_ms + 55 * MINUTE_MS)
     (found,) = [each for each in find_hanging(kafka, timeout_minutes=15) if each.topic == name]
     assert (found.partition, found.minutes) == (0, 60)
-    watch.look_often()
+    collected.poll_repeatedly()
     for number in 0, 1:
-        assert watch.said(name, number) == [(ids[number], *NOT_ITS)]
-        (pin,) = watch.pins(name, number)
+        assert collected.verdicts(name, number) == [(ids[number], *NOT_ITS)]
+        (pin,) = collected.blockers(name, number)
         assert now_ms <= pin.first_seen_ms <= loop.now_ms()
 
 
-def test_weak_point_b_a_producer_that_goes_on_writing_is_seen(kafka: Broker, watch: Watch, name: str) -> None:
+def test_weak_point_b_a_producer_that_continues_writing_is_found(
+    kafka: Broker, collected: CollectedPartitions, name: str
+) -> None:
     """docs/design/kafka.md §1.1 (b): a fresh record hides a hanging transaction from the tool, with its
     default of 15 minutes; the first record is backdated, so that the tool has found it before."""
     given = identity_of(kafka, name)
-    with unverified(kafka):
-        stray(kafka, name, given, (name, 0), stamped_ms=loop.now_ms() - 60 * MINUTE_MS)
+    with verification_disabled(kafka):
+        write_stray_records(kafka, name, given, (name, 0), stamped_ms=loop.now_ms() - 60 * MINUTE_MS)
         assert hangs_by_the_tool(kafka, name, timeout_minutes=15) == [0]
-        watch.look_often()
-        stray(kafka, name, given, (name, 0), sequence=1)
-    (before,) = watch.pins(name)
+        collected.poll_repeatedly()
+        write_stray_records(kafka, name, given, (name, 0), sequence=1)
+    (before,) = collected.blockers(name)
     assert hangs_by_the_tool(kafka, name, timeout_minutes=15) == []
-    watch.look()
-    (pin,) = watch.pins(name)
-    assert watch.said(name) == [(name, *NOT_ITS)]
+    collected.poll()
+    (pin,) = collected.blockers(name)
+    assert collected.verdicts(name) == [(name, *NOT_ITS)]
     assert (pin.first_seen_ms, pin.last_sequence) == (before.first_seen_ms, 1)
 
 
-def test_an_aborted_hanging_transaction_is_over_in_the_next_look(
-    kafka: Broker, java: JavaGateway, watch: Watch, name: str
+def test_an_aborted_hanging_transaction_is_ended_in_the_next_poll(
+    kafka: Broker, java: JavaGateway, collected: CollectedPartitions, name: str
 ) -> None:
     """Ended by a takeover's fence it is not; by a marker it is. `kafka-transactions.sh abort` writes that."""
     given = identity_of(kafka, name)
-    with unverified(kafka):
-        offset = stray(kafka, name, given, (name, 0))
-    watch.look_often()
+    with verification_disabled(kafka):
+        offset = write_stray_records(kafka, name, given, (name, 0))
+    collected.poll_repeatedly()
     with JavaAdmin(java, kafka.bootstrap) as admin:
         admin.fence_producers([name])
-    watch.look()
-    assert watch.said(name) == [(name, *NOT_ITS)]
+    collected.poll()
+    assert collected.verdicts(name) == [(name, *NOT_ITS)]
     abort(kafka, name, 0, offset)
-    watch.look()
-    assert (watch.said(name), watch.verdict(name)) == ([], PartitionVerdict.CLEAR)
+    collected.poll()
+    assert (collected.verdicts(name), collected.verdict(name)) == ([], PartitionVerdict.CLEAR)

@@ -1,5 +1,5 @@
-"""Proves that what moves under our eyes is seen rightly, or is a gap: topics that are deleted and made again
-or grow, leaders that go away and come back, rights that are missing, a collector that is told to go on."""
+"""Proves that changes between polls are found correctly, or are a gap: topics that are deleted and recreated
+or grow, leaders that go away and come back, rights that are missing, a collector that resumes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from tests.acls import set_acl
 from tests.brokers import PROPERTIES, create_topics
+from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.producers import open_in
-from tests.kafka.strays import identity_of, stray, unverified
+from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
-from tests.kafka.watch import Watch
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
 
@@ -39,8 +39,8 @@ OWNED = PartitionVerdict.OPEN, VerdictReason.OWNED
 
 
 @pytest.fixture
-def watch(kafka_42: Broker) -> Iterator[Watch]:
-    made = Watch(kafka_42.bootstrap)
+def collected(kafka_42: Broker) -> Iterator[CollectedPartitions]:
+    made = CollectedPartitions(kafka_42.bootstrap)
     yield made
     made.close()
 
@@ -59,38 +59,38 @@ def delete(bootstrap: str, topic: str) -> None:
     wait_for(lambda: topic not in client.list_topics(timeout=10).topics, f"{topic} is gone")
 
 
-def test_a_topic_that_is_deleted_goes_after_two_looks_at_all(
-    kafka_42: Broker, watch: Watch, name: str
+def test_a_deleted_topic_is_removed_after_two_full_polls(
+    kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     open_in(kafka_42.bootstrap, name, name, 0)
-    watch.look_often(2)
-    assert watch.pins(name)
+    collected.poll_repeatedly(2)
+    assert collected.blockers(name)
     delete(kafka_42.bootstrap, name)
     # One that looks at what is held alone leaves it to the next look at all.
-    watch.look(full=False)
-    assert watch.watcher._full_at == watch.watcher._held_at
-    watch.look()
+    collected.poll(full=False)
+    assert collected.watcher._full_at == collected.watcher._held_at
+    collected.poll()
     assert PartitionRecord.objects.filter(topic=name).count() == 3
-    watch.look()
+    collected.poll()
     assert not PartitionRecord.objects.filter(topic=name).exists()
     assert not PinRecord.objects.filter(topic=name).exists()
-    assert watch.gaps() == {}
+    assert collected.gaps() == {}
 
 
-def test_a_topic_that_is_made_again_has_nothing_of_the_one_before(
-    kafka_42: Broker, watch: Watch, name: str
+def test_a_recreated_topic_has_no_facts_of_the_former_one(
+    kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     """Fewer partitions, smaller offsets, the same name: a new transaction, with a clock of its own."""
     open_in(kafka_42.bootstrap, name, name, 0, 2)
-    watch.look_often(2)
-    before, (old,) = watch.row(name), watch.pins(name)
+    collected.poll_repeatedly(2)
+    before, (old,) = collected.row(name), collected.blockers(name)
     delete(kafka_42.bootstrap, name)
     create_topics(kafka_42.bootstrap, name, partitions=2)
     # Another id: the same one's marker for the transaction before would be the first of the new log.
     open_in(kafka_42.bootstrap, f"{name}-2", name, 0)
     for full in (False, True, False, True):
-        watch.look(full=full)
-    row, (new,) = watch.row(name), watch.pins(name)
+        collected.poll(full=full)
+    row, (new,) = collected.row(name), collected.blockers(name)
     assert row.topic_id != before.topic_id
     assert new.first_seen_ms > old.first_seen_ms
     assert row.pinned_ms == new.first_seen_ms
@@ -101,82 +101,86 @@ def test_a_topic_that_is_made_again_has_nothing_of_the_one_before(
     assert len(row.ends.split("],[")) == 1
 
 
-def test_partitions_that_are_added_are_seen_by_the_next_look_at_all(
-    kafka_42: Broker, watch: Watch, name: str
+def test_added_partitions_are_found_by_the_next_full_poll(
+    kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
-    watch.look()
+    collected.poll()
     client = AdminClient({"bootstrap.servers": kafka_42.bootstrap})
     client.create_partitions([NewPartitions(name, 5)])[name].result(30)
     wait_for(
-        lambda: watch.look() and not PartitionRecord.objects.filter(topic=name).exclude(error="").exists()
+        lambda: collected.poll() and not PartitionRecord.objects.filter(topic=name).exclude(error="").exists()
         and PartitionRecord.objects.filter(topic=name).count() == 5,
         "all five are seen",
     )  # fmt: skip
     open_in(kafka_42.bootstrap, name, name, 4)
-    watch.look_often(2)
-    assert watch.said(name, 4) == [(name, *OWNED)]
+    collected.poll_repeatedly(2)
+    assert collected.verdicts(name, 4) == [(name, *OWNED)]
 
 
-def test_between_two_looks_at_all_only_what_is_held_or_named_is_asked_about(
-    kafka_42: Broker, watch: Watch, name: str, monkeypatch: pytest.MonkeyPatch
+def test_between_full_polls_only_blocked_or_named_partitions_are_polled(
+    kafka_42: Broker, collected: CollectedPartitions, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch.look()
+    collected.poll()
     open_in(kafka_42.bootstrap, name, name, 0)
     asked: list[set[TopicPartition]] = []
-    offsets = watch.watcher._reads.list_offsets
+    offsets = collected.watcher._reads.list_offsets
     monkeypatch.setattr(
-        watch.watcher._reads, "list_offsets", lambda wanted: (asked.append(set(wanted)), offsets(wanted))[1]
+        collected.watcher._reads,
+        "list_offsets",
+        lambda wanted: (asked.append(set(wanted)), offsets(wanted))[1],
     )
     mine = TopicPartition(name, 0)
     # Nothing is known to be held yet; the row of the open transaction names it.
-    watch.look(full=False)
+    collected.poll(full=False)
     assert all(mine not in each for each in asked)
-    monkeypatch.setattr(watch.ours, "named_partitions", lambda: {mine, TopicPartition("nowhere", 0)})
-    watch.look(full=False)
+    monkeypatch.setattr(collected.ours, "named_partitions", lambda: {mine, TopicPartition("nowhere", 0)})
+    collected.poll(full=False)
     assert mine in asked[-1]
-    monkeypatch.setattr(watch.ours, "named_partitions", set)
-    watch.look(full=False)
-    assert watch.said(name) == [(name, *OWNED)]
+    monkeypatch.setattr(collected.ours, "named_partitions", set)
+    collected.poll(full=False)
+    assert collected.verdicts(name) == [(name, *OWNED)]
     assert TopicPartition(name, 1) not in asked[-1]
 
 
-def test_a_pace_of_its_own(watch: Watch) -> None:
-    """A look at all takes no more than a twentieth of the time, and comes every two seconds at most."""
-    watch.watcher._every_s = 1.0
-    watch.watcher._pace(full=True, took_s=0.01)
+def test_full_polls_have_their_own_interval(collected: CollectedPartitions) -> None:
+    """A full poll takes no more than a twentieth of the time, and comes every two seconds at most."""
+    collected.watcher._every_s = 1.0
+    collected.watcher._pace(full=True, took_s=0.01)
     now = time.monotonic()
-    assert 1.5 < watch.watcher._full_at - now <= 2.0
-    assert 0.5 < watch.watcher.wait_s() <= 1.0
-    watch.watcher._pace(full=True, took_s=2.0)
-    assert watch.watcher._full_at - time.monotonic() <= 2.0, "one slow look is no habit"
-    watch.watcher._pace(full=True, took_s=2.0)
-    assert 39.0 < watch.watcher._full_at - time.monotonic() <= 40.0
+    assert 1.5 < collected.watcher._full_at - now <= 2.0
+    assert 0.5 < collected.watcher.wait_s() <= 1.0
+    collected.watcher._pace(full=True, took_s=2.0)
+    assert collected.watcher._full_at - time.monotonic() <= 2.0, "one slow look is no habit"
+    collected.watcher._pace(full=True, took_s=2.0)
+    assert 39.0 < collected.watcher._full_at - time.monotonic() <= 40.0
     for _ in range(2):
-        watch.watcher._pace(full=False, took_s=2.0)
-    assert 9.0 < watch.watcher.wait_s() <= 10.0
+        collected.watcher._pace(full=False, took_s=2.0)
+    assert 9.0 < collected.watcher.wait_s() <= 10.0
 
 
-def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
-    """The only broker goes: nobody can be asked. It comes back with the transaction still open."""
+def test_an_unavailable_leader_is_a_gap_until_it_returns(tmp_path: Path) -> None:
+    """The only broker stops: nothing can be polled. It comes back with the transaction still open."""
     with Broker(tmp_path / "kafka", properties=PROPERTIES) as broker:
         create_topics(broker.bootstrap, "away")
         open_in(broker.bootstrap, "away", "away", 0)
         given = identity_of(broker, "stray")
-        with unverified(broker):
-            stray(broker, "stray", given, ("away", 1))
-        watch = Watch(broker.bootstrap)
-        watch.look_often()
-        before = watch.pins("away")[0].first_seen_ms
-        assert watch.said("away", 1) == [("stray", PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)]
+        with verification_disabled(broker):
+            write_stray_records(broker, "stray", given, ("away", 1))
+        collected = CollectedPartitions(broker.bootstrap)
+        collected.poll_repeatedly()
+        before = collected.blockers("away")[0].first_seen_ms
+        assert collected.verdicts("away", 1) == [
+            ("stray", PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)
+        ]
         broker.stop()
         with pytest.raises(AdminUnavailable):
-            watch.look()
+            collected.poll()
         broker.start()
         broker.wait_ready()
 
-        def seen_again() -> bool:
+        def is_available_again() -> bool:
             try:
-                watch.look()
+                collected.poll()
             except AdminUnavailable:
                 return False
             # What could not be seen while it started is a gap, and never another verdict.
@@ -184,68 +188,74 @@ def test_a_leader_that_is_away_is_a_gap_and_comes_back(tmp_path: Path) -> None:
                 (0, {OWNED}),
                 (1, {(PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)}),
             ):
-                told = {pin[1:] for pin in watch.said("away", number)}
+                told = {pin[1:] for pin in collected.verdicts("away", number)}
                 assert told <= expected | {(PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN)}
                 if told != expected:
-                    assert watch.gaps()
-            return not watch.gaps()
+                    assert collected.gaps()
+            return not collected.gaps()
 
-        wait_for(seen_again, "all is seen again", 60)
-        assert watch.said("away") == [("away", *OWNED)]
-        assert watch.pins("away")[0].first_seen_ms == before
-        watch.close()
+        wait_for(is_available_again, "all is seen again", 60)
+        assert collected.verdicts("away") == [("away", *OWNED)]
+        assert collected.blockers("away")[0].first_seen_ms == before
+        collected.close()
 
 
-def test_what_may_not_be_read_is_unknown_and_a_gap_with_the_grant(guarded: Broker) -> None:
+def test_an_unreadable_topic_is_unknown_and_a_gap_with_the_grant(guarded: Broker) -> None:
     topic = f"moves-{random.getrandbits(40):x}"
     create_topics(guarded.bootstrap, topic)
     open_in(guarded.bootstrap, topic, topic, 0)
     set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-    watch = Watch("", properties=signed_in(guarded, "viewer"), vouched=False)
+    collected = CollectedPartitions("", properties=signed_in(guarded, "viewer"), vouched=False)
     try:
-        wait_for(lambda: watch.look() and PartitionRecord.objects.filter(topic=topic), "the topic is seen")
-        watch.look_often(3)
-        row = watch.row(topic)
+        wait_for(
+            lambda: collected.poll() and PartitionRecord.objects.filter(topic=topic), "the topic is seen"
+        )
+        collected.poll_repeatedly(3)
+        row = collected.row(topic)
         assert (row.verdict, row.lso, row.high_watermark) == ("unknown", 0, 1)
         assert "--operation READ --topic" in row.error
-        assert watch.gaps() == {f"partition:{topic}-0": row.error}
+        assert collected.gaps() == {f"partition:{topic}-0": row.error}
 
         set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
-        wait_for(lambda: watch.look() and watch.pins(topic), "its producers are seen")
-        assert watch.gaps() == {}
+        wait_for(lambda: collected.poll() and collected.blockers(topic), "its producers are seen")
+        assert collected.gaps() == {}
         # Whose it is may be hidden: no accusation.
-        watch.look_often(3)
-        assert watch.said(topic) == [("", PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN)]
+        collected.poll_repeatedly(3)
+        assert collected.verdicts(topic) == [("", PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN)]
         grant_describe(guarded, "viewer", topic)
-        wait_for(lambda: watch.look() and watch.said(topic) == [(topic, *OWNED)], "its id may be seen")
+        wait_for(
+            lambda: collected.poll() and collected.verdicts(topic) == [(topic, *OWNED)], "its id may be seen"
+        )
     finally:
-        watch.close()
+        collected.close()
 
 
-def test_the_task_looks_saves_and_goes_on_after_an_outage(kafka_42: Broker, watch: Watch, name: str) -> None:
+def test_the_task_polls_saves_and_resumes_after_an_outage(
+    kafka_42: Broker, collected: CollectedPartitions, name: str
+) -> None:
     open_in(kafka_42.bootstrap, name, name, 0)
-    where = watch.name
+    where = collected.name
     limits = Limits(partitions_every_s=0.05)
-    alive = Config(clusters={where: ClusterConfig(where, watch.properties, True)}, limits=limits)
+    alive = Config(clusters={where: ClusterConfig(where, collected.properties, True)}, limits=limits)
     dead = Config(clusters={where: ClusterConfig(where, NOBODY_THERE)}, limits=limits)
     try:
         with override_settings(FENCELINE=dead):
-            task.poll_until(watch.lease, time.monotonic() + 0.5)
-        assert "check that it runs" in watch.collector().error
-        assert list(watch.gaps()) == ["cluster"]
+            task.poll_until(collected.lease, time.monotonic() + 0.5)
+        assert "check that it runs" in collected.collector().error
+        assert list(collected.gaps()) == ["cluster"]
         with override_settings(FENCELINE=alive):
-            wait_for(lambda: followed(watch.lease) and watch.pins(name), "it is seen", 60)
-            assert (watch.collector().error, watch.gaps()) == ("", {})
+            wait_for(lambda: followed(collected.lease) and collected.blockers(name), "it is seen", 60)
+            assert (collected.collector().error, collected.gaps()) == ("", {})
             warm = task._watchers[where][0]
-            followed(watch.lease)
+            followed(collected.lease)
             assert task._watchers[where][0] is warm
             # Somebody else has held the lease since: what is remembered here may be outdated.
-            token = watch.lease.token + 2
-            Collector.objects.filter(name=watch.lease.name).update(token=token)
-            followed(replace(watch.lease, token=token))
+            token = collected.lease.token + 2
+            Collector.objects.filter(name=collected.lease.name).update(token=token)
+            followed(replace(collected.lease, token=token))
             assert task._watchers[where][0] is not warm
             with pytest.raises(leases.LeaseLost):
-                followed(watch.lease)
+                followed(collected.lease)
             assert where not in task._watchers
     finally:
         task.disconnect(where)
@@ -259,21 +269,23 @@ def followed(lease: leases.Lease) -> bool:
     return True
 
 
-def test_replicas_are_asked_one_by_one_for_everybody_who_writes(
-    kafka_42: Broker, watch: Watch, name: str
+def test_replicas_are_polled_one_by_one_for_every_producer(
+    kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     open_in(kafka_42.bootstrap, name, name, 0)
-    watch.look_often(2)
-    alive = Config(clusters={watch.name: ClusterConfig(watch.name, watch.properties)})
+    collected.poll_repeatedly(2)
+    alive = Config(clusters={collected.name: ClusterConfig(collected.name, collected.properties)})
     with override_settings(FENCELINE=alive):
-        task.poll_replicas(watch.name, name, 0)
+        task.poll_replicas(collected.name, name, 0)
         task.poll_replicas("no-such-cluster", name, 0)
     look = ReplicaLook.objects.get()
     assert (look.broker, look.leads, look.error) == (1, True, "")
     (producer,) = look.producers
-    (pin,) = watch.pins(name)
+    (pin,) = collected.blockers(name)
     assert (producer["producer_id"], producer["start_offset"]) == (pin.producer_id, pin.start_offset)
     assert producer["transactional_id"] == name
-    with override_settings(FENCELINE=Config(clusters={watch.name: ClusterConfig(watch.name, NOBODY_THERE)})):
-        task.poll_replicas(watch.name, name, 0)
+    with override_settings(
+        FENCELINE=Config(clusters={collected.name: ClusterConfig(collected.name, NOBODY_THERE)})
+    ):
+        task.poll_replicas(collected.name, name, 0)
     assert "check that it runs" in ReplicaLook.objects.get().error

@@ -20,10 +20,10 @@ from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from sandbox.kafka import Broker
 from tests.brokers import PROPERTIES, create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.lives import LONG_MS
-from tests.kafka.situations import UNVERIFIED, VERIFIED, Situation, Truth, hanging_dated_ahead
-from tests.kafka.strays import unverified
-from tests.kafka.watch import Watch, describe_producers, find_hanging
+from tests.kafka.collected_partitions import CollectedPartitions, describe_producers, find_hanging
+from tests.kafka.random_transactions import LONG_MS
+from tests.kafka.scenarios import UNVERIFIED, VERIFIED, PartitionScenario, Truth, hanging_dated_ahead
+from tests.kafka.stray_records import verification_disabled
 from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
@@ -44,7 +44,9 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-def deal(kinds: Sequence[Callable[[Situation], None]], amount: int) -> list[Callable[[Situation], None]]:
+def deal(
+    kinds: Sequence[Callable[[PartitionScenario], None]], amount: int
+) -> list[Callable[[PartitionScenario], None]]:
     """Return so many kinds in random order, each as often as any other."""
     dice = random.Random(f"{SEED} {amount}")
     dealt = [kinds[number % len(kinds)] for number in range(amount)]
@@ -52,33 +54,35 @@ def deal(kinds: Sequence[Callable[[Situation], None]], amount: int) -> list[Call
     return dealt
 
 
-def test_two_hundred_situations_and_none_wrong(
+def test_no_verdict_is_wrong_in_two_hundred_situations(
     broker: Broker, java: JavaGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_topics(broker.bootstrap, TOPIC, partitions=SITUATIONS)
     create_topics(broker.bootstrap, ELSEWHERE)
-    watch = Watch(broker.bootstrap)
+    collected = CollectedPartitions(broker.bootstrap)
     with JavaAdmin(java, broker.bootstrap) as admin:
 
-        def play(numbers: Sequence[int], kinds: Sequence[Callable[[Situation], None]]) -> list[Situation]:
+        def play(
+            numbers: Sequence[int], kinds: Sequence[Callable[[PartitionScenario], None]]
+        ) -> list[PartitionScenario]:
             made = [
-                Situation(broker, java, admin, TOPIC, n, random.Random(f"{SEED} {n}"), ELSEWHERE)
+                PartitionScenario(broker, java, admin, TOPIC, n, random.Random(f"{SEED} {n}"), ELSEWHERE)
                 for n in numbers
             ]
             with ThreadPoolExecutor(8) as pool:
-                return list(pool.map(Situation.play, made, deal(kinds, len(made))))
+                return list(pool.map(PartitionScenario.play, made, deal(kinds, len(made))))
 
         played = play(range(ON), VERIFIED)
-        restart(broker, watch, broker.stop)
-        check(watch, played, later_ms=0)
-        with unverified(broker):
+        restart(broker, collected, broker.stop)
+        check(collected, played, later_ms=0)
+        with verification_disabled(broker):
             played += play(range(ON, SITUATIONS), UNVERIFIED)
-        check(watch, played, later_ms=0)
-        restart(broker, watch, broker.kill)
-        figures = check(watch, played, later_ms=0)
-        compare(broker, admin, watch, played)
-        late = check(watch, played, later_ms=LONG_MS + 60_000)
-    watch.close()
+        check(collected, played, later_ms=0)
+        restart(broker, collected, broker.kill)
+        figures = check(collected, played, later_ms=0)
+        compare_with_kafka_tools(broker, admin, collected, played)
+        late = check(collected, played, later_ms=LONG_MS + 60_000)
+    collected.close()
     with capsys.disabled():
         kinds = Counter(each.kind for each in played)
         print(f"\nKafka {broker.version}: {len(played)} situations, FENCELINE_SEED={SEED}")
@@ -86,44 +90,49 @@ def test_two_hundred_situations_and_none_wrong(
         print(", ".join(f"{name} {n}" for name, n in sorted(kinds.items())))
 
 
-def restart(broker: Broker, watch: Watch, end: Callable[[], None]) -> None:
+def restart(broker: Broker, collected: CollectedPartitions, end: Callable[[], None]) -> None:
     end()
     with pytest.raises(AdminUnavailable):
-        watch.look()
+        collected.poll()
     broker.start()
     broker.wait_ready()
 
-    def seen() -> bool:
+    def is_available() -> bool:
         try:
-            watch.look()
+            collected.poll()
         except AdminUnavailable:
             return False
-        return not watch.gaps()
+        return not collected.gaps()
 
-    wait_for(seen, "all is seen again", 120)
+    wait_for(is_available, "all is seen again", 120)
 
 
-def check(watch: Watch, played: Sequence[Situation], *, later_ms: int) -> Counter[str]:
-    """Look, and hold what is said against the truth; return how often each verdict was right.
+def check(
+    collected: CollectedPartitions, played: Sequence[PartitionScenario], *, later_ms: int
+) -> Counter[str]:
+    """Poll, and compare the verdicts with the truth; return how often each verdict was right.
 
-    Markers may still be on their way: what is over is waited for. `later_ms` moves our clock past timeouts.
+    Markers may still be on their way: what is over is waited for. `later_ms` moves the local clock past
+    timeouts.
     """
-    watch.look_often(later_ms=later_ms)
+    collected.poll_repeatedly(later_ms=later_ms)
     wait_for(
-        lambda: watch.look(later_ms=later_ms) and not [
-            each for each in played if len(watch.said(*each.where)) != len(each.truth)
+        lambda: collected.poll(later_ms=later_ms) and not [
+            each for each in played if len(collected.verdicts(*each.where)) != len(each.truth)
         ],
         "all markers are written", 60,
     )  # fmt: skip
-    watch.look_often(2, later_ms=later_ms)
+    collected.poll_repeatedly(2, later_ms=later_ms)
     wrong = []
     figures: Counter[str] = Counter()
     for each in played:
         truth = [late(*pin) for pin in each.truth] if later_ms else each.truth
-        said: Truth = watch.said(*each.where)
+        said: Truth = collected.verdicts(*each.where)
         verdict = max((pin[1] for pin in truth), key=ORDER.index, default=PartitionVerdict.CLEAR)
-        if said != truth or watch.verdict(*each.where) is not verdict:
-            wrong.append(f"{each.name}, {each.kind}: {said}, {watch.verdict(*each.where)}; true is {truth}")
+        if said != truth or collected.verdict(*each.where) is not verdict:
+            wrong.append(
+                f"{each.name}, {each.kind}: {said}, {collected.verdict(*each.where)}; true is {truth}"
+            )
         figures[verdict] += 1
     assert not wrong, f"FENCELINE_SEED={SEED}\n" + "\n".join(wrong)
     return figures
@@ -135,7 +144,7 @@ ORDER = (PartitionVerdict.CLEAR, PartitionVerdict.OPEN, PartitionVerdict.LATE, P
 def late(
     name: str, verdict: PartitionVerdict, ground: VerdictReason
 ) -> tuple[str, PartitionVerdict, VerdictReason]:
-    """What is true of an open transaction once its timeout and the grace are over by our clock."""
+    """What is true of an open transaction once its timeout and the grace are over by the local clock."""
     return (
         (name, PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)
         if verdict is PartitionVerdict.OPEN
@@ -143,12 +152,16 @@ def late(
     )
 
 
-def compare(broker: Broker, admin: JavaAdmin, watch: Watch, played: Sequence[Situation]) -> None:
-    """Hold what we say against Kafka's own tools."""
+def compare_with_kafka_tools(
+    broker: Broker, admin: JavaAdmin, collected: CollectedPartitions, played: Sequence[PartitionScenario]
+) -> None:
+    """Compare the verdicts with Kafka's own tools."""
     theirs = admin.describe_producers([each.where for each in played])
     for each in played:
         opened = {(producer_id, start) for producer_id, _, start in theirs[each.where] if start is not None}
-        assert {(pin.producer_id, pin.start_offset) for pin in watch.pins(*each.where)} == opened, each.name
+        assert {(pin.producer_id, pin.start_offset) for pin in collected.blockers(*each.where)} == opened, (
+            each.name
+        )
     for each in random.Random(SEED).sample(played, 3):
         assert describe_producers(broker, *each.where) == theirs[each.where]
     found = {
@@ -159,7 +172,7 @@ def compare(broker: Broker, admin: JavaAdmin, watch: Watch, played: Sequence[Sit
     ours = {
         (each.number, pin.producer_id, pin.start_offset): each.kind
         for each in played
-        for pin in watch.pins(*each.where)
+        for pin in collected.blockers(*each.where)
         if pin.verdict == HANGING
     }
     assert found <= ours.keys()

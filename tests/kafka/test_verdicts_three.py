@@ -1,6 +1,6 @@
-"""Proves on three brokers that no leader's fall or restart makes a wrong verdict, that what cannot be seen
-meanwhile is a gap, that a transaction stuck in Prepare* is late and gets no act, and that each replica can be
-asked."""
+"""Proves on three brokers that no stop or restart of a leader makes a wrong verdict, that what is unavailable
+meanwhile is a gap, that a transaction stuck in Prepare* is late and gets no action, and that each replica
+can be polled."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.scenes.wire import Identity
 from tests.brokers import kafka_three
-from tests.kafka.desk import Desk, grounds
-from tests.kafka.lives import LONG_MS
+from tests.kafka.collected_partitions import CollectedPartitions
+from tests.kafka.planning_cluster import PlanningCluster, refusal_reasons
 from tests.kafka.producers import open_in
-from tests.kafka.raw import RawProducer
-from tests.kafka.strays import identity_of, stray, unverified
-from tests.kafka.watch import Watch
+from tests.kafka.random_transactions import LONG_MS
+from tests.kafka.raw_producers import RawProducer
+from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
@@ -45,127 +45,133 @@ UNSEEN = PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN
 
 
 @pytest.fixture
-def watch(kafka_three: KafkaCluster) -> Iterator[Watch]:
-    made = Watch(kafka_three.bootstrap)
+def collected(kafka_three: KafkaCluster) -> Iterator[CollectedPartitions]:
+    made = CollectedPartitions(kafka_three.bootstrap)
     yield made
     made.close()
 
 
 @pytest.fixture
-def topic(kafka_three: KafkaCluster, watch: Watch) -> str:
+def topic(kafka_three: KafkaCluster, collected: CollectedPartitions) -> str:
     """A topic of three partitions, each with three replicas in sync and another leader."""
     name = f"three-{random.getrandbits(40):x}"
     client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
     replicas = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
     client.create_topics([NewTopic(name, 3, replica_assignment=replicas)])[name].result(60)
-    wait_for(lambda: in_sync(watch, name) == [3, 3, 3], f"{name} is in sync", 60)
+    wait_for(lambda: in_sync(collected, name) == [3, 3, 3], f"{name} is in sync", 60)
     return name
 
 
-def in_sync(watch: Watch, topic: str) -> list[int]:
+def in_sync(collected: CollectedPartitions, topic: str) -> list[int]:
     """How many replicas of each partition are in sync."""
-    found = watch.watcher._reads.describe_topology([topic]).partitions
+    found = collected.watcher._reads.describe_topology([topic]).partitions
     return [len(found[each].in_sync) for each in sorted(found)]
 
 
-def hang(cluster: KafkaCluster, watch: Watch, name: str, topic: str, partition: int) -> None:
+def hang(
+    cluster: KafkaCluster, collected: CollectedPartitions, name: str, topic: str, partition: int
+) -> None:
     leader = (
-        watch.watcher._reads.describe_topology([topic]).partitions[TopicPartition(topic, partition)].leader
+        collected.watcher._reads.describe_topology([topic])
+        .partitions[TopicPartition(topic, partition)]
+        .leader
     )
     assert leader is not None
     given = identity_of(cluster.node(leader), name)
-    with unverified(cluster.node(leader)):
-        stray(cluster.node(leader), name, given, (topic, partition))
+    with verification_disabled(cluster.node(leader)):
+        write_stray_records(cluster.node(leader), name, given, (topic, partition))
 
 
 class Truth:
     """What is true of a topic while brokers come and go: open in 0 and 1, hanging in 2."""
 
-    def __init__(self, cluster: KafkaCluster, watch: Watch, topic: str) -> None:
-        self.watch, self.topic, self.dice = watch, topic, random.Random(SEED)
+    def __init__(self, cluster: KafkaCluster, collected: CollectedPartitions, topic: str) -> None:
+        self.collected, self.topic, self.dice = collected, topic, random.Random(SEED)
         open_in(cluster.bootstrap, topic, topic, 0, 1)
-        hang(cluster, watch, f"{topic}-stray", topic, 2)
-        watch.look_often()
-        assert self.told() == self.expected
+        hang(cluster, collected, f"{topic}-stray", topic, 2)
+        collected.poll_repeatedly()
+        assert self.verdicts() == self.expected
         self.clocks = self.first_seen()
 
     expected = ([OWNED], [OWNED], [HANGING])
 
-    def told(self) -> tuple[list[tuple[PartitionVerdict, VerdictReason]], ...]:
-        """What we say of each partition."""
-        return tuple([pin[1:] for pin in self.watch.said(self.topic, number)] for number in range(3))  # type: ignore[misc]
+    def verdicts(self) -> tuple[list[tuple[PartitionVerdict, VerdictReason]], ...]:
+        """The verdicts on each partition."""
+        return tuple([pin[1:] for pin in self.collected.verdicts(self.topic, number)] for number in range(3))  # type: ignore[misc]
 
     def first_seen(self) -> list[int]:
         """Since when each transaction is known."""
-        return [self.watch.pins(self.topic, number)[0].first_seen_ms for number in range(3)]
+        return [self.collected.blockers(self.topic, number)[0].first_seen_ms for number in range(3)]
 
-    def look(self) -> bool:
-        """Look once; fail where anything wrong is said. Return whether all is seen and rightly told."""
+    def poll(self) -> bool:
+        """Poll once; fail on any wrong verdict. Return whether everything is available and correct."""
         try:
-            self.watch.look(full=self.dice.random() < 0.5)
+            self.collected.poll(full=self.dice.random() < 0.5)
         except AdminUnavailable:
             return False
-        for number, (said, expected) in enumerate(zip(self.told(), self.expected, strict=True)):
+        for number, (said, expected) in enumerate(zip(self.verdicts(), self.expected, strict=True)):
             assert said in (expected, [UNSEEN]), f"{self.topic}-{number}: {said}"
             if said != expected:
-                row = self.watch.row(self.topic, number)
-                gaps = self.watch.gaps()
+                row = self.collected.row(self.topic, number)
+                gaps = self.collected.gaps()
                 assert f"partition:{self.topic}-{number}" in gaps or any("broker:" in each for each in gaps)
                 assert row.verdict == "unknown"
-        return self.told() == self.expected and not self.watch.gaps()
+        return self.verdicts() == self.expected and not self.collected.gaps()
 
 
 @pytest.mark.soak
 def test_a_rolling_restart_makes_no_wrong_verdict(
-    kafka_three: KafkaCluster, watch: Watch, topic: str
+    kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
-    truth = Truth(kafka_three, watch, topic)
+    truth = Truth(kafka_three, collected, topic)
     for broker in kafka_three.brokers:
         broker.stop()
-        wait_for(truth.look, f"all is seen without broker {broker.node_id}", 90)
+        wait_for(truth.poll, f"all is seen without broker {broker.node_id}", 90)
         broker.start()
         kafka_three.wait_ready()
-        wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
-        wait_for(truth.look, f"all is seen with broker {broker.node_id} again", 60)
+        wait_for(lambda: in_sync(collected, topic) == [3, 3, 3], "all replicas are in sync", 120)
+        wait_for(truth.poll, f"all is seen with broker {broker.node_id} again", 60)
     assert truth.first_seen() == truth.clocks
 
 
-def test_a_broker_that_is_killed_is_a_gap_and_no_accusation(
-    kafka_three: KafkaCluster, watch: Watch, topic: str
+def test_a_killed_broker_is_a_gap_and_no_finding(
+    kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
     """Also of what only it has: one partition without another replica."""
     alone = f"{topic}-alone"
     client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
     client.create_topics([NewTopic(alone, 1, replica_assignment=[[2]])])[alone].result(60)
-    wait_for(lambda: in_sync(watch, alone) == [1], f"{alone} has a leader", 60)
+    wait_for(lambda: in_sync(collected, alone) == [1], f"{alone} has a leader", 60)
     open_in(kafka_three.bootstrap, alone, alone, 0)
-    truth = Truth(kafka_three, watch, topic)
-    assert watch.said(alone) == [(alone, *OWNED)]
+    truth = Truth(kafka_three, collected, topic)
+    assert collected.verdicts(alone) == [(alone, *OWNED)]
     kafka_three.node(2).kill()
     try:
-        wait_for(lambda: truth.look() or "broker:2" in watch.gaps(), "it is missed", 60)
+        wait_for(lambda: truth.poll() or "broker:2" in collected.gaps(), "it is missed", 60)
         wait_for(
-            lambda: not truth.look() and truth.told() == truth.expected, "the others have taken over", 90
+            lambda: not truth.poll() and truth.verdicts() == truth.expected, "the others have taken over", 90
         )
-        wait_for(lambda: not truth.look() and watch.row(alone).leader is None, "it leads nothing", 60)
-        assert list(watch.gaps()) == ["broker:2"]
-        assert watch.said(alone) == [(alone, *UNSEEN)]
-        row = watch.row(alone)
+        wait_for(lambda: not truth.poll() and collected.row(alone).leader is None, "it leads nothing", 60)
+        assert list(collected.gaps()) == ["broker:2"]
+        assert collected.verdicts(alone) == [(alone, *UNSEEN)]
+        row = collected.row(alone)
         assert (row.verdict, row.lso, row.high_watermark) == ("unknown", 0, 1)
         assert "no leader" in row.error
     finally:
         kafka_three.start()
         kafka_three.wait_ready()
-    wait_for(truth.look, "all is seen again", 90)
-    wait_for(lambda: watch.look() and watch.said(alone) == [(alone, *OWNED)], "it is seen again", 60)
+    wait_for(truth.poll, "all is seen again", 90)
+    wait_for(
+        lambda: collected.poll() and collected.verdicts(alone) == [(alone, *OWNED)], "it is seen again", 60
+    )
     assert truth.first_seen() == truth.clocks
-    wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
+    wait_for(lambda: in_sync(collected, topic) == [3, 3, 3], "all replicas are in sync", 120)
 
 
-def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(
-    kafka_three: KafkaCluster, watch: Watch
+def test_a_transaction_stuck_in_prepare_is_late_while_no_marker_may_be_written(
+    kafka_three: KafkaCluster, collected: CollectedPartitions
 ) -> None:
-    """The leader lives; but its partition has too few replicas in sync to take a marker.
+    """The leader is running; but its partition has too few replicas in sync to take a marker.
 
     Two of the three brokers have the topic, so killing the one that does not lead leaves one of two. The
     clock is moved on: 15 s are the grace.
@@ -174,13 +180,13 @@ def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(
     client = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
     created = NewTopic(topic, 1, replica_assignment=[[1, 3]], config={"min.insync.replicas": "2"})
     client.create_topics([created])[topic].result(60)
-    wait_for(lambda: in_sync(watch, topic) == [2], f"{topic} is in sync", 60)
+    wait_for(lambda: in_sync(collected, topic) == [2], f"{topic} is in sync", 60)
     open_in(kafka_three.bootstrap, topic, topic, 0)
-    watch.look_often(2)
-    (pin,) = watch.pins(topic)
+    collected.poll_repeatedly(2)
+    (pin,) = collected.blockers(topic)
     kafka_three.node(3).kill()
     try:
-        wait_for(lambda: in_sync(watch, topic) == [1], "its follower is missed", 90)
+        wait_for(lambda: in_sync(collected, topic) == [1], "its follower is missed", 90)
         given = Identity(pin.producer_id, pin.producer_epoch)
 
         def decided() -> bool:
@@ -192,36 +198,41 @@ def test_late_stuck_in_prepare_while_a_marker_may_not_be_written(
             return True
 
         wait_for(decided, "the commit is decided", 60)
-        watch.look_often(2)
-        assert watch.said(topic) == [(topic, *OWNED)]
-        (seen,) = watch.pins(topic)
+        collected.poll_repeatedly(2)
+        assert collected.verdicts(topic) == [(topic, *OWNED)]
+        (seen,) = collected.blockers(topic)
         assert seen.prepared_ms is not None
-        watch.look(later_ms=30_000)
-        assert watch.said(topic) == [(topic, PartitionVerdict.LATE, VerdictReason.STUCK_IN_PREPARE)]
-        assert watch.verdict(topic) is PartitionVerdict.LATE
-        with closing(Desk(kafka_three.node(1))) as desk:
+        collected.poll(later_ms=30_000)
+        assert collected.verdicts(topic) == [(topic, PartitionVerdict.LATE, VerdictReason.STUCK_IN_PREPARE)]
+        assert collected.verdict(topic) is PartitionVerdict.LATE
+        with closing(PlanningCluster(kafka_three.node(1))) as planner:
             for act, subject in (Act.FENCE, topic), (Act.ABORT_MARKER, f"{topic}-0"):
-                assert grounds(desk.forced(act, subject)) == [[PlanGround.PREPARE]], "it gets neither"
+                assert refusal_reasons(planner.forced_plan(act, subject)) == [[PlanGround.PREPARE]], (
+                    "it gets neither"
+                )
     finally:
         kafka_three.start()
         kafka_three.wait_ready()
-    wait_for(lambda: watch.look() and not watch.pins(topic), "the marker is written", 90)
-    wait_for(lambda: watch.look() and watch.verdict(topic) is PartitionVerdict.CLEAR, "it is released", 60)
+    wait_for(lambda: collected.poll() and not collected.blockers(topic), "the marker is written", 90)
+    wait_for(
+        lambda: collected.poll() and collected.verdict(topic) is PartitionVerdict.CLEAR, "it is released", 60
+    )
 
 
-def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
-    kafka_three: KafkaCluster, watch: Watch, topic: str
+@pytest.mark.soak
+def test_offsets_are_correct_soon_after_a_leader_stops(
+    kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
     """Never an LSO above the high watermark, and neither ever goes back, whoever leads."""
     producer = Producer({"bootstrap.servers": kafka_three.bootstrap, "acks": "all", "log_level": 0})
     where = TopicPartition(topic, 0)
     seen: list[Offsets] = []
 
-    def look() -> Offsets | None:
+    def poll_offsets() -> Offsets | None:
         producer.produce(topic, b"x", partition=0)
         producer.poll(0)
         try:
-            found = watch.watcher._reads.list_offsets([where])[where]
+            found = collected.watcher._reads.list_offsets([where])[where]
         except AdminUnavailable:
             return None
         if isinstance(found, Offsets):
@@ -229,16 +240,16 @@ def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
             return found
         return None
 
-    wait_for(look, "it is seen")
+    wait_for(poll_offsets, "it is seen")
     leader = seen[-1].leader
     kafka_three.node(leader).kill()
     try:
-        wait_for(lambda: (found := look()) and found.leader != leader, "another one leads", 60)
+        wait_for(lambda: (found := poll_offsets()) and found.leader != leader, "another one leads", 60)
     finally:
         kafka_three.start()
         kafka_three.wait_ready()
     producer.flush(60)
-    wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
+    wait_for(lambda: in_sync(collected, topic) == [3, 3, 3], "all replicas are in sync", 120)
     assert all(each.lso <= each.high_watermark for each in seen)
     assert [each.high_watermark for each in seen] == sorted(each.high_watermark for each in seen)
     epochs = [each.leader_epoch or 0 for each in seen]
@@ -246,15 +257,15 @@ def test_offsets_are_right_within_a_moment_of_a_leader_s_fall(
     assert epochs[-1] > epochs[0]
 
 
-def test_every_replica_tells_of_the_producers_it_knows(
-    kafka_three: KafkaCluster, watch: Watch, topic: str
+def test_every_replica_reports_its_producers(
+    kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
     open_in(kafka_three.bootstrap, topic, topic, 1)
-    cluster = ClusterConfig(watch.name, watch.properties)
-    with override_settings(FENCELINE=Config(clusters={watch.name: cluster})):
+    cluster = ClusterConfig(collected.name, collected.properties)
+    with override_settings(FENCELINE=Config(clusters={collected.name: cluster})):
 
         def replicated() -> bool:
-            task.poll_replicas(watch.name, topic, 1)
+            task.poll_replicas(collected.name, topic, 1)
             return all(look.producers for look in ReplicaLook.objects.all())
 
         wait_for(replicated, "the followers have it")
@@ -269,7 +280,7 @@ def test_every_replica_tells_of_the_producers_it_knows(
         try:
 
             def missed() -> bool:
-                task.poll_replicas(watch.name, topic, 1)
+                task.poll_replicas(collected.name, topic, 1)
                 return bool(ReplicaLook.objects.get(broker=3).error)
 
             wait_for(missed, "one is missed", 60)
@@ -277,4 +288,4 @@ def test_every_replica_tells_of_the_producers_it_knows(
         finally:
             kafka_three.start()
             kafka_three.wait_ready()
-    wait_for(lambda: in_sync(watch, topic) == [3, 3, 3], "all replicas are in sync", 120)
+    wait_for(lambda: in_sync(collected, topic) == [3, 3, 3], "all replicas are in sync", 120)

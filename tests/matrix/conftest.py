@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.kafka import Broker
 from tests.brokers import PROPERTIES, java
-from tests.matrix.versions import VERSIONS, Expected
+from tests.matrix.kafka_versions import VERSIONS, Expected
 
 __all__ = ["java"]
 

@@ -1,6 +1,7 @@
-"""The contract of transaction_admin, from tests/kafka, with every release of kafka-python from ours on.
+"""The contract of transaction_admin, from tests/kafka, with every release of kafka-python from the pinned
+one on.
 
-transaction_admin leans on parts of kafka-python that are not its public interface: this shows what a release
+transaction_admin uses parts of kafka-python that are not its public interface: this shows what a release
 would break before the pin in pyproject.toml moves.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.options import ROOT
-from tests.stack.postgres import again
+from tests.stack.postgres import rerun
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 #: The release whose parts were read when transaction_admin was written.
@@ -63,4 +64,4 @@ def test_each_release_keeps_the_contract(tmp_path: Path) -> None:
         path = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
         shown = run("-c", "import kafka; print(kafka.__version__, kafka.__file__)", **path)
         assert shown.split() == [release, str(folder / "kafka" / "__init__.py")]
-        again.run_with(path, CONTRACT, folder)
+        rerun.run_with(path, CONTRACT, folder)

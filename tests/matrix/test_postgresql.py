@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack.postgres import again
+from tests.stack.postgres import rerun
 from tests.stack.postgres.server import Server
 
 pytestmark = pytest.mark.matrix
@@ -18,4 +18,4 @@ pytestmark = pytest.mark.matrix
 @pytest.mark.parametrize("part", ["tests/db", "tests/api", "tests/web"])
 def test_the_same_tests_are_green(part: str, tmp_path: Path) -> None:
     with Server() as server:
-        again.run(part, server, tmp_path)
+        rerun.run(part, server, tmp_path)

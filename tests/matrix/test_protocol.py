@@ -19,8 +19,8 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersRequest, WriteTxn
 from sandbox.kafka import Broker
 from sandbox.scenes import hanging, wire
 from sandbox.scenes.scene_context import Stage
-from tests.kafka.idle import initialise
-from tests.matrix.versions import Expected
+from tests.kafka.transactional_ids import initialise_ids
+from tests.matrix.kafka_versions import Expected
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
@@ -61,7 +61,7 @@ def listed(kafka: Broker, version: int, **filters: Any) -> set[str]:
 
 def test_lists_are_filtered_as_far_as_the_version_can(kafka: Broker, expected: Expected) -> None:
     names = {"listed-a", "listed-b", "listed-b-2"}
-    initialise(kafka.bootstrap, names)
+    initialise_ids(kafka.bootstrap, names)
     newest = expected.list_transactions[1]
     assert listed(kafka, newest) == names
     assert listed(kafka, newest, state_filters=["Ongoing"]) == set()

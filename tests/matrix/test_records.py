@@ -1,5 +1,5 @@
-"""On every version: the records are those that docs/design/kafka.md §1.3 to §1.5 names, and we read and judge
-them right.
+"""On every version: the records are those that docs/design/kafka.md §1.3 to §1.5 names, and they are read
+and interpreted correctly.
 
 The scenarios are those of tests/data, whose captures of 3.9 and 4.2 prove the rest without a broker.
 """
@@ -23,8 +23,8 @@ from tests.brokers import create_topics
 from tests.data import scenarios
 from tests.data.scenarios import BOTH, TOPICS, Stage
 from tests.java.clients import JavaAdmin
-from tests.kafka.observe import raw_records
-from tests.matrix.versions import Expected
+from tests.kafka.topic_records import raw_records
+from tests.matrix.kafka_versions import Expected
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
@@ -58,8 +58,8 @@ def settled(stage: Stage) -> list[TransactionRecord]:
     return [each for each in found if isinstance(each, TransactionRecord) and each.transactional_id in ids]
 
 
-def judged(records: list[TransactionRecord]) -> list[Transition]:
-    """Return what is told of an id's records in the end, oldest first."""
+def derived_transitions(records: list[TransactionRecord]) -> list[Transition]:
+    """Return the final transitions of an id's records, oldest first."""
     life, told = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
         step = derive_transition(life, record, 0, offset, whole=True)
@@ -76,24 +76,24 @@ def raised(records: list[TransactionRecord], state: TransactionState) -> set[int
 
 @pytest.mark.parametrize("client", BOTH)
 @pytest.mark.parametrize("scenario", ENDED_BY_CLIENT)
-def test_a_clients_own_end_is_judged_right(
+def test_a_clients_end_gets_the_correct_verdict(
     make_stage: MakeStage, expected: Expected, client: str, scenario: scenarios.Scenario
 ) -> None:
     stage = make_stage(client, scenario.__name__)
     truth = scenario(stage).split()
     records = settled(stage)
-    told = judged(records)
-    speaks_2 = client == "java" and expected.speaks_2
-    if scenario is scenarios.commit and speaks_2:
+    told = derived_transitions(records)
+    protocol_2 = client == "java" and expected.protocol_2
+    if scenario is scenarios.commit and protocol_2:
         # The last abort of a protocol 2 client looks like the broker's own until that client goes on.
         assert told.pop().confidence is Confidence.AMBIGUOUS
         truth.pop()
     # One foreign InitProducerId just before a protocol 2 client's abort leaves the same.
-    abort = Confidence.PROBABLE if speaks_2 else Confidence.CERTAIN
+    abort = Confidence.PROBABLE if protocol_2 else Confidence.CERTAIN
     assert [(each.kind.value, each.confidence) for each in told] == [
         (kind, abort if kind == "client_abort" else Confidence.CERTAIN) for kind in truth
     ]
-    bump = {1 if speaks_2 else 0}
+    bump = {1 if protocol_2 else 0}
     assert (
         raised(records, TransactionState.PREPARE_COMMIT) | raised(records, TransactionState.PREPARE_ABORT)
         == bump
@@ -101,24 +101,24 @@ def test_a_clients_own_end_is_judged_right(
     assert raised(records, TransactionState.COMPLETE_COMMIT) | raised(records, TransactionState.ONGOING) == {
         0
     }
-    assert {each.client_version for each in records[1:]} == {2 if speaks_2 else 0}
+    assert {each.client_version for each in records[1:]} == {2 if protocol_2 else 0}
     assert {each.value_version for each in records} == {expected.record_version}
 
 
 @pytest.mark.parametrize("client", BOTH)
 @pytest.mark.parametrize("scenario", ENDED_BY_BROKER)
-def test_the_coordinators_own_abort_is_told_from_a_clients(
+def test_the_coordinators_abort_is_distinguished_from_a_clients(
     make_stage: MakeStage, expected: Expected, client: str, scenario: scenarios.Scenario
 ) -> None:
     stage = make_stage(client, scenario.__name__)
     truth = scenario(stage).split()
     records = settled(stage)
-    told = judged(records)
+    told = derived_transitions(records)
     assert raised(records, TransactionState.PREPARE_ABORT) == {expected.forced_bump}
     assert raised(records, TransactionState.COMPLETE_ABORT) == {0}
     forced = next(each for each in records if each.state is TransactionState.PREPARE_ABORT)
     assert forced.client_version == expected.transaction_version
-    if client == "java" and expected.speaks_2 and expected.forced_bump == 1 and "takeover" in truth:
+    if client == "java" and expected.protocol_2 and expected.forced_bump == 1 and "takeover" in truth:
         # The same bytes as a client's abort, and another producer after it (docs/design/kafka.md §0).
         (abort,) = (
             each for each in told if each.open_ms is not None and each.kind is not TransitionKind.COMMIT
@@ -137,11 +137,11 @@ def test_a_producer_id_that_is_used_up_is_followed_by_another(
     found = settled(stage)
     first = found[0].producer_id
     records = [each for each in found if each.producer_id != first or each.producer_epoch >= BURNT_TO]
-    told = judged(records)
+    told = derived_transitions(records)
     assert [each.kind.value for each in told] == truth
-    assert ("rotation" in truth) == expected.speaks_2
+    assert ("rotation" in truth) == expected.protocol_2
     prepared = [each for each in records if each.state is TransactionState.PREPARE_COMMIT]
-    if expected.speaks_2:
+    if expected.protocol_2:
         following = records[-1].producer_id if expected.names_producer_ids else None
         assert (prepared[0].producer_epoch, prepared[0].next_producer_id) == (32_767, following)
         assert prepared[0].producer_id != records[-1].producer_id

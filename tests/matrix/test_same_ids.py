@@ -1,11 +1,13 @@
-"""Random lives of tests/kafka on every version: what is saved of each id is what Kafka's own tools say."""
+"""The random histories of tests/kafka on every version: saved facts of each id equal those of Kafka's own
+tools.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.kafka.test_oracle import admin, test_every_id_is_what_java_says_it_is
+from tests.kafka.test_oracle import admin, test_every_id_equals_what_java_reports
 
-__all__ = ["admin", "test_every_id_is_what_java_says_it_is"]
+__all__ = ["admin", "test_every_id_equals_what_java_reports"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]

@@ -17,9 +17,9 @@ from sandbox.kafka import Broker
 from sandbox.prepared import spark_archive
 from tests.brokers import create_topics, kafka_42
 from tests.matrix.sink_driver import ROWS
-from tests.matrix.sparks import FOR_SINK, SPARKS, python_with
+from tests.matrix.spark_versions import FOR_SINK, SPARKS, python_with
 from tests.spark.conftest import ROOT, environment, settings
-from tests.spark.kills.lives import committed
+from tests.spark.kills.killed_query import committed_records
 
 __all__ = ["kafka_42"]
 pytestmark = [pytest.mark.matrix, pytest.mark.spark]
@@ -46,7 +46,7 @@ def test_older_sparks_write_each_row_once(version: str, kafka_42: Broker, tmp_pa
             check=True,
             timeout=600,
         )
-        found = sorted(int(key) for key, _ in committed(kafka_42.bootstrap, topic))
+        found = sorted(int(key) for key, _ in committed_records(kafka_42.bootstrap, topic))
         assert found == list(range(len(found)))
         assert len(found) >= 4 * ROWS
         assert len(found) % ROWS == 0, "batches are whole"

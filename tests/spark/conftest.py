@@ -1,7 +1,7 @@
 """One real Spark for all tests of a process, and the broker that they share.
 
-Spark allows one session's JVM per process: whoever kills a driver starts it as a process of its own. Queries
-of tests have names, topics and checkpoints of their own, and are stopped by those who started them.
+Spark allows one session's JVM per process: a test that kills a driver starts it as a process of its own.
+Queries of tests have names, topics and checkpoints of their own, and are stopped by those who started them.
 """
 
 from __future__ import annotations

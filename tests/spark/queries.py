@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
-from fenceline.spark.records import CheckpointLook
+from fenceline.spark.records import CheckpointObservation
 from tests.waiting import wait_for
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -96,13 +96,13 @@ def remove(folder: Path, *paths: str) -> None:
 
 
 def rewrite(folder: Path, path: str, text: str) -> None:
-    """Write a file anew, without the checksum that Hadoop would hold against it."""
+    """Write a file anew, without the checksum that Hadoop would compare."""
     remove(folder, path)
     (folder / path).write_text(text)
 
 
-def look_at(folder: Path) -> CheckpointLook:
-    """Return a first look at one checkpoint."""
+def poll_checkpoint(folder: Path) -> CheckpointObservation:
+    """Return a first poll of one checkpoint."""
     looked = CheckpointsCollector([CheckpointRoot(str(folder), "sandbox")]).poll(0, every_s=1)
     assert not looked.blind, looked.blind
     assert not looked.gaps, looked.gaps

@@ -1,7 +1,7 @@
-"""Proves that checkpoints of every kind that Spark 4.2 writes are read, and as Spark itself tells them.
+"""Proves that checkpoints of every kind that Spark 4.2 writes are read, and equal Spark's own reports.
 
-Each is made by real Spark here; every figure is held against its own progress events, and what it says of
-state against its own state-metadata source.
+Each is made by real Spark here; every figure is compared with its own progress events, and
+state with its own state-metadata source.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from fenceline.facts import TopicPartition
-from fenceline.spark.records import CheckpointLook, CommitsEntry, OffsetsEntry
+from fenceline.spark.records import CheckpointObservation, CommitsEntry, OffsetsEntry
 from fenceline.spark.restart_prediction import predict_restart
 from sandbox.kafka import Broker
-from tests.spark.kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
-from tests.spark.queries import look_at, noop, numbers, ran_to
+from tests.spark.checkpoint_kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
+from tests.spark.queries import noop, numbers, poll_checkpoint, ran_to
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -39,22 +39,22 @@ VERSIONS = {
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.soak] * (kind in LONG)) for kind in KINDS]
 )
-def test_a_checkpoint_is_as_spark_tells_it(
+def test_a_checkpoint_equals_what_spark_reports(
     spark: SparkSession, kafka_42: Broker, tmp_path: Path, kind: str
 ) -> None:
     stage = Stage(spark, tmp_path / "checkpoint", kafka_42.bootstrap)
     progress = KINDS[kind](stage)
-    look = look_at(stage.folder)
+    look = poll_checkpoint(stage.folder)
 
     assert look.checkpoint.broken == ()
     assert look.checkpoint.foreign == ()
     assert look.checkpoint.query_id == str(progress[0]["id"])
     assert look.ledger is None
     _entries_are_whole(look, kind)
-    _batches_are_as_told(look, progress)
-    _operators_are_as_told(spark, look, stage.folder, progress)
+    _assert_batches_match(look, progress)
+    _assert_operators_match(spark, look, stage.folder, progress)
     if kind.startswith("kafka"):
-        _positions_are_as_told(look, progress)
+        _assert_positions_match(look, progress)
     said = predict_restart(look.checkpoint, alive=False, asynchronous=kind == "async progress")
     # One at most is planned and not finished. Asynchronous tracking writes only some of them.
     newest = look.checkpoint.offsets[-1]
@@ -62,7 +62,7 @@ def test_a_checkpoint_is_as_spark_tells_it(
     assert said.first_batch == newest + (look.checkpoint.newest_finished == newest)
 
 
-def _entries_are_whole(look: CheckpointLook, kind: str) -> None:
+def _entries_are_whole(look: CheckpointObservation, kind: str) -> None:
     """Every file of both logs was read, with its version, its sources' names and when it was written."""
     checkpoint = look.checkpoint
     assert tuple(each.batch_id for each in look.planned) == checkpoint.offsets
@@ -79,7 +79,7 @@ def _entries_are_whole(look: CheckpointLook, kind: str) -> None:
     assert bool(checkpoint.last_commit.state_ids) == (kind == "state format 2")
 
 
-def _batches_are_as_told(look: CheckpointLook, progress: Progress) -> None:
+def _assert_batches_match(look: CheckpointObservation, progress: Progress) -> None:
     """Offsets, watermarks and instants of each batch are those of its progress event."""
     planned = {each.batch_id: each for each in look.planned}
     finished = {each.batch_id: each for each in look.finished}
@@ -108,10 +108,10 @@ def _batches_are_as_told(look: CheckpointLook, progress: Progress) -> None:
         assert look.committed_ms[batch] >= entry.planned_ms - 1
 
 
-def _operators_are_as_told(
-    spark: SparkSession, look: CheckpointLook, folder: Path, progress: Progress
+def _assert_operators_match(
+    spark: SparkSession, look: CheckpointObservation, folder: Path, progress: Progress
 ) -> None:
-    """Stateful operators are those that Spark's own source reads, and that its events tell of."""
+    """Stateful operators are those that Spark's own source reads, and that its events report."""
     operators = look.checkpoint.operators
     told = sorted(each["operatorName"] for each in progress[-1]["stateOperators"])
     assert sorted(each.name for each in operators) == told
@@ -129,7 +129,7 @@ def _operators_are_as_told(
     assert {row.maxBatchId for row in rows} == {look.checkpoint.newest_finished}
 
 
-def _positions_are_as_told(look: CheckpointLook, progress: Progress) -> None:
+def _assert_positions_match(look: CheckpointObservation, progress: Progress) -> None:
     """Kafka's offsets are positions by partition, and its first ones were kept."""
     (source,) = look.planned[-1].sources
     ended = _plain(progress[-1]["sources"][0]["endOffset"])
@@ -155,7 +155,7 @@ def _epoch_ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1_000)
 
 
-def test_a_second_look_reads_only_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_second_poll_reads_only_new_files(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "root" / "team" / "orders"
     first = ran_to(noop(numbers(spark), folder).start(), 1)
     collector = CheckpointsCollector([CheckpointRoot(str(tmp_path / "root"), "sandbox")])

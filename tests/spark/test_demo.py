@@ -1,4 +1,4 @@
-"""Proves the sandbox as a user meets it: the demo's Spark query, the scenes, and what pages say of them.
+"""Proves the sandbox as a user meets it: the demo's Spark query, the scenes, and their pages.
 
 Another user of the machine reaches none of it.
 """
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,7 @@ def transaction(stack: Stack, name: str) -> Any:
 def test_stack_json_names_every_part_and_its_process(stack: Stack) -> None:
     described = stack.described()
     assert set(described) == {"url", "kafka", "redis", "database", "data_dir", "parts"}
+    assert {"receiver", "demo"} <= stack.pids().keys()
     for part in described["parts"]:
         os.kill(part["pid"], 0)
 
@@ -96,15 +98,16 @@ def listening(everything: list[psutil.Process]) -> set[int]:
 
 
 def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
-    """Not tried: the ports of the demo's own Kafka and Spark, which hold nothing but the demo."""
+    """Not tried: the ports of the demo's own Kafka and Spark, which have nothing but the demo."""
     if os.geteuid():
         pytest.skip("needs root: to become another user")
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
     secrets = {path.name: path.read_text().strip() for path in (stack.data / "secrets").iterdir()}
-    found = met_by_a_stranger(stack, list(secrets.values()))
-    web = stack.url.rpartition(":")[2]
+    found = seen_by_another_user(stack, list(secrets.values()))
+    web, receiver = stack.url.rpartition(":")[2], str(ports(stack)["receiver"])
     assert {port: line for port, line in found.pop("http").items() if line.startswith("HTTP/")} == {
-        web: "HTTP/1.1 401 Unauthorized"
+        web: "HTTP/1.1 401 Unauthorized",
+        receiver: "HTTP/1.0 404 Not Found",
     }
     assert not [line for line in found.pop("redis").values() if line.startswith(("+", "-"))]
     assert set(found) == {"read", "write", "connect", "leaks", "environ", "cmdline"}
@@ -112,27 +115,32 @@ def test_another_user_of_the_machine_reaches_nothing(stack: Stack) -> None:
     assert secrets["redis_password"] not in stack.log()
 
 
-def met_by_a_stranger(stack: Stack, secrets: list[str]) -> Any:
+def ports(stack: Stack) -> dict[str, int]:
+    """Return the ports that the stack has chosen, by the name of the part that listens."""
+    return {name: int(port) for name, port in json.loads((stack.data / "ports.json").read_text()).items()}
+
+
+def seen_by_another_user(stack: Stack, secrets: list[str]) -> Any:
     """Return what stranger.py finds of the stack: its folder, open files, processes and ports."""
     everything = processes(stack)
-    kafka = json.loads((stack.data / "ports.json").read_text()).values()
+    kafka = {port for name, port in ports(stack).items() if name.startswith("kafka")}
     # Its programs and libraries are for everybody; what is written is not.
     written = {file.path for each in everything for file in each.open_files() if file.mode != "r"}
     paths = {stack.data, *stack.data.rglob("*"), *map(Path, written)}
     asked = {
         "paths": [str(path) for path in paths if path.exists()],
         "pids": [each.pid for each in everything],
-        "ports": sorted(listening(everything) - {int(port) for port in kafka}),
+        "ports": sorted(listening(everything) - kafka),
         "secrets": secrets,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.stack.stranger"], cwd=ROOT, input=json.dumps(asked), text=True,
+        [sys.executable, "-m", "tests.stack.other_user"], cwd=ROOT, input=json.dumps(asked), text=True,
         stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)
 
 
-def test_sparks_query_writes_what_was_committed_and_nothing_else(stack: Stack) -> None:
+def test_sparks_query_writes_only_committed_records(stack: Stack) -> None:
     aborted = wait_for(
         lambda: orders(stack, "read_uncommitted") - orders(stack, "read_committed"),
         "an aborted order",
@@ -153,8 +161,38 @@ def test_sparks_query_writes_what_was_committed_and_nothing_else(stack: Stack) -
     assert all(value["total"] == value["quantity"] * value["price"] for value in enriched)
 
 
+def received(stack: Stack) -> list[Any]:
+    """Return the messages that the demo's receiver shows, the oldest first."""
+    (channel,) = stack.api("channels")["items"]
+    link = re.search(r'id="receiver"\s+href="([^"]+)"', stack.page(f"/channels/{channel['id']}"))
+    assert link
+    with urllib.request.urlopen(f"{link[1]}messages.json", timeout=10) as answer:
+        return list(reversed(json.load(answer)["messages"]))
+
+
+def attempts(messages: list[Any], message_id: str) -> list[tuple[int, int]]:
+    return [(each["attempt"], each["answer"]) for each in messages if each["message_id"] == message_id]
+
+
+def test_a_scene_from_the_page_ends_in_a_signed_delivery_and_one_is_tried_again(stack: Stack) -> None:
+    wait_for(lambda: "scenes is ready" in stack.log(), "scenes are offered", DEADLINE_S)
+    stack.submit("/scenes", "/scenes/play", scene="abandoned")
+    over = 'data-state="done" data-scene="abandoned"'
+    wait_for(lambda: over in stack.page("/scenes"), "the scene is over", DEADLINE_S)
+
+    def about_it() -> list[Any]:
+        return [each for each in received(stack) if "demo-abandoned" in each["summary"]]
+
+    wait_for(about_it, "the receiver has the alert about it", DEADLINE_S)
+    messages = received(stack)
+    assert {each["signature"] for each in messages} == {"valid"}
+    first = messages[0]["message_id"]
+    wait_for(lambda: len(attempts(received(stack), first)) == 2, "the first message came again", DEADLINE_S)
+    assert attempts(received(stack), first) == [(1, 503), (2, 200)]
+
+
 def test_an_abandoned_transaction_is_found_and_shown(stack: Stack) -> None:
-    stack.manage("scene", "abandoned")
+    """The one of the scene before."""
     row = wait_for(lambda: transaction(stack, "demo-abandoned"), "it is seen", DEADLINE_S)
     assert row["state"] == "Ongoing"
     assert row["timeout_ms"] == 600_000
@@ -211,7 +249,7 @@ def test_safe_to_restart_does_not_change_with_the_phase_of_a_batch(stack: Stack)
 
 
 @pytest.mark.soak
-def test_a_dead_driver_is_one_incident_and_named_with_its_prepared_batch(stack: Stack) -> None:
+def test_a_killed_driver_is_one_incident_with_its_prepared_batch(stack: Stack) -> None:
     """The scene's driver dies by SIGKILL when it has prepared a batch, and stays away for 20 s."""
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
     headlines: list[str] = []
@@ -259,7 +297,7 @@ def test_an_unknown_scene_is_refused_with_the_names_that_exist(stack: Stack) -> 
         stack.manage("scene", "nonsense")
 
 
-def test_nothing_in_the_log_looks_like_a_fault(stack: Stack) -> None:
+def test_the_log_has_no_fault(stack: Stack) -> None:
     log = stack.log()
     assert "Traceback" not in log
     assert "died" not in log

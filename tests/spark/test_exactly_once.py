@@ -1,4 +1,4 @@
-"""Proves the job `spark_pipeline/exactly_once.py`: arguments, what SQL sees, refusals in one line.
+"""Proves the job `spark_pipeline/exactly_once.py`: arguments, the input of SQL, refusals in one line.
 
 And the archive of `make spark-zip`: real spark-submit runs the job with it, far from the checkout.
 """
@@ -26,7 +26,7 @@ from spark_pipeline.exactly_once import Stop, quieten_python, run_query
 from spark_pipeline.exactly_once_arguments import BadArgument, parse_arguments
 from tests.brokers import create_topics
 from tests.spark.conftest import ROOT, environment, settings
-from tests.spark.kills.lives import committed
+from tests.spark.kills.killed_query import committed_records
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -56,7 +56,7 @@ def job(
     kafka_42: Broker, topics: tuple[str, str], spark: SparkSession, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str]]:  # fmt: skip
-    """Runs the job in this process to the end of its input: exit status and what it says on stderr."""
+    """Runs the job in this process to the end of its input: exit status and what it prints on stderr."""
 
     def play(*more: str, **instead: str) -> tuple[int, str]:
         named = {
@@ -123,7 +123,7 @@ def test_arguments_and_files_become_kafkas_options(tmp_path: Path) -> None:
     assert chosen.name == chosen.prefix == "orders-to-copy"
 
 
-def test_without_sql_the_bytes_pass_as_they_are(
+def test_without_sql_records_are_copied_unchanged(
     job: Callable[..., tuple[int, str]], kafka_42: Broker, topics: tuple[str, str]
 ) -> None:
     assert job() == (0, "")
@@ -132,7 +132,7 @@ def test_without_sql_the_bytes_pass_as_they_are(
     assert raw(kafka_42, topics[1]) == raw(kafka_42, topics[0])
 
 
-def test_sql_sees_the_fields_and_its_columns_become_json(
+def test_sql_reads_the_fields_and_its_columns_become_json(
     job: Callable[..., tuple[int, str]], kafka_42: Broker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     sql = tmp_path / "total.sql"
@@ -140,7 +140,7 @@ def test_sql_sees_the_fields_and_its_columns_become_json(
                    "FROM input WHERE quantity >= 10;\n")  # fmt: skip
     schema = "order STRING, quantity INT, price DOUBLE"
     assert job("--sql-file", str(sql), value_format="json", schema=schema) == (0, "")
-    rows = {key: json.loads(value) for key, value in committed(kafka_42.bootstrap, topics[1])}
+    rows = {key: json.loads(value) for key, value in committed_records(kafka_42.bootstrap, topics[1])}
     assert {key: row["total"] for key, row in rows.items()} == {
         order["order"]: order["quantity"] * order["price"] for order in ORDERS if order["quantity"] >= 10
     }
@@ -159,14 +159,14 @@ def test_sql_sees_the_fields_and_its_columns_become_json(
         ("SELECT value, count(*) AS key FROM input GROUP BY value", "Invalid streaming output mode: append"),
     ],
 )
-def test_sql_that_cannot_be_meant_is_told_in_a_line(
+def test_unusable_sql_is_refused_in_one_line(
     job: Callable[..., tuple[int, str]], sql: str, said: str
 ) -> None:
     status, text = job("--sql", sql)
     assert (status, said in text, text.count("\n")) == (2, True, 0), text
 
 
-def test_surroundings_that_are_wrong_are_told_in_a_line(job: Callable[..., tuple[int, str]]) -> None:
+def test_a_wrong_environment_is_refused_in_one_line(job: Callable[..., tuple[int, str]]) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     for status, said, instead in (
         (2, f"no broker answers at {nobody}", {"bootstrap_servers": nobody}),
@@ -186,7 +186,7 @@ def test_surroundings_that_are_wrong_are_told_in_a_line(job: Callable[..., tuple
         ("SELECT CAST(value AS INT) AS value FROM input", "[CAST_INVALID_INPUT] The value '{"),
     ],
 )
-def test_what_fails_in_a_task_is_told_without_its_traces(
+def test_a_failed_task_is_reported_without_stack_traces(
     job: Callable[..., tuple[int, str]], sql: str, said: str
 ) -> None:
     status, text = job("--sql", sql)
@@ -233,7 +233,7 @@ class Submitted:
             )
 
     def text(self) -> str:
-        """Return all it has said."""
+        """Return all that it has printed."""
         return self.log.read_text()
 
     def ended(self, seconds: float = 180) -> int:
@@ -255,7 +255,10 @@ def test_spark_submit_runs_it_with_the_archive_until_sigterm(
     job = Submitted(tmp_path / "job", arguments)
     try:
         wait_for(
-            lambda: len(list(committed(kafka_42.bootstrap, topics[1]))) == len(ORDERS) or job.process.poll(),
+            lambda: (
+                len(list(committed_records(kafka_42.bootstrap, topics[1]))) == len(ORDERS)
+                or job.process.poll()
+            ),
             "every order is written",
             180,
         )
@@ -264,7 +267,7 @@ def test_spark_submit_runs_it_with_the_archive_until_sigterm(
     finally:
         if job.process.poll() is None:
             os.killpg(job.process.pid, signal.SIGKILL)
-    keys = [key for key, _ in committed(kafka_42.bootstrap, topics[1])]
+    keys = [key for key, _ in committed_records(kafka_42.bootstrap, topics[1])]
     assert sorted(keys) == sorted(str(order["order"]) for order in ORDERS)
     assert "Traceback" not in job.text()
     assert "Exception" not in job.text()

@@ -1,7 +1,8 @@
 """Proves the history job on real Kafka and real Spark: what it leaves is the offline replay.
 
-Thousands of records of all sorts of fates in small micro-batches, with merges and restarts; a driver that is
-killed with SIGKILL between its steps, again and again; and everything that it must refuse to do in silence.
+Thousands of records with all sorts of outcomes in small micro-batches, with merges and restarts; a driver
+that is killed with SIGKILL between its steps, again and again; and everything that it must refuse to do in
+silence.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from spark_pipeline.reports import merge, sight
 from spark_pipeline.reports.store import HistoryError
 from tests.brokers import create_topics, java
 from tests.java.clients import JavaAdmin
-from tests.kafka.lives import World, live
-from tests.kafka.observe import RawRecord, raw_records
+from tests.kafka.random_transactions import ClientCluster, run_clients
+from tests.kafka.topic_records import RawRecord, raw_records
 from tests.seeds import SEED
 from tests.spark import test_history_task
 from tests.spark.conftest import ROOT, environment, settings
-from tests.spark.replayed import replay, sums
+from tests.spark.offline_replay import replay, sums
 from tests.spark.test_history_task import transition_of
 from tests.waiting import wait_for
 
@@ -89,7 +90,7 @@ class Job:
 
 
 def check(spark: SparkSession, job: Job, records: Sequence[RawRecord]) -> int:
-    """Hold the output to the replay of what was read; return how many transitions that were."""
+    """Compare the output with the replay of what was read; return how many transitions that were."""
     last = job.manifests()[-1]
     read = [each for each in records if each.offset < last.positions.get(each.partition, 0)]
     assert last.records == len(read)
@@ -135,7 +136,7 @@ def write(bootstrap: str, topic: str, records: Sequence[RawRecord]) -> None:
 
 @pytest.fixture(scope="module")
 def topic(kafka_42: Broker) -> str:
-    """A topic like `__transaction_state` with records of random lives, some of them unreadable."""
+    """A topic like `__transaction_state` with records of random histories, some of them unreadable."""
     name = f"history-{SEED}"
     create_topics(kafka_42.bootstrap, name, partitions=test_history_task.PARTITIONS)
     write(kafka_42.bootstrap, name, test_history_task.lived(SEED, ids=60, steps=1_500))
@@ -148,24 +149,24 @@ def merges_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def world(kafka_42: Broker, java: JavaGateway) -> Iterator[World]:
+def cluster(kafka_42: Broker, java: JavaGateway) -> Iterator[ClientCluster]:
     topics = ("history-a", "history-b")
     create_topics(kafka_42.bootstrap, *topics)
     with JavaAdmin(java, kafka_42.bootstrap) as admin:
-        yield World(kafka_42.bootstrap, java, admin, topics)
+        yield ClientCluster(kafka_42.bootstrap, java, admin, topics)
 
 
-def test_real_fates_over_restarts_are_what_the_replay_says(
-    kafka_42: Broker, spark: SparkSession, world: World, tmp_path: Path
+def test_real_outcomes_over_restarts_equal_the_replay(
+    kafka_42: Broker, spark: SparkSession, cluster: ClientCluster, tmp_path: Path
 ) -> None:
     print(f"FENCELINE_SEED={SEED}")
     ids = [f"history-{number}" for number in range(12)]
-    live(world, ids, 150, SEED)
+    run_clients(cluster, ids, 150, SEED)
     there = sum(1 for _ in raw_records(kafka_42.bootstrap))
     job = Job(tmp_path, kafka_42.bootstrap, "--max-records", str(there // 3 + 1))
     said = job.run(spark)
     assert "in all, up to micro-batch" in said
-    live(world, [f"later-{number}" for number in range(4)] + ids[:4], 40, SEED + 1)
+    run_clients(cluster, [f"later-{number}" for number in range(4)] + ids[:4], 40, SEED + 1)
     job.run(spark)
     before = job.manifests()[-1]
     assert max(part.level for part in before.parts) > 0
@@ -228,7 +229,7 @@ def kill_when(job: Job, folder: Path, there: Callable[[], object]) -> None:
             driver.wait()
 
 
-def test_spark_that_sees_no_internal_topic_is_refused_and_not_believed(
+def test_spark_without_the_internal_topic_is_refused(
     kafka_42: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = Producer({"bootstrap.servers": kafka_42.bootstrap, "transactional.id": "history-seen"})
@@ -248,7 +249,7 @@ def test_spark_that_sees_no_internal_topic_is_refused_and_not_believed(
         job.run(spark)
 
 
-def test_a_topic_without_records_is_waited_for_and_one_that_is_not_there_is_named(
+def test_an_empty_topic_is_waited_for_and_a_missing_one_is_named(
     kafka_42: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     empty = f"history-empty-{SEED}"

@@ -1,6 +1,6 @@
 """Proves a task of the history job, without Spark: its rows are the offline replay's, wherever it is cut.
 
-Random lives of ids, with tombstones, holes, undecodable records and epochs that run out, in random
+Random histories of ids, with tombstones, holes, undecodable records and epochs that run out, in random
 micro-batches and Arrow batches; the transitions that its rows resolve to, the sums, and what it must refuse.
 """
 
@@ -31,23 +31,23 @@ from fenceline.facts import (
 )
 from fenceline.histograms import bucket_of
 from fenceline.kafka import transition_ring
-from fenceline.kafka.encode import encode_key, encode_value
 from fenceline.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
 from spark_pipeline.reports import columns, task
 from spark_pipeline.reports.task import OutOfOrder, Start
-from tests.kafka.observe import RawRecord
-from tests.spark.replayed import Replay, replay, sums
-from tests.unit.walks import Walk
+from tests.kafka.topic_records import RawRecord
+from tests.spark.offline_replay import Replay, replay, sums
+from tests.transaction_state_records import encode_key, encode_value
+from tests.unit.random_histories import RandomHistory
 
 Row = dict[str, Any]
 #: Two partitions; holes and records that nobody can read.
 PARTITIONS = 2
 
 
-def lived(seed: int, ids: int, steps: int) -> list[RawRecord]:
+def random_records(seed: int, ids: int, steps: int) -> list[RawRecord]:
     """Records of some ids, in the order in which they were written."""
     dice = random.Random(seed)
-    walks = [Walk(f"app-{number}", random.Random(f"{seed} {number}")) for number in range(ids)]
+    walks = [RandomHistory(f"app-{number}", random.Random(f"{seed} {number}")) for number in range(ids)]
     offsets = [dice.choice((0, 0, 40)) for _ in range(PARTITIONS)]
     found = []
     for _ in range(steps):
@@ -69,7 +69,7 @@ def lived(seed: int, ids: int, steps: int) -> list[RawRecord]:
 
 
 class Output:
-    """What the job would keep: rows of all micro-batches, and what its driver would tell the next one."""
+    """What the job would keep: rows of all micro-batches, and what its driver would pass to the next one."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -144,7 +144,7 @@ def transition_of(row: Row) -> tuple[str, str, Transition]:
 
 
 def check(output: Output, records: Sequence[RawRecord]) -> None:
-    """Hold an output to the replay of its records."""
+    """Compare an output with the replay of its records."""
     expected, undecoded = replay(records)
     assert output.transitions() == expected
     strange: Counter[str] = Counter()
@@ -158,10 +158,10 @@ def check(output: Output, records: Sequence[RawRecord]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 400), max_size=6), st.integers(1, 60), st.booleans())
-def test_rows_are_the_replays_wherever_the_stream_is_cut(
+def test_rows_equal_the_replay_wherever_the_stream_is_cut(
     seed: int, cuts: list[int], cut: int, snapshots: bool
 ) -> None:
-    records = lived(seed, ids=6, steps=120)
+    records = random_records(seed, ids=6, steps=120)
     output = Output()
     edges = [0, *sorted(min(at, len(records)) for at in cuts), len(records)]
     with patch.object(task, "CHUNK", 25):
@@ -171,8 +171,8 @@ def test_rows_are_the_replays_wherever_the_stream_is_cut(
     check(output, records)
 
 
-def test_a_snapshot_holds_everything_that_is_known_and_a_plain_batch_what_changed() -> None:
-    records = lived(3, ids=20, steps=400)
+def test_a_snapshot_has_all_ids_and_a_plain_batch_the_changed_ones() -> None:
+    records = random_records(3, ids=20, steps=400)
     output = Output()
     output.run(records[:-4])
     before = dict(output.state)
@@ -186,7 +186,7 @@ def test_a_snapshot_holds_everything_that_is_known_and_a_plain_batch_what_change
     assert {(row["partition"], row["key"]) for row in output.of(STATE)} == before.keys()
 
 
-def test_an_id_that_expired_long_ago_is_forgotten_by_a_snapshot() -> None:
+def test_a_snapshot_leaves_out_an_id_that_expired_long_ago() -> None:
     old = TransactionRecord("old", TransactionState.EMPTY, 7, 0, 60_000, None, 1_000, None)
     new = old._replace(transactional_id="new", updated_ms=40 * 86_400_000)
     output = Output()
@@ -219,7 +219,7 @@ def test_records_out_of_order_are_refused(offsets: tuple[int, ...]) -> None:
 
 
 def test_records_that_were_read_before_are_refused() -> None:
-    records = lived(1, ids=2, steps=10)
+    records = random_records(1, ids=2, steps=10)
     output = Output()
     output.run(records)
     with pytest.raises(OutOfOrder):

@@ -1,7 +1,7 @@
 """Proves on real queries of Spark that purge all the time: no poll reports a damaged checkpoint, none flaps.
 
-A run of `make soak` polls 60,000 times for each number of batches kept and each store; FENCELINE_POLLS says
-otherwise.
+A run of `make soak` polls 60,000 times for each number of batches kept and each store; FENCELINE_POLLS
+changes that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STORES = {"local": (0.0, 1), "1 ms per stat": (0.001, 24)}
 
 
 @pytest.mark.parametrize("retained", [2, 20, 100])
-def test_no_poll_takes_a_purge_for_damage(spark: SparkSession, tmp_path: Path, retained: int) -> None:
+def test_no_poll_reports_a_purge_as_damage(spark: SparkSession, tmp_path: Path, retained: int) -> None:
     folder = tmp_path / "orders"
     with settings(spark, {RETAIN: str(retained)}):
         query = noop(numbers(spark, rows=1), folder).start()
@@ -55,7 +55,7 @@ def poller(folder: Path, stat_s: float, threads: int) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
-        "tests.spark.polling",
+        "tests.spark.checkpoint_polls",
         str(folder),
         str(POLLS),
         str(stat_s),

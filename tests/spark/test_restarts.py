@@ -1,6 +1,7 @@
-"""Proves the decision table: a checkpoint of real Spark is damaged, our verdict said, Spark restarted on it.
+"""Proves the decision table: a checkpoint of real Spark is damaged, a verdict predicted, Spark restarted on
+it.
 
-Spark does what we said: the first batch that it runs and its range, or the words with which it fails.
+Spark does what was predicted: the first batch that it runs and its range, or the words with which it fails.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from tests.spark.queries import (
     STATE_FORMAT,
     STATE_STORE,
     counts,
-    look_at,
     noop,
     numbers,
+    poll_checkpoint,
     ran_to,
     remove,
     rewrite,
@@ -85,8 +86,8 @@ def damaged(made: Path, folder: Path, damage: Damage) -> Path:
     return folder
 
 
-def foretold(folder: Path) -> Restart:
-    return predict_restart(look_at(folder).checkpoint, alive=None)
+def predicted(folder: Path) -> Restart:
+    return predict_restart(poll_checkpoint(folder).checkpoint, alive=None)
 
 
 def restarted(spark: SparkSession, folder: Path) -> Restarted:
@@ -217,7 +218,7 @@ FAILS = [
 
 
 @pytest.mark.parametrize(("damage", "verdict", "first", "words"), GOES_ON)
-def test_spark_goes_on_where_we_said(
+def test_spark_resumes_where_predicted(
     spark: SparkSession,
     base: Path,
     tmp_path: Path,
@@ -227,7 +228,7 @@ def test_spark_goes_on_where_we_said(
     words: str,
 ) -> None:
     folder = damaged(base, tmp_path / "checkpoint", damage)
-    said = foretold(folder)
+    said = predicted(folder)
     assert (said.verdict, said.first_batch) == (verdict, first)
     assert words in said.sentence
 
@@ -242,11 +243,11 @@ def test_spark_goes_on_where_we_said(
 
 
 @pytest.mark.parametrize(("damage", "verdict", "words"), FAILS)
-def test_spark_fails_as_we_said(
+def test_spark_fails_as_predicted(
     spark: SparkSession, base: Path, tmp_path: Path, damage: Damage, verdict: RestartVerdict, words: str
 ) -> None:
     folder = damaged(base, tmp_path / "checkpoint", damage)
-    said = foretold(folder)
+    said = predicted(folder)
     assert (said.verdict, said.first_batch) == (verdict, None)
     assert words in said.sentence
     assert said.sentence.startswith("fails")
@@ -263,17 +264,17 @@ def test_the_previous_batch_is_missed_while_the_newest_is_in_flight(
     spark: SparkSession, base: Path, tmp_path: Path
 ) -> None:
     folder = damaged(base, tmp_path / "checkpoint", gone("offsets/4", "commits/5"))
-    assert foretold(folder).verdict == RestartVerdict.PREVIOUS_MISSING
+    assert predicted(folder).verdict == RestartVerdict.PREVIOUS_MISSING
     assert "Previous batch 4 not found in offset log" in restarted(spark, folder).failure
 
 
-def test_a_lost_file_is_not_taken_for_asynchronous_progress(
+def test_a_lost_file_is_not_reported_as_asynchronous_progress(
     spark: SparkSession, base: Path, tmp_path: Path
 ) -> None:
     """The logs of Spark's own checkpoint-test-offsetId-commitId-inconsistent."""
     lost = ("offsets/3", "offsets/5", "commits/3", "commits/4", "commits/5")
     folder = damaged(base, tmp_path / "checkpoint", gone(*lost))
-    said = foretold(folder)
+    said = predicted(folder)
     assert (said.verdict, said.first_batch) == (RestartVerdict.PREVIOUS_MISSING, None)
     assert "asynchronous progress tracking leaves such logs too" in said.sentence
     did = restarted(spark, folder)
@@ -286,7 +287,7 @@ def test_rolled_back_offsets_write_to_the_sink_before_they_fail(
     spark: SparkSession, base: Path, tmp_path: Path, missing: tuple[str, ...], first: int, last: int
 ) -> None:
     folder = damaged(base, tmp_path / "checkpoint", gone("offsets/5", "offsets/4", *missing))
-    said = foretold(folder)
+    said = predicted(folder)
     assert (said.verdict, said.first_batch) == (RestartVerdict.ROLLED_BACK, first)
     assert "then fails: CONCURRENT_STREAM_LOG_UPDATE" in said.sentence
 
@@ -298,12 +299,12 @@ def test_rolled_back_offsets_write_to_the_sink_before_they_fail(
     assert ran == list(range(first, last + 1))
 
 
-def test_what_spark_leaves_lying_about_harms_nothing(spark: SparkSession, base: Path, tmp_path: Path) -> None:
+def test_leftover_files_of_spark_change_no_verdict(spark: SparkSession, base: Path, tmp_path: Path) -> None:
     folder = damaged(base, tmp_path / "checkpoint", gone())
     (folder / "offsets" / ".6.0badc0de-0000-4000-8000-000000000000.tmp").write_text("")
     (folder / "offsets" / "README.txt").write_text("hands off")
     (folder / "_SUCCESS").write_text("")
-    look = look_at(folder)
+    look = poll_checkpoint(folder)
     assert look.checkpoint.foreign == ("_SUCCESS", "offsets/README.txt")
     assert predict_restart(look.checkpoint, alive=None).verdict == RestartVerdict.CLEAN
     assert restarted(spark, folder).ran[0] == 6
@@ -328,11 +329,11 @@ def test_what_spark_leaves_lying_about_harms_nothing(spark: SparkSession, base: 
         pytest.param(gone("offsets"), RestartVerdict.OFFSETS_GONE, "", id="offsets gone"),
     ],
 )
-def test_state_fails_as_we_said(
+def test_state_fails_as_predicted(
     spark: SparkSession, stateful: Path, tmp_path: Path, damage: Damage, verdict: RestartVerdict, words: str
 ) -> None:
     folder = damaged(stateful, tmp_path / "checkpoint", damage)
-    said = foretold(folder)
+    said = predicted(folder)
     assert (said.verdict, said.first_batch) == (verdict, None)
     assert words in said.sentence
     with _in_state(spark):
@@ -342,11 +343,9 @@ def test_state_fails_as_we_said(
     assert words in did.failure
 
 
-def test_state_is_read_on_where_nothing_is_missing(
-    spark: SparkSession, stateful: Path, tmp_path: Path
-) -> None:
+def test_state_is_read_where_nothing_is_missing(spark: SparkSession, stateful: Path, tmp_path: Path) -> None:
     folder = damaged(stateful, tmp_path / "checkpoint", gone("commits/3"))
-    assert foretold(folder).verdict == RestartVerdict.REPLAY
+    assert predicted(folder).verdict == RestartVerdict.REPLAY
     with _in_state(spark):
         did = _watched(noop(counts(numbers(spark)), folder, "update").start(), [])
     assert did.failure == ""
@@ -385,11 +384,11 @@ def _sparse_end(folder: Path) -> int | None:
     return max((each for each in whole if each - 1 not in logs[0] and each > whole[0]), default=None)
 
 
-def test_asynchronous_progress_goes_on_over_holes_and_synchronous_does_not(
+def test_asynchronous_progress_resumes_over_holes_and_synchronous_does_not(
     spark: SparkSession, sparse: Path, tmp_path: Path
 ) -> None:
     folder = damaged(sparse, tmp_path / "async", gone())
-    checkpoint = look_at(folder).checkpoint
+    checkpoint = poll_checkpoint(folder).checkpoint
     newest = checkpoint.offsets[-1]
     assert is_sparse(checkpoint.offsets, checkpoint.commits)
     assert predict_restart(checkpoint, alive=None).verdict == RestartVerdict.PREVIOUS_MISSING
@@ -408,10 +407,10 @@ def test_asynchronous_progress_goes_on_over_holes_and_synchronous_does_not(
 def test_asynchronous_progress_runs_several_batches_again_as_one(
     spark: SparkSession, sparse: Path, tmp_path: Path
 ) -> None:
-    checkpoint = look_at(sparse).checkpoint
+    checkpoint = poll_checkpoint(sparse).checkpoint
     newest, before = checkpoint.offsets[-1], checkpoint.offsets[-2]
     folder = damaged(sparse, tmp_path / "checkpoint", gone(f"commits/{newest}"))
-    said = predict_restart(look_at(folder).checkpoint, alive=None, asynchronous=True)
+    said = predict_restart(poll_checkpoint(folder).checkpoint, alive=None, asynchronous=True)
     assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest)
     assert f"runs batch {newest} from offsets/{before} on" in said.sentence
 
@@ -424,7 +423,7 @@ def test_asynchronous_progress_runs_several_batches_again_as_one(
     assert ends == [(before + 1) * ROWS, (newest + 1) * ROWS]
 
 
-def test_continuous_processing_goes_on_from_the_newest_commit(spark: SparkSession, tmp_path: Path) -> None:
+def test_continuous_processing_resumes_from_the_newest_commit(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "continuous"
 
     def run_until(epoch: int) -> None:
@@ -436,7 +435,7 @@ def test_continuous_processing_goes_on_from_the_newest_commit(spark: SparkSessio
     run_until(3)
     trim(folder, 3)
     remove(folder, "commits/3", "commits/2")
-    said = foretold(folder)
+    said = predicted(folder)
     assert (said.verdict, said.first_batch) == (RestartVerdict.CONTINUOUS, 2)
     run_until(4)
     assert {"2", "3", "4"} <= {file.name for file in (folder / "commits").iterdir()}

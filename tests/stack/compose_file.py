@@ -26,7 +26,7 @@ _Loader.add_constructor("!reset", lambda loader, node: _RESET)
 
 
 def load(environment: Mapping[str, str], *names: str) -> Any:
-    """Return the files as one document, as Compose sees them with these variables and no others."""
+    """Return the files as one document, as Compose reads them with these variables and no others."""
     merged: Any = {}
     for name in names or ("docker-compose.yml",):
         path = ROOT / name

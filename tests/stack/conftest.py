@@ -54,13 +54,13 @@ class Running:
         assert process.stdout
         self.lines.extend(line.rstrip() for line in iter(process.stdout.readline, ""))
 
-    def said(self, text: str) -> list[str]:
+    def lines_with(self, text: str) -> list[str]:
         """Return the lines that contain a text."""
         return [line for line in list(self.lines) if text in line]
 
     def wait_for(self, text: str, count: int = 1, deadline_s: float = 20) -> None:
         """Wait until so many lines contain a text."""
-        wait_for(lambda: len(self.said(text)) >= count, f"it says {text!r}", deadline_s)
+        wait_for(lambda: len(self.lines_with(text)) >= count, f"it says {text!r}", deadline_s)
 
     def pid(self, part: str) -> int:
         """Return the process of a part, from stack.json."""

@@ -1,4 +1,6 @@
-"""Proves that a tick of alerts may be killed in the middle and raced by another: each group is told once."""
+"""Proves that a tick of alerts may be killed in the middle and raced by another: each group is notified
+once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerting import GROUPS, Alerting
+from tests.alert_processes import GROUPS, AlertProcesses
 from tests.stack.postgres.server import Server
 
 
@@ -20,15 +22,15 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def alerting(request: pytest.FixtureRequest, tmp_path: Path) -> Alerting:
+def alerting(request: pytest.FixtureRequest, tmp_path: Path) -> AlertProcesses:
     if request.param == "sqlite":
-        return Alerting(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}")
+        return AlertProcesses(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}")
     postgres: Server = request.getfixturevalue("postgres")
-    return Alerting(tmp_path, postgres.new_database())
+    return AlertProcesses(tmp_path, postgres.new_database())
 
 
-def test_a_tick_that_is_killed_has_written_nothing_and_two_that_race_tell_each_group_once(
-    alerting: Alerting,
+def test_a_killed_tick_writes_nothing_and_two_racing_ticks_notify_each_group_once(
+    alerting: AlertProcesses,
 ) -> None:
     with alerting.start("hang") as hanging:
         assert line(hanging) == "in the middle\n"

@@ -1,4 +1,4 @@
-"""Proves that one bad cluster harms no other: each says what is wrong, and recovers without a restart."""
+"""Proves that one bad cluster harms no other: each reports its error, and recovers without a restart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandbox.kafka import Broker, Sasl
 from sandbox.options import ROOT
 from tests.acls import set_acl
 from tests.deployment import Stack
-from tests.load import commit
+from tests.transaction_load import commit
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker whose address is known and that nobody has started."""
+    """A broker whose address is configured and that is not started."""
     broker = Broker(tmp_path_factory.mktemp("late"))
     yield broker
     broker.kill()
@@ -81,7 +81,7 @@ def has(stack: Stack, cluster: str, name: str) -> bool:
         ("wrong", "Authentication failed"),
     ],
 )
-def test_each_bad_cluster_says_what_is_wrong(stack: Stack, cluster: str, says: str) -> None:
+def test_each_bad_cluster_reports_its_error(stack: Stack, cluster: str, says: str) -> None:
     wait_for(lambda: says in error_of(stack, cluster), f"{cluster} says {says}", DEADLINE_S)
     wait_for(lambda: f"{cluster}/transaction_state: " in stack.log(), "the log says so too", DEADLINE_S)
     page = stack.page(f"/transactions?cluster={cluster}")
@@ -89,7 +89,7 @@ def test_each_bad_cluster_says_what_is_wrong(stack: Stack, cluster: str, says: s
     assert "wr0ng" not in page + stack.page("/system") + stack.log()
 
 
-def test_the_good_cluster_is_unharmed(stack: Stack, broker: Broker) -> None:
+def test_the_good_cluster_is_not_affected(stack: Stack, broker: Broker) -> None:
     commit(broker.bootstrap, "two")
     wait_for(lambda: has(stack, "good", "two"), "the good cluster is seen", DEADLINE_S)
     assert error_of(stack, "good") == ""
@@ -111,7 +111,7 @@ def test_corrupt_records_are_counted_and_shown(stack: Stack, broker: Broker) -> 
     wait_for(lambda: has(stack, "good", "three"), "reading goes on", DEADLINE_S)
 
 
-def test_a_broker_that_comes_up_is_seen_without_a_restart(stack: Stack, late: Broker) -> None:
+def test_a_broker_that_starts_later_is_polled_without_a_restart(stack: Stack, late: Broker) -> None:
     late.start()
     late.wait_ready()
     wait_for(lambda: error_of(stack, "unreachable") == "", "the broker is seen", DEADLINE_S)

@@ -1,4 +1,4 @@
-"""The set-up of .venv: what a machine lacks is one clear line, and what was cut short goes on.
+"""The set-up of .venv: what a machine lacks is one clear line, and an interrupted set-up resumes.
 
 The real script runs in a small checkout in a path with blanks. Its lock file names uv alone, and a program
 that only notes its environment stands for uv, so that nothing is fetched.
@@ -64,7 +64,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-def test_it_goes_on_where_it_was_cut_short_and_then_needs_nothing(checkout: Checkout) -> None:
+def test_an_interrupted_set_up_resumes_and_then_does_nothing(checkout: Checkout) -> None:
     checkout.make_venv()
     status, line = checkout.run(UV_FAILS="2")
     assert (status, "run it again to go on where it stopped" in line) == (1, True)
@@ -73,7 +73,7 @@ def test_it_goes_on_where_it_was_cut_short_and_then_needs_nothing(checkout: Chec
     assert checkout.run(UV_FAILS="2", HOME="/nonexistent", PYTHON="/nonexistent") == (0, "")
 
 
-def test_it_trusts_what_the_system_and_pip_trust(checkout: Checkout, tmp_path: Path) -> None:
+def test_certificates_of_the_system_and_of_pip_are_trusted(checkout: Checkout, tmp_path: Path) -> None:
     checkout.make_venv()
     (tmp_path / "home" / ".config" / "pip").mkdir(parents=True)
     (tmp_path / "home" / ".config" / "pip" / "pip.conf").write_text("[global]\ncert = /company/ca.pem\n")
@@ -81,7 +81,7 @@ def test_it_trusts_what_the_system_and_pip_trust(checkout: Checkout, tmp_path: P
     assert {"UV_SYSTEM_CERTS=1", "SSL_CERT_FILE=/company/ca.pem"} <= set(checkout.calls())
 
 
-def test_a_venv_that_was_made_by_half_is_made_again(checkout: Checkout) -> None:
+def test_a_half_made_venv_is_made_again(checkout: Checkout) -> None:
     checkout.make_venv()
     checkout.program("python", '#!/bin/sh\n[ "$1" != -m ]\n')
     status, line = checkout.run(PIP_NO_INDEX="1")
@@ -93,7 +93,7 @@ def test_a_venv_that_was_made_by_half_is_made_again(checkout: Checkout) -> None:
     assert len(list((checkout.folder / ".venv" / "lib").glob("*/site-packages/pip"))) == 1
 
 
-def test_a_python_that_will_not_do_is_named(checkout: Checkout, tmp_path: Path) -> None:
+def test_an_unsuitable_python_is_named(checkout: Checkout, tmp_path: Path) -> None:
     old = tmp_path / "python"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
@@ -102,7 +102,7 @@ def test_a_python_that_will_not_do_is_named(checkout: Checkout, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("minor", [10, 11, 12, 13, 14, 15])
-def test_it_takes_python_3_11_to_3_14(checkout: Checkout, tmp_path: Path, minor: int) -> None:
+def test_python_3_11_to_3_14_are_accepted(checkout: Checkout, tmp_path: Path, minor: int) -> None:
     """By a Python that claims its version; it makes nothing, which is the next line."""
     fake = tmp_path / "python"
     fake.write_text(

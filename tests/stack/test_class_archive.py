@@ -47,7 +47,7 @@ def run(java: Java) -> Run:
     return run
 
 
-def test_it_is_made_once_and_classes_come_from_it(java: Java, cache: Path, run: Run) -> None:
+def test_an_archive_is_made_once_and_classes_come_from_it(java: Java, cache: Path, run: Run) -> None:
     trained: list[Path] = []
     said: list[str] = []
 
@@ -80,7 +80,7 @@ def test_a_training_that_ends_early_leaves_no_archive(java: Java, cache: Path) -
     assert {path.suffix for path in cache.iterdir()} == {".lock"}
 
 
-def test_a_jvm_that_makes_none_is_not_asked_again(java: Java, cache: Path) -> None:
+def test_a_jvm_that_makes_no_archive_is_not_trained_again(java: Java, cache: Path) -> None:
     trained: list[Path] = []
     for _ in range(2):
         found = class_archive.archive_options(
@@ -95,7 +95,7 @@ def test_a_jvm_that_makes_none_is_not_asked_again(java: Java, cache: Path) -> No
     assert len(trained) == 1
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(java: Java, cache: Path) -> None:
+def test_without_a_writable_cache_a_jvm_runs_without_an_archive(java: Java, cache: Path) -> None:
     cache.write_text("a file is in the way")
     said: list[str] = []
     assert (
@@ -104,7 +104,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(java: Java, cache: Path)
     assert "starts without a class archive" in said[-1]
 
 
-def test_each_jvm_and_class_path_has_its_own(java: Java, cache: Path, run: Run) -> None:
+def test_each_jvm_and_class_path_has_its_own_archive(java: Java, cache: Path, run: Run) -> None:
     def options(build: str, paths: list[Path]) -> list[str]:
         one = replace(java, build=build)
         return class_archive.archive_options(
@@ -117,7 +117,7 @@ def test_each_jvm_and_class_path_has_its_own(java: Java, cache: Path, run: Run) 
 
 
 @pytest.mark.parametrize("spoil", [b"", b"half"], ids=["empty", "half"])
-def test_one_that_is_not_whole_is_made_again(java: Java, cache: Path, spoil: bytes) -> None:
+def test_an_incomplete_archive_is_made_again(java: Java, cache: Path, spoil: bytes) -> None:
     """JDK 17 aborts on it."""
 
     def train(folder: Path, options: Sequence[str]) -> None:

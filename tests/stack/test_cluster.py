@@ -30,20 +30,20 @@ def write(bootstrap: str, partition: int) -> int:
 
 
 def orders(bootstrap: str) -> dict[int, PartitionMetadata]:
-    """Return the partitions of a topic once the broker that answers has heard of it and of their leaders."""
+    """Return the partitions of a topic once the broker that answers has it and their leaders."""
 
-    def heard() -> dict[int, PartitionMetadata]:
+    def known_partitions() -> dict[int, PartitionMetadata]:
         found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(
             "orders", timeout=30
         )
         partitions = found.topics["orders"].partitions
         return partitions if all(each.leader > 0 for each in partitions.values()) else {}
 
-    return wait_for(heard, f"{bootstrap} knows the topic")
+    return wait_for(known_partitions, f"{bootstrap} knows the topic")
 
 
 @pytest.mark.kafka
-def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: KafkaCluster) -> None:
+def test_topics_have_three_replicas_and_any_node_answers(kafka_three: KafkaCluster) -> None:
     topics.ensure_topics(kafka_three.bootstrap)
     for broker in kafka_three.brokers:
         partitions = orders(broker.bootstrap).values()
@@ -54,7 +54,7 @@ def test_its_topics_have_three_replicas_and_any_node_may_be_asked(kafka_three: K
 
 @pytest.mark.soak
 @pytest.mark.kafka
-def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_killed(tmp_path: Path) -> None:
+def test_a_cluster_keeps_records_written_without_a_node_after_all_were_killed(tmp_path: Path) -> None:
     with KafkaCluster(tmp_path) as cluster:
         topics.ensure_topics(cluster.bootstrap)
         number = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).cluster_id
@@ -77,7 +77,7 @@ def test_it_takes_records_while_a_node_is_dead_and_has_them_after_all_were_kille
 
 
 @pytest.mark.kafka
-def test_a_node_that_goes_is_missed_and_comes_back(kafka_three: KafkaCluster) -> None:
+def test_a_stopped_node_is_reported_and_comes_back(kafka_three: KafkaCluster) -> None:
     kafka_three.node(2).stop()
     try:
         wait_for(lambda: live_brokers(kafka_three.node(1).bootstrap) == {1, 3}, "node 2 is gone", 60)
@@ -97,7 +97,7 @@ def test_a_folder_of_another_size_is_refused(tmp_path: Path) -> None:
             require_size(tmp_path / name, 4 - size)
 
 
-def test_all_its_nodes_are_formatted_alike(tmp_path: Path) -> None:
+def test_all_nodes_are_formatted_alike(tmp_path: Path) -> None:
     first, again = KafkaCluster(tmp_path), KafkaCluster(tmp_path)
     assert len({broker.cluster_id for cluster in (first, again) for broker in cluster.brokers}) == 1
     assert len({broker.cluster_id for broker in (first.node(1), Broker(tmp_path / "alone"))}) == 2

@@ -95,7 +95,7 @@ def test_the_demo_runs_as_in_make_up(tmp_path: Path, compose: Any) -> None:
     assert spark["environment"].keys() == added
 
 
-def test_every_part_is_told_what_make_up_tells_it(stack: Stack, compose: Any) -> None:
+def test_every_part_gets_the_environment_of_make_up(stack: Stack, compose: Any) -> None:
     prepare = compose["services"]["prepare"]["environment"].keys()
     assert stack.environment.keys() - BY_IMAGE <= prepare
     for name in OURS[1:]:
@@ -148,9 +148,7 @@ def test_a_secret_may_be_a_file(compose: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(("variable", "store"), [("DATABASE_URL", "postgres"), ("REDIS_URL", "redis")])
-def test_a_store_elsewhere_takes_the_place_of_the_bundled_one(
-    compose: Any, variable: str, store: str
-) -> None:
+def test_an_external_store_replaces_the_bundled_one(compose: Any, variable: str, store: str) -> None:
     url = "scheme://elsewhere.example/1"
     changed = compose_file.load({variable: url})["services"]
     assert changed[store]["profiles"], "it does not start"
@@ -175,7 +173,7 @@ def test_nothing_listens_but_the_page_on_the_loopback(compose: Any) -> None:
         assert compose["services"][name]["networks"] == ["store"]
 
 
-def test_containers_may_do_little_and_come_back(compose: Any) -> None:
+def test_containers_have_few_rights_and_restart(compose: Any) -> None:
     services = compose["services"]
     assert set(services) == {*OURS, *DEMO, *THEIRS}
     for name in (*OURS, *DEMO):
@@ -194,7 +192,7 @@ def test_containers_may_do_little_and_come_back(compose: Any) -> None:
 
 
 @pytest.mark.parametrize("names", [SCALE[:1], SCALE])
-def test_everything_that_a_container_takes_has_a_limit(names: Sequence[str]) -> None:
+def test_every_resource_of_a_container_has_a_limit(names: Sequence[str]) -> None:
     for name, service in compose_file.load({}, *names)["services"].items():
         options = service["logging"]["options"]
         assert service["logging"]["driver"] == "json-file"
@@ -205,7 +203,7 @@ def test_everything_that_a_container_takes_has_a_limit(names: Sequence[str]) -> 
         assert all("size=" in each for each in service.get("tmpfs", ())), name
 
 
-def test_two_gigabytes_are_reserved_for_what_is_no_demo(compose: Any) -> None:
+def test_two_gigabytes_are_reserved_for_parts_other_than_the_demo(compose: Any) -> None:
     services = compose["services"].items()
     reserved = {
         name: megabytes(each["deploy"]["resources"]["reservations"]["memory"])
@@ -220,7 +218,7 @@ def megabytes(text: str) -> int:
     return number * {"m": 1, "g": 1024}[unit]
 
 
-def test_each_image_is_built_once_and_waited_for_by_all_who_share_it(compose: Any) -> None:
+def test_each_image_is_built_once_and_waited_for_by_its_services(compose: Any) -> None:
     services = compose["services"]
     builders = {"fenceline": "prepare", "demo": "demo"}
     built = {name: each["build"]["target"] for name, each in services.items() if "build" in each}
@@ -262,19 +260,19 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_client_s_address_is_taken_from_who_is_named_only() -> None:
-    def believed(*names: str, **environment: str) -> _TrustedHosts:
+def test_a_client_s_address_is_taken_from_named_proxies_only() -> None:
+    def trusted_hosts(*names: str, **environment: str) -> _TrustedHosts:
         web = compose_file.load(environment, *names)["services"]["web"]
         return _TrustedHosts(web["environment"]["FORWARDED_ALLOW_IPS"])
 
-    assert not any(address in believed() for address in ("172.18.0.1", "127.0.0.1", "::1"))
+    assert not any(address in trusted_hosts() for address in ("172.18.0.1", "127.0.0.1", "::1"))
     text = (ROOT / "docs" / "deploying.md").read_text()
     named = re.search(r"`FORWARDED_ALLOW_IPS=(\S+)`", text)
     assert named
-    by_docs = believed(FORWARDED_ALLOW_IPS=named[1])
+    by_docs = trusted_hosts(FORWARDED_ALLOW_IPS=named[1])
     assert "172.18.0.1" in by_docs
     assert "203.0.113.7" not in by_docs
-    assert "172.18.0.5" in believed(*SCALE), "its only way in is the proxy"
+    assert "172.18.0.5" in trusted_hosts(*SCALE), "its only way in is the proxy"
     nginx = (ROOT / "compose" / "nginx.conf").read_text()
     assert set(re.findall(r"set_real_ip_from (\S+);", nginx)) == set(named[1].split(","))
 
@@ -297,7 +295,7 @@ def test_with_a_proxy_in_front_web_has_no_port_and_may_run_twice(compose: Any) -
     assert all(path.startswith("/tmp/") for path in written)
 
 
-def test_images_end_as_a_user_who_is_nobody(dockerfile: str) -> None:
+def test_images_run_as_an_unprivileged_user(dockerfile: str) -> None:
     stages = re.split(r"^FROM ", dockerfile, flags=re.MULTILINE)[1:]
     ends = {
         stage.splitlines()[0].split()[-1]: re.findall(r"^USER (\S+)", stage, re.MULTILINE) for stage in stages
@@ -307,7 +305,7 @@ def test_images_end_as_a_user_who_is_nobody(dockerfile: str) -> None:
     assert "requirements.txt" in stages[0], "what is installed is what is locked"
 
 
-def test_no_image_holds_the_packages_twice(dockerfile: str) -> None:
+def test_no_image_has_the_packages_twice(dockerfile: str) -> None:
     stages = {}
     for stage in re.split(r"^FROM ", dockerfile, flags=re.MULTILINE)[1:]:
         first, _, rest = stage.partition("\n")
@@ -340,7 +338,7 @@ def test_a_package_index_reaches_pip_and_uv(tmp_path: Path, dockerfile: str, com
     assert (ROOT / arguments["CA_FILE"]).read_bytes() == b""
 
 
-def test_an_image_holds_the_programs_and_no_state() -> None:
+def test_an_image_has_the_programs_and_no_state() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     taken = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines
@@ -350,7 +348,7 @@ def test_an_image_holds_the_programs_and_no_state() -> None:
     assert not taken & {"tests", "benchmarks", ".data", ".git", ".env"}
 
 
-def test_the_files_are_what_the_compose_specification_says(tmp_path: Path) -> None:
+def test_the_files_match_the_compose_specification(tmp_path: Path) -> None:
     schema = ["--builtin-schema", "vendor.compose-spec"]
     # JSON has no tag for what Compose resets.
     scale = tmp_path / "scale.yml"

@@ -1,7 +1,8 @@
-"""Proves the whole way: what is stuck is found and told, ended from the browser, and told to be over.
+"""Proves the whole way: what is stuck is found by its right name, with who is blocked and what was lost, and
+notified; it is ended from the browser, and notified as resolved.
 
 A real broker, a real stack, a real browser, and a real receiver that checks each signature with the reference
-library of Standard Webhooks. Kafka's own reader of committed records is the judge of what was released.
+library of Standard Webhooks. What Kafka's own reader of committed records reads decides what was unblocked.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -17,9 +19,9 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics, kafka_42
 from tests.chromium import ARGUMENTS, executable
 from tests.deployment import PASSWORD, Stack
-from tests.kafka.committing import commit, fill
+from tests.kafka.group_commits import commit_offsets, write_records
 from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.strays import identity_of, stray, unverified
+from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.receivers import Receiver
 from tests.spark.sink.queries import read
 from tests.waiting import wait_for
@@ -74,7 +76,7 @@ def page(stack: Stack) -> Iterator[Page]:
         browser.close()
 
 
-class Room:
+class ControlRoom:
     """What the tests share: a receiver that a channel of the stack tells everything."""
 
     def __init__(self, stack: Stack, page: Page, receiver: Receiver) -> None:
@@ -93,7 +95,7 @@ class Room:
         page.click("button:has-text('Add channel')")
         return page.locator("#the-secret").inner_text().strip()
 
-    def told(self, status: str, rule: str) -> dict[str, Any] | None:
+    def notified_message(self, status: str, rule: str) -> dict[str, Any] | None:
         """Return the newest message in which an alert of a rule has a status; signatures must be right."""
         for request in reversed(self.receiver.received):
             message = request.verified(self._secret)
@@ -116,57 +118,111 @@ class Room:
         sends.click()
         expect(page.locator(".now-true b").first).to_contain_text("Done")
 
-    def find(self, finding: str) -> None:
-        """Go from the overview to what a finding is about."""
+    def items(self, noun: str, **where: str) -> list[dict[str, Any]]:
+        """Return the items of a list of the API."""
+        query = "&".join(f"{key}={quote(value)}" for key, value in where.items())
+        return list(self.stack.api(f"{noun}?{query}")["items"])
+
+    def item(self, noun: str, **where: str) -> dict[str, Any] | None:
+        """Return the first item of a list of the API, None while there is none."""
+        return next(iter(self.items(noun, **where)), None)
+
+    def open_incident(self) -> None:
+        """Go from the home page to the incident about what has the room's name."""
         self.page.goto(f"{self.stack.url}/")
-        entry = self.page.locator(".finding", has_text=self.name).filter(has_text=finding).first
+        entry = self.page.locator("[data-incident]", has_text=self.name).first
         expect(entry).to_be_visible()
-        entry.locator(".finding-next a").click()
+        entry.locator("a[data-row]").first.click()
 
 
 @pytest.fixture
-def room(stack: Stack, page: Page) -> Iterator[Room]:
+def control_room(stack: Stack, page: Page) -> Iterator[ControlRoom]:
     with Receiver() as receiver:
-        yield Room(stack, page, receiver)
+        yield ControlRoom(stack, page, receiver)
 
 
-def test_an_abandoned_transaction_is_fenced_and_told_resolved(kafka_42: Broker, room: Room) -> None:
-    topic, group = f"{room.name}-orders", f"{room.name}-billing"
+def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(
+    kafka_42: Broker, control_room: ControlRoom
+) -> None:
+    topic, group = f"{control_room.name}-orders", f"{control_room.name}-billing"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
-    fill(kafka_42.bootstrap, topic, 5, partitions=1)
-    producer = LibrdkafkaProducer(kafka_42.bootstrap, room.name, {"transaction.timeout.ms": "600000"})
+    write_records(kafka_42.bootstrap, topic, 5, partitions=1)
+    producer = LibrdkafkaProducer(kafka_42.bootstrap, control_room.name, {"transaction.timeout.ms": "600000"})
     producer.init()
     producer.begin()
     producer.send(topic, 0, "never committed")
     producer.flush()
-    fill(kafka_42.bootstrap, topic, 7, partitions=1)
-    commit(kafka_42.bootstrap, group, topic, p0=5)
+    write_records(kafka_42.bootstrap, topic, 7, partitions=1)
+    commit_offsets(kafka_42.bootstrap, group, topic, p0=5)
 
-    wait_for(lambda: room.told("firing", "open_too_long"), "the webhook that it is stuck", DEADLINE_S)
+    wait_for(
+        lambda: control_room.notified_message("firing", "open_too_long"),
+        "the webhook that it is stuck",
+        DEADLINE_S,
+    )
     assert len(read(kafka_42.bootstrap, topic)) == 5
-    room.find("open")
-    room.act("Fence producer", "Fence producer", room.name)
-    followed = room.page.locator("section[aria-labelledby=followed]")
+    wait_for(
+        lambda: (control_room.item("groups", q=group) or {}).get("blocked"), "the blocked group", DEADLINE_S
+    )
+    detail = control_room.stack.api(f"transactions/{CLUSTER}/{control_room.name}")
+    assert (detail["verdict"], [each["group"] for each in detail["waiting"]]) == ("open", [group])
+    control_room.open_incident()
+    control_room.act("Fence producer", "Fence producer", control_room.name)
+    followed = control_room.page.locator("section[aria-labelledby=followed]")
     expect(followed).to_contain_text(f"LSO of {topic}-0 moved 5 → 14")
     expect(followed).to_contain_text("Recovery of")
     assert len(read(kafka_42.bootstrap, topic)) == 12
-    wait_for(lambda: room.told("resolved", "open_too_long"), "the webhook that it is over", DEADLINE_S)
+    wait_for(
+        lambda: control_room.notified_message("resolved", "open_too_long"),
+        "the webhook that it is over",
+        DEADLINE_S,
+    )
+    recovery = wait_for(lambda: recovery_with_losses(control_room), "the recovery", DEADLINE_S)
+    assert recovery["cause"] == "admin_fence"
+    (lost,) = recovery["lost"]
+    assert (lost["topic"], lost["partition"], lost["first_offset"], lost["sure"]) == (topic, 0, 5, True)
+    assert [each["group"] for each in recovery["waited"]] == [group]
     producer.abandon()
 
 
-def test_a_hanging_transaction_is_aborted_by_a_marker_and_told_resolved(kafka_42: Broker, room: Room) -> None:
-    topic = f"{room.name}-lost"
-    create_topics(kafka_42.bootstrap, topic, partitions=1)
-    identity = identity_of(kafka_42, room.name)
-    with unverified(kafka_42):
-        stray(kafka_42, room.name, identity, (topic, 0), records=3)
-    fill(kafka_42.bootstrap, topic, 7, partitions=1)
+def recovery_with_losses(control_room: ControlRoom) -> dict[str, Any] | None:
+    """Return the recovery of the room's transaction once all that was aborted is known."""
+    return next(
+        (each for each in control_room.items("recoveries", q=control_room.name) if each["lost_complete"]),
+        None,
+    )
 
-    wait_for(lambda: room.told("firing", "hanging"), "the webhook that it hangs", DEADLINE_S)
+
+def test_a_hanging_transaction_is_aborted_by_a_marker_and_notified_as_resolved(
+    kafka_42: Broker, control_room: ControlRoom
+) -> None:
+    topic = f"{control_room.name}-lost"
+    create_topics(kafka_42.bootstrap, topic, partitions=1)
+    identity = identity_of(kafka_42, control_room.name)
+    with verification_disabled(kafka_42):
+        write_stray_records(kafka_42, control_room.name, identity, (topic, 0), records=3)
+    write_records(kafka_42.bootstrap, topic, 7, partitions=1)
+
+    wait_for(
+        lambda: control_room.notified_message("firing", "hanging"), "the webhook that it hangs", DEADLINE_S
+    )
     assert read(kafka_42.bootstrap, topic) == []
-    room.find("hanging")
-    room.act("Abort hanging transaction", "Write abort marker", room.name)
-    followed = room.page.locator("section[aria-labelledby=followed]")
+    partition = control_room.item("partitions", q=topic) or {}
+    assert (partition["verdict"], partition["held"], partition["leader"]) == ("hanging", 10, 1)
+    assert [each["transactional_id"] for each in partition["transactions"]] == [control_room.name]
+    others = {"coordinator_overdue", "open_too_long"}
+    assert not [
+        each
+        for each in control_room.items("findings")
+        if each["rule"] in others and control_room.name in each["subject"]
+    ]
+    control_room.open_incident()
+    control_room.act("Abort hanging transaction", "Write abort marker", control_room.name)
+    followed = control_room.page.locator("section[aria-labelledby=followed]")
     expect(followed).to_contain_text(f"LSO of {topic}-0 moved 0 → 11")
     assert len(read(kafka_42.bootstrap, topic)) == 7
-    wait_for(lambda: room.told("resolved", "hanging"), "the webhook that it is over", DEADLINE_S)
+    wait_for(
+        lambda: control_room.notified_message("resolved", "hanging"),
+        "the webhook that it is over",
+        DEADLINE_S,
+    )

@@ -1,4 +1,4 @@
-"""Proves that a database that refuses for a while costs nothing but time: SQLite, whose file others may hold.
+"""Proves that a database that refuses for a while costs nothing but time: SQLite, whose file others may lock.
 
 tests/stack/postgres/test_kills.py has a PostgreSQL that dies.
 """
@@ -17,7 +17,7 @@ from django.db import connection
 
 from sandbox.kafka import Broker
 from tests.deployment import Stack
-from tests.load import Load
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -71,7 +71,7 @@ def test_a_locked_database_is_waited_for_and_nothing_is_lost(
     wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
 
 
-def test_a_database_that_is_gone_is_said_and_used_again_when_it_is_back(
+def test_a_missing_database_is_reported_and_used_again_when_it_is_back(
     stack: Stack, broker: Broker, database: Path
 ) -> None:
     stack.api("collectors")

@@ -1,6 +1,6 @@
 """Proves that a worker or its database may be killed in the middle of sending: every message arrives, each
 kill costs at most one that comes twice, with the id by which its receiver knows it again. And that a receiver
-which answers nothing holds up no other, and that memory does not grow with what was sent.
+which answers nothing delays no other, and that memory does not grow with what was sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from dashboard.alerts import signing
 from tests import receivers
-from tests.delivering import Worker
+from tests.delivery_workers import Worker
 from tests.receivers import Receiver
 from tests.seeds import SEED
 from tests.stack.postgres.server import Server
@@ -42,7 +42,7 @@ def postgres() -> Iterator[Server]:
         yield postgres
 
 
-def lasting(postgres: Server) -> str:
+def durable_database(postgres: Server) -> str:
     """Return the URL of a new database that has what it confirmed when its server is killed."""
     url = postgres.new_database()
     with psycopg.connect(url, autocommit=True) as connection:
@@ -65,7 +65,7 @@ def kill_database(postgres: Server) -> None:
 
 
 def kill_while_sending(worker: Worker, times: int, postgres: Server | None = None) -> None:
-    """Kill the worker, or its database, at moments of several sorts; then let it finish and look."""
+    """Kill the worker, or its database, at moments of several sorts; then let it finish and check."""
     print(f"\nFENCELINE_SEED={SEED}")
     dice = random.Random(SEED)
     with Receiver() as receiver:
@@ -96,7 +96,7 @@ def holding_after(receiver: Receiver, count: int) -> receivers.Manner:
 
 
 def check(worker: Worker, receiver: Receiver, sent: list[str], kills: int) -> None:
-    """Hold what arrived, and what the rows say, against what was to be sent."""
+    """Compare what arrived, and the rows, with what was to be sent."""
     wait_for(lambda: {each.message_id for each in receiver.received} == set(sent), "all arrive", DEADLINE_S)
     rows = wait_for(lambda: all_ended(worker), "all are written down", DEADLINE_S)
     arrived = Counter(each.message_id for each in receiver.received)
@@ -128,12 +128,12 @@ def test_a_worker_may_be_killed_at_any_moment(tmp_path: Path, kills: int) -> Non
 def test_worker_and_database_may_be_killed_at_any_moment(
     tmp_path: Path, postgres: Server, kills: int
 ) -> None:
-    with Worker(tmp_path, lasting(postgres)) as worker:
+    with Worker(tmp_path, durable_database(postgres)) as worker:
         kill_while_sending(worker, kills, postgres)
         assert "Traceback" not in worker.log
 
 
-def test_who_answers_nothing_holds_up_nobody_and_memory_is_flat(tmp_path: Path) -> None:
+def test_a_receiver_without_answers_delays_no_other_and_memory_stays_flat(tmp_path: Path) -> None:
     with (
         Worker(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}") as worker,
         Receiver(usually=receivers.hold) as silent,

@@ -60,7 +60,7 @@ def test_it_names_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 @contextmanager
-def nobody() -> Iterator[None]:
+def ordinary_user() -> Iterator[None]:
     """Be an ordinary user for a while: root may write everywhere."""
     user = os.geteuid()
     os.seteuid(65534 if user == 0 else user)
@@ -73,7 +73,7 @@ def nobody() -> Iterator[None]:
 def test_it_names_an_unwritable_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with (
-        nobody(),
+        ordinary_user(),
         pytest.raises(SandboxError, match=r"Permission denied: make it writable or choose another folder"),
     ):
         folder.make_folder(tmp_path / "data")
@@ -84,7 +84,7 @@ def test_it_names_a_read_only_file_system() -> None:
         folder.make_folder(Path("/proc/data"))
 
 
-def test_it_closes_what_an_older_stack_left_open_and_nothing_else(tmp_path: Path) -> None:
+def test_files_that_an_older_stack_left_readable_are_closed_and_no_others(tmp_path: Path) -> None:
     for name in ("fenceline.db", "kafka/data/orders-0/0.log", "logs/web.log", "holiday.jpg", "beat.dat"):
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def test_it_closes_what_an_older_stack_left_open_and_nothing_else(tmp_path: Path
     assert [path.name for path in everything if path.stat().st_mode & 0o077] == ["holiday.jpg"]
 
 
-def test_it_takes_no_folder_that_others_use(tmp_path: Path) -> None:
+def test_a_folder_shared_with_other_users_is_refused(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)

@@ -53,17 +53,17 @@ def test_the_lock_file_names_checksums_and_no_host() -> None:
     assert "//" not in text
 
 
-def test_every_set_holds_what_it_was_made_for() -> None:
+def test_every_set_has_its_jars() -> None:
     for name, (roots, alone) in java.SETS.items():
         assert {*roots, *alone} <= {jar.coordinate for jar in java.locked_jars(name)}
     assert len(java.locked_jars("spark-connector")) == 4
 
 
-def test_what_everybody_fetches_leaves_out_the_version_matrix() -> None:
+def test_the_everyday_jars_leave_out_the_version_matrix() -> None:
     assert java.everyday_sets() == ["kafka-4.2.0", "kafka-3.9.1", "spark-connector", "redis"]
 
 
-def test_it_fetches_what_is_missing_and_says_so(small_lock: Path, tmp_path: Path) -> None:
+def test_missing_jars_are_fetched_and_reported(small_lock: Path, tmp_path: Path) -> None:
     said: list[str] = []
     found = java.fetch_jars("small", said.append, lock_file=small_lock, repository=tmp_path / "m2")
     assert [path.name for path in found] == ["slf4j-api-1.7.36.jar"]
@@ -85,7 +85,7 @@ def test_it_refuses_and_removes_a_jar_with_another_sum(small_lock: Path, tmp_pat
     assert java.fetch_jars("small", print, lock_file=small_lock, repository=tmp_path / "m2") == [path]
 
 
-def test_it_refuses_what_the_repository_serves_under_a_locked_name(small_lock: Path, tmp_path: Path) -> None:
+def test_a_jar_that_differs_from_its_lock_is_refused(small_lock: Path, tmp_path: Path) -> None:
     small_lock.write_text(
         re.sub(r'sha256 = "[0-9a-f]{64}"', f'sha256 = "{"0" * 64}"', small_lock.read_text())
     )
@@ -107,7 +107,7 @@ def test_a_download_that_fails_is_one_line(
     assert not [path for path in (tmp_path / "m2").rglob("*") if path.is_file()]
 
 
-def test_it_trusts_the_certificates_that_the_system_trusts(small_lock: Path, tmp_path: Path) -> None:
+def test_certificates_of_the_system_are_trusted(small_lock: Path, tmp_path: Path) -> None:
     served = tmp_path / "served" / java.locked_jars("small", small_lock)[0].path
     served.parent.mkdir(parents=True)
     served.write_bytes(
@@ -161,7 +161,9 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_it_prefers_java_home_and_skips_what_is_too_new(tmp_path: Path, only: pytest.MonkeyPatch) -> None:
+def test_java_home_is_preferred_and_too_new_versions_are_skipped(
+    tmp_path: Path, only: pytest.MonkeyPatch
+) -> None:
     only.setenv("PATH", f"{fake_java(tmp_path / 'path', 17)}/bin:/bin")
     only.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", 21)))
     assert java.find_java(tmp_path) == java.Java(tmp_path / "home", 21, "JAVA_HOME")

@@ -1,4 +1,4 @@
-"""The sandbox's broker keeps its data, guards its second listener and says why it cannot start."""
+"""The sandbox's broker keeps its data, guards its second listener and reports why it cannot start."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from sandbox.prepared import storage_format
 
 pytestmark = pytest.mark.kafka
 
+_NEWEST, *_OTHERS = EVERYDAY_KAFKA
+BY_VERSION = [_NEWEST, *(pytest.param(each, marks=pytest.mark.matrix) for each in _OTHERS)]
+
 
 def sasl_client(broker: Broker, user: str, password: str) -> AdminClient:
     """Return a client of the SASL listener that keeps its complaints to itself."""
@@ -34,7 +37,7 @@ def sasl_client(broker: Broker, user: str, password: str) -> AdminClient:
     )
 
 
-@pytest.mark.parametrize("version", EVERYDAY_KAFKA)
+@pytest.mark.parametrize("version", BY_VERSION)
 def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> None:
     broker = Broker(tmp_path, version=version)
     with broker:
@@ -51,7 +54,7 @@ def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> Non
     assert broker.process is None
 
 
-def test_its_second_listener_asks_for_a_password_and_for_acls(tmp_path: Path) -> None:
+def test_the_second_listener_requires_a_password_and_acls(tmp_path: Path) -> None:
     with Broker(tmp_path, sasl=Sasl({"viewer": "secret"}), authorizer=True) as broker:
         plain = AdminClient({"bootstrap.servers": broker.bootstrap})
         for done in plain.create_topics([NewTopic("hidden", 1, 1)]).values():
@@ -80,7 +83,7 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
             broker.start()
 
 
-def test_a_second_broker_on_the_same_folder_is_refused_and_spoils_nothing(tmp_path: Path) -> None:
+def test_a_second_broker_on_the_same_folder_is_refused_without_damage(tmp_path: Path) -> None:
     with Broker(tmp_path) as first:
         before = (tmp_path / "server.properties").read_bytes()
         with pytest.raises(SandboxError, match=f"another broker runs on {tmp_path}: stop it first"):
@@ -89,14 +92,14 @@ def test_a_second_broker_on_the_same_folder_is_refused_and_spoils_nothing(tmp_pa
         assert is_ready(first.bootstrap)
 
 
-def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     broker = Broker(tmp_path, properties={"log.retention.ms": "soon"})
     with pytest.raises(SandboxError, match="soon"), broker:
         pass
 
 
-@pytest.mark.parametrize("version", EVERYDAY_KAFKA)
-def test_a_copied_format_is_what_the_tool_makes(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize("version", BY_VERSION)
+def test_a_copied_format_equals_that_of_the_tool(tmp_path: Path, version: str) -> None:
     """But for the id of the folder, and the times and sums of the checkpoint's batches."""
     cluster_id = storage_format.new_id()
     by_tool, copied = (
@@ -149,5 +152,5 @@ def test_an_unknown_version_is_one_line(tmp_path: Path) -> None:
         ("", "it said nothing"),
     ],
 )
-def test_it_picks_the_telling_line_of_a_log(log: str, reason: str) -> None:
+def test_the_decisive_line_of_a_log_is_reported(log: str, reason: str) -> None:
     assert explain_log(log).startswith(reason)

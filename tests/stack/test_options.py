@@ -10,19 +10,24 @@ from sandbox import options
 from sandbox.errors import SandboxError
 
 
-def test_it_runs_the_sandbox_when_nothing_is_said() -> None:
+def test_the_sandbox_runs_by_default() -> None:
     read = options.read_options({})
     assert (read.port, read.has_own_kafka, read.demo) == (8000, True, True)
     assert read.data == options.ROOT / ".data"
     assert (read.brokers, read.shards, read.redis_port) == (1, 1, 0)
 
 
-def test_it_runs_three_brokers_or_several_shards_where_that_is_said() -> None:
+def test_the_demo_runs_in_the_sandbox_alone() -> None:
+    asked: tuple[dict[str, str], ...] = ({}, {"DEMO": "0"}, {"BOOTSTRAP": "kafka:9092"})
+    assert [options.read_options(each).has_demo for each in asked] == [True, False, False]
+
+
+def test_three_brokers_and_several_shards_are_optional() -> None:
     read = options.read_options({"BROKERS": "3", "SHARDS": "4"})
     assert (read.brokers, read.shards) == (3, 4)
 
 
-def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
+def test_a_real_kafka_is_accepted(tmp_path: Path) -> None:
     assert not options.read_options({"BOOTSTRAP": "kafka-1:9092,kafka-2:9092"}).has_own_kafka
     assert not options.read_options({"BOOTSTRAP": "[::1]:9092"}).has_own_kafka
     config = tmp_path / "fenceline.toml"
@@ -50,7 +55,7 @@ def test_it_takes_a_real_kafka(tmp_path: Path) -> None:
         ({"CONFIG": __file__, "BOOTSTRAP": "a:1"}, "BOOTSTRAP and CONFIG both name clusters: give one"),
     ],
 )
-def test_it_refuses_a_bad_value(environment: dict[str, str], line: str) -> None:
+def test_a_bad_value_is_refused(environment: dict[str, str], line: str) -> None:
     with pytest.raises(SandboxError) as refused:
         options.read_options(environment)
     assert line in str(refused.value)

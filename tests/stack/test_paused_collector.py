@@ -18,7 +18,7 @@ from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests import databases
 from tests.deployment import Stack
-from tests.load import Load
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
@@ -62,7 +62,7 @@ def records_in_topic(bootstrap: str) -> int:
     return sum(ends)
 
 
-def holder(stack: Stack) -> tuple[int, int]:
+def lease_holder(stack: Stack) -> tuple[int, int]:
     """Return the process that holds the tail's lease, and its token."""
     with databases.reading(stack.described()["database"]) as cursor:
         cursor.execute("SELECT holder, token FROM dashboard_collector WHERE name = 'transaction_state'")
@@ -75,14 +75,14 @@ def pause_the_holder(stack: Stack, logs: Sequence[Path]) -> None:
 
     Either worker may hold it. A slice that has just begun outlasts the pause, and so ends by a save.
     """
-    _, former = holder(stack)
-    wait_for(lambda: holder(stack)[1] > former, "a new slice begins", DEADLINE_S)
-    paused, token = holder(stack)
+    _, former = lease_holder(stack)
+    wait_for(lambda: lease_holder(stack)[1] > former, "a new slice begins", DEADLINE_S)
+    paused, token = lease_holder(stack)
     os.kill(paused, signal.SIGSTOP)
     try:
-        assert holder(stack) == (paused, token), "it holds the lease while it is paused"
-        wait_for(lambda: holder(stack)[1] > token, "the other one takes over", DEADLINE_S)
-        assert holder(stack)[0] != paused
+        assert lease_holder(stack) == (paused, token), "it holds the lease while it is paused"
+        wait_for(lambda: lease_holder(stack)[1] > token, "the other one takes over", DEADLINE_S)
+        assert lease_holder(stack)[0] != paused
         taken = tail_of(stack)["records"]
         wait_for(lambda: tail_of(stack)["records"] > taken, "the other one reads", DEADLINE_S)
     finally:

@@ -1,4 +1,4 @@
-"""The embedded Redis: only its owner reaches it, and nobody reaches the machine through it.
+"""The embedded Redis: only its owner reaches it, and no client reaches the machine through it.
 
 Celery and Channels work through its address, wherever the folder is; each platform has a server or one line.
 """
@@ -64,7 +64,7 @@ def test_no_client_reaches_the_machine_through_it(server: redis.Server, command:
 
 
 @pytest.mark.parametrize(("user", "password"), [("", ""), ("default", ""), ("fenceline", "guessed")])
-def test_nobody_is_let_in_without_the_password(server: redis.Server, user: str, password: str) -> None:
+def test_a_client_without_the_password_is_refused(server: redis.Server, user: str, password: str) -> None:
     client = clients.Redis(unix_socket_path=str(server.socket), username=user, password=password)
     with client, pytest.raises(clients.exceptions.AuthenticationError):
         client.ping()
@@ -81,7 +81,7 @@ def test_only_its_owner_reaches_the_socket_and_no_command_line_has_the_password(
     assert {name for name, mode in private.items() if mode & 0o077} == set()
 
 
-def test_tcp_is_there_where_it_is_asked_for_on_the_loopback_alone(tmp_path: Path) -> None:
+def test_tcp_is_optional_and_on_the_loopback_only(tmp_path: Path) -> None:
     server = redis.Server(tmp_path / "redis", port=free_port())
     with running(server) as process:
         assert [tuple(each.laddr) for each in process.net_connections("inet")] == [("127.0.0.1", server.port)]
@@ -102,10 +102,10 @@ def test_celery_and_channels_work_through_its_address(server: redis.Server) -> N
             message = queue.get(timeout=10)
             message.ack()
             assert message.payload == {"task": 1}
-    assert asyncio.run(bell(server.url)) == {"type": "bell"}
+    assert asyncio.run(send_and_receive(server.url)) == {"type": "bell"}
 
 
-async def bell(url: str) -> Any:
+async def send_and_receive(url: str) -> Any:
     """Send to a group; return what its one member hears."""
     layer = RedisPubSubChannelLayer(hosts=[url])
     channel = await layer.new_channel()
@@ -134,7 +134,7 @@ def test_a_path_too_long_for_a_socket_gets_a_private_one_elsewhere(
             _ = server.socket
 
 
-def test_a_link_that_somebody_else_laid_is_refused(tmp_path: Path) -> None:
+def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("needs root to make another user's link")
     (tmp_path / "own").mkdir()
@@ -158,21 +158,23 @@ def test_each_platform_has_its_server_in_the_jar(tmp_path: Path, system: str, ma
     assert program.read_bytes()[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
-def test_one_that_was_unpacked_by_half_is_unpacked_again(tmp_path: Path) -> None:
+def test_a_half_unpacked_server_is_unpacked_again(tmp_path: Path) -> None:
     program = redis._unpack(tmp_path, "linux-amd64", print)
     size = program.stat().st_size
     program.write_bytes(program.read_bytes()[:1000])
     assert redis._unpack(tmp_path, "linux-amd64", print).stat().st_size == size
 
 
-def test_a_platform_without_one_is_one_line() -> None:
+def test_a_platform_without_a_server_is_refused_in_one_line() -> None:
     with pytest.raises(
         SandboxError, match=r"no redis-server comes for linux on riscv64: install Redis 7 or newer"
     ):
         redis.platform_tag("linux", "riscv64")
 
 
-def test_one_on_path_is_used_where_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_path_is_used_if_it_is_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "redis-server"
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     for version, used in ("6.2.14", False), ("7.2.4", True), ("8.0.1", True), ("?", False):

@@ -1,4 +1,6 @@
-"""Proves that without Redis nothing is lost: collectors read on, pages answer, all is live again after it."""
+"""Proves that without Redis nothing is lost: collectors continue, pages answer, all is live again after
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sandbox import redis
 from sandbox.kafka import Broker
 from tests.deployment import Stack
-from tests.load import Load
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
@@ -58,29 +60,31 @@ def readiness(stack: Stack) -> dict[str, object]:
         return dict(json.load(refused))
 
 
-def as_of(stack: Stack) -> float:
+def seen_through_s(stack: Stack) -> float:
     """Return the instant up to which everything was seen, in seconds; 0 before the first look."""
     seen = stack.api("collectors")["as_of"]
     return datetime.fromisoformat(seen).timestamp() if seen else 0
 
 
-def test_collectors_and_pages_go_on_without_redis(tmp_path: Path, server: Redis) -> None:
+def test_collectors_and_pages_continue_without_redis(tmp_path: Path, server: Redis) -> None:
     with Broker(tmp_path / "kafka") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("load", 2, 1)])["load"].result(30)
         variables = {"BOOTSTRAP": broker.bootstrap, "REDIS_URL": server.url}
         with Stack(tmp_path, DEMO="0", **variables) as stack, Load(broker.bootstrap, ids=4) as load:
             assert readiness(stack) == {"database": True, "redis": True, "migrations": True}
-            began = wait_for(lambda: as_of(stack), "the first look", DEADLINE_S)
+            began = wait_for(lambda: seen_through_s(stack), "the first look", DEADLINE_S)
             server.stop()
-            wait_for(lambda: as_of(stack) > began + OUTAGE_S, "collectors read on", OUTAGE_S + DEADLINE_S)
+            wait_for(
+                lambda: seen_through_s(stack) > began + OUTAGE_S, "collectors read on", OUTAGE_S + DEADLINE_S
+            )
             assert "Error" in str(readiness(stack)["redis"])
             assert "live-words" in stack.page("/")
             server.start()
             wait_for(lambda: readiness(stack)["redis"] is True, "Redis is used again", DEADLINE_S)
-            back = as_of(stack)
+            back = seen_through_s(stack)
             load.finish()
-            wait_for(lambda: as_of(stack) > back + 5, "collectors go on behind it", DEADLINE_S)
+            wait_for(lambda: seen_through_s(stack) > back + 5, "collectors go on behind it", DEADLINE_S)
             rows = stack.api("transactions")["items"]
             assert {row["transactional_id"]: row["state"] for row in rows} == load.told
             assert "Traceback" not in stack.log()

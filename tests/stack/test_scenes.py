@@ -1,4 +1,4 @@
-"""Scenes do to a real broker what they say, and refuse every Kafka but the sandbox's own."""
+"""Scenes have their described effects on a real broker, and refuse every Kafka but the sandbox's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from kafka.protocol.admin.transactions import DescribeProducersRequest, Describe
 
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TransactionRecord, TransactionState
-from fenceline.kafka.encode import encode_key
 from sandbox import clients, demo, topics
 from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
@@ -24,7 +23,8 @@ from sandbox.kafka import Broker
 from sandbox.scenes import hanging, late_marker, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
 from tests.brokers import kafka_three
-from tests.kafka.observe import raw_records
+from tests.kafka.topic_records import raw_records
+from tests.transaction_state_records import encode_key
 from tests.waiting import wait_for
 
 __all__ = ["kafka_three"]
@@ -35,7 +35,7 @@ STRAYS = "strays"
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Return a broker that looks for timed-out transactions twice a second."""
+    """Return a broker that checks for timed-out transactions twice a second."""
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     with Broker(tmp_path_factory.mktemp("kafka"), properties=often) as broker:
         assert broker.process
@@ -54,7 +54,7 @@ def end_of(bootstrap: str, topic: str, partition: int, isolation: str) -> int:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(("name", "partition"), [("zombie", 0), ("timeout", 1)])
-def test_the_loser_is_fenced_and_nothing_stays_open(stage: Stage, name: str, partition: int) -> None:
+def test_the_first_producer_is_fenced_and_nothing_stays_open(stage: Stage, name: str, partition: int) -> None:
     said: list[str] = []
     scenes.play(name, stage, said.append)
     assert [line for line in said if line.startswith("4.") and "refused: _FENCED" in line]
@@ -74,7 +74,7 @@ def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
 
 
 @pytest.mark.kafka
-def test_fence_ends_a_healthy_transaction_and_leaves_nobody(stage: Stage) -> None:
+def test_fence_ends_a_healthy_transaction_and_leaves_no_producer(stage: Stage) -> None:
     said: list[str] = []
     scenes.play("fence", stage, said.append)
     assert [line for line in said if line.startswith("3.") and "refused: _FENCED" in line]
@@ -84,7 +84,7 @@ def test_fence_ends_a_healthy_transaction_and_leaves_nobody(stage: Stage) -> Non
 
 
 @pytest.mark.kafka
-def test_rotation_goes_on_under_another_producer_id_as_often_as_it_is_played(stage: Stage) -> None:
+def test_rotation_continues_with_another_producer_id_each_time(stage: Stage) -> None:
     seen = set()
     for _ in range(2):
         said: list[str] = []
@@ -97,20 +97,20 @@ def test_rotation_goes_on_under_another_producer_id_as_often_as_it_is_played(sta
 
 
 @pytest.mark.kafka
-def test_what_the_coordinator_refuses_is_said_in_words(stage: Stage) -> None:
+def test_a_refusal_of_the_coordinator_is_explained(stage: Stage) -> None:
     with wire.CoordinatorConnection(stage.bootstrap, "refused") as coordinator:
         coordinator.init_producer_id()
         with pytest.raises(wire.CoordinatorRefused, match=r"^InitProducerId was refused: PRODUCER_FENCED$"):
             coordinator.init_producer_id(wire.Identity(12_345, 7))
 
 
-def test_a_kafka_that_is_gone_is_said_in_words() -> None:
+def test_an_unreachable_kafka_is_explained() -> None:
     with pytest.raises(SandboxError, match=r"no Kafka answers at 127\.0\.0\.1:1"):
         wire.CoordinatorConnection("127.0.0.1:1", "x")
 
 
 @pytest.mark.kafka
-def test_abandoned_holds_the_lso_until_somebody_takes_over(stage: Stage) -> None:
+def test_abandoned_blocks_the_lso_until_a_takeover(stage: Stage) -> None:
     said: list[str] = []
     for _ in range(2):
         scenes.play("abandoned", stage, said.append)
@@ -121,7 +121,7 @@ def test_abandoned_holds_the_lso_until_somebody_takes_over(stage: Stage) -> None
     wait_for(lambda: end_of(stage.bootstrap, "payments", 0, "read_committed") > held, "the LSO moves on")
 
 
-def told(stage: Stage, name: str) -> list[str]:
+def scene_output(stage: Stage, name: str) -> list[str]:
     """Play a scene; return what it said."""
     said: list[str] = []
     scenes.play(name, stage, said.append)
@@ -139,7 +139,9 @@ def active_producers(stage: Stage) -> dict[int, int]:
 
 
 def stray_record(stage: Stage, name: str) -> int:
-    """Write a record of a transaction that no coordinator was told of; return its offset. Raises Refused."""
+    """Write a record of a transaction that is unknown to every coordinator; return its offset. Raises
+    Refused.
+    """
     with (
         wire.CoordinatorConnection(stage.bootstrap, name) as coordinator,
         wire.Connection(stage.bootstrap) as broker,
@@ -157,10 +159,10 @@ def make_topic_for_strays(stage: Stage) -> None:
 
 
 @pytest.mark.kafka
-def test_hanging_pins_the_lso_and_its_coordinator_knows_nothing_of_it(stage: Stage) -> None:
+def test_hanging_blocks_the_lso_and_is_unknown_to_its_coordinator(stage: Stage) -> None:
     for number, held in (1, 0), (2, hanging.RECORDS):
-        said = told(stage, "hanging")
-        assert [line for line in said if line.startswith("4.") and line.endswith("it says Empty")]
+        said = scene_output(stage, "hanging")
+        assert [line for line in said if line.startswith("4.") and line.endswith("has the id in Empty")]
         assert said[-1].endswith(f"abort --topic {hanging.TOPIC} --partition 0 --start-offset {held}")
         last = last_record(stage.bootstrap, f"demo-stray-{number}")
         assert (last.state, last.partitions) == (TransactionState.EMPTY, None)
@@ -189,7 +191,7 @@ def fail_without_verification(stage: Stage) -> None:
 
 
 @pytest.mark.kafka
-def test_a_scene_that_is_told_to_end_leaves_in_order(stage: Stage) -> None:
+def test_a_scene_that_is_stopped_cleans_up(stage: Stage) -> None:
     def listen(line: str) -> None:
         if line.startswith("2."):
             wait_for(lambda: accepts_strays(stage), "the broker takes what it cannot know")
@@ -215,7 +217,7 @@ def accepts_strays(stage: Stage) -> bool:
 @pytest.mark.kafka
 def test_late_marker_needs_three_brokers(stage: Stage) -> None:
     with pytest.raises(SandboxError, match=r"needs 3 brokers and this stack has 1: .*`make up BROKERS=3`"):
-        told(stage, "late-marker")
+        scene_output(stage, "late-marker")
 
 
 @pytest.fixture
@@ -226,18 +228,18 @@ def three(kafka_three: KafkaCluster) -> Iterator[Stage]:
     kafka_three.wait_ready()
 
 
-def is_still(pid: int) -> bool:
+def is_paused(pid: int) -> bool:
     """Whether a process is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def away(stage: Stage) -> list[int]:
     """Return the nodes that stand still."""
-    return [node for node, pid in stage.pids.items() if is_still(pid)]
+    return [node for node, pid in stage.pids.items() if is_paused(pid)]
 
 
 @pytest.mark.kafka
-def test_late_marker_keeps_a_decided_commit_from_its_end(three: Stage, kafka_three: KafkaCluster) -> None:
+def test_late_marker_delays_a_decided_commit(three: Stage, kafka_three: KafkaCluster) -> None:
     while_away: list[TransactionRecord] = []
 
     def listen(line: str) -> None:
@@ -255,7 +257,7 @@ def test_late_marker_keeps_a_decided_commit_from_its_end(three: Stage, kafka_thr
 
 
 @pytest.mark.kafka
-def test_late_marker_lets_the_broker_go_on_when_it_is_ended(three: Stage) -> None:
+def test_late_marker_resumes_the_broker_when_it_is_stopped(three: Stage) -> None:
     def listen(line: str) -> None:
         if line.startswith("3."):
             assert len(away(three)) == 1
@@ -267,7 +269,7 @@ def test_late_marker_lets_the_broker_go_on_when_it_is_ended(three: Stage) -> Non
 
 
 @pytest.mark.kafka
-def test_the_demo_commits_to_every_topic_and_stops_when_told(stage: Stage) -> None:
+def test_the_demo_commits_to_every_topic_and_stops_on_request(stage: Stage) -> None:
     import threading
 
     traffic = demo.Demo(stage.bootstrap)
@@ -300,12 +302,12 @@ def stack_file(folder: Path, parts: list[str]) -> Path:
     return path
 
 
-def test_it_takes_the_sandboxes_kafka_from_the_stack(tmp_path: Path) -> None:
+def test_scenes_use_the_sandboxes_kafka(tmp_path: Path) -> None:
     stage = scenes.stack_kafka(stack_file(tmp_path, ["redis", "kafka"]))
     assert stage == Stage("127.0.0.1:1", {1: 2}, tmp_path)
 
 
-def test_it_never_touches_another_kafka(tmp_path: Path) -> None:
+def test_scenes_never_use_another_kafka(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match=r"a Kafka that is not the sandbox's: scenes never touch those"):
         scenes.stack_kafka(stack_file(tmp_path, ["redis", "web"]))
 
@@ -314,7 +316,7 @@ def test_it_never_touches_another_kafka(tmp_path: Path) -> None:
     ("text", "line"),
     [(None, "no stack runs here"), ("{", "cannot be read"), ('{"parts": 3}', "cannot be read")],
 )
-def test_it_says_when_no_stack_can_be_seen(tmp_path: Path, text: str | None, line: str) -> None:
+def test_a_missing_stack_is_reported(tmp_path: Path, text: str | None, line: str) -> None:
     path = tmp_path / "stack.json"
     if text is not None:
         path.write_text(text)
@@ -322,6 +324,6 @@ def test_it_says_when_no_stack_can_be_seen(tmp_path: Path, text: str | None, lin
         scenes.stack_kafka(path)
 
 
-def test_it_names_the_scenes_it_has() -> None:
+def test_an_unknown_scene_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SandboxError, match=r"no scene 'sleeping': choose one of zombie, timeout, abandoned"):
         scenes.play("sleeping", Stage("127.0.0.1:1", {}), print)

@@ -1,5 +1,5 @@
-"""`make up` with three brokers and four shards: each part runs, a dead broker comes back, a scene is
-seen, and who guesses passwords cannot invent an address."""
+"""`make up` with three brokers and four shards: each part runs, a killed broker comes back, a scene is
+shown, and a client that guesses passwords cannot forge its address."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_each_broker_and_each_shard_is_a_part(stack: Stack) -> None:
     assert len(stack.described()["kafka"].split(",")) == len(NODES)
 
 
-def test_every_shard_sees_its_share_and_the_scene_is_seen(stack: Stack) -> None:
-    assert "it says Empty" in stack.manage("scene", "hanging")
+def test_every_shard_reads_its_share_and_the_scene_is_shown(stack: Stack) -> None:
+    assert "has the id in Empty" in stack.manage("scene", "hanging")
 
     def tails() -> dict[str, Any]:
         found = {each["name"]: each for each in stack.api("collectors")["items"]}

@@ -1,4 +1,4 @@
-"""The supervisor restarts what dies, names what fails, and leaves no process behind however it ends.
+"""The supervisor restarts stopped parts, names what fails, and leaves no process behind however it ends.
 
 Every process here is real: parts.py runs servers, parents of daemons and a part that ignores SIGTERM.
 """
@@ -35,7 +35,7 @@ def test_it_ends_with_the_process_that_started_it(stack: Running) -> None:
     assert stack.process
     stack.process.kill()
     wait_for(lambda: not stack.family(), "nothing is left")
-    assert stack.said("stopped")
+    assert stack.lines_with("stopped")
 
 
 def test_it_stops_the_lowest_stage_last(stack: Running) -> None:
@@ -43,7 +43,7 @@ def test_it_stops_the_lowest_stage_last(stack: Running) -> None:
     server = stack.pid("server")
     os.kill(stack.process.pid, signal.SIGTERM)  # type: ignore[union-attr]
     # `stubborn`, of a higher stage, takes a second to die; the server must outlive it.
-    wait_for(lambda: stack.said("stopping"), "it is stopping")
+    wait_for(lambda: stack.lines_with("stopping"), "it is stopping")
     assert server in stack.family()
     assert stack.wait() == 0
 
@@ -53,8 +53,8 @@ def test_it_names_a_part_that_dies_and_restarts_it_at_once(stack: Running) -> No
     first = stack.pid("worker")
     os.kill(first, signal.SIGKILL)
     stack.wait_for("worker died (killed by SIGKILL)")
-    assert "restarting at once; it said: waiting" in stack.said("worker died")[0]
-    wait_for(lambda: stack.said("worker is ready")[1:], "the worker is ready again")
+    assert "restarting at once; it said: waiting" in stack.lines_with("worker died")[0]
+    wait_for(lambda: stack.lines_with("worker is ready")[1:], "the worker is ready again")
     wait_for(lambda: stack.pid("worker") != first, "the worker is another process")
     # The child of the killed process went with it: the family is as large as before.
     wait_for(lambda: len(stack.family()) == 7, "every part and its children run")
@@ -62,10 +62,12 @@ def test_it_names_a_part_that_dies_and_restarts_it_at_once(stack: Running) -> No
 
 def test_it_backs_off_from_the_third_death_on(stack: Running) -> None:
     stack.start("crash-loop").wait_for("broken died", count=3)
-    pauses = [re.search(r"restarting (at once|in \d+ s)", line) for line in stack.said("broken died")[:3]]
+    pauses = [
+        re.search(r"restarting (at once|in \d+ s)", line) for line in stack.lines_with("broken died")[:3]
+    ]
     assert [found and found[1] for found in pauses] == ["at once", "at once", "in 2 s"]
     # It is not essential: the rest stays up.
-    assert stack.said("all is ready")
+    assert stack.lines_with("all is ready")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_it_backs_off_from_the_third_death_on(stack: Running) -> None:
         ([(0, 0), (1, 0), (2, 0), (13, 9)], [0, 0, 2, 4]),
     ],
 )
-def test_it_pauses_as_the_design_says(deaths: list[tuple[float, float]], pauses: list[float]) -> None:
+def test_it_pauses_for_the_documented_times(deaths: list[tuple[float, float]], pauses: list[float]) -> None:
     backoff = Backoff()
     assert [backoff.record_death(now, ready_for) for now, ready_for in deaths] == pauses
 
@@ -98,8 +100,8 @@ def test_it_pauses_as_the_design_says(deaths: list[tuple[float, float]], pauses:
 )
 def test_it_gives_up_with_one_line_and_a_status(stack: Running, scenario: str, line: str) -> None:
     assert stack.start(scenario).wait() == 1
-    assert re.search(line, stack.said("parts: ")[0])
-    assert not stack.said("Traceback")
+    assert re.search(line, stack.lines_with("parts: ")[0])
+    assert not stack.lines_with("Traceback")
     wait_for(lambda: not stack.family(), "nothing is left")
 
 
@@ -136,10 +138,10 @@ def test_it_writes_each_parts_log(stack: Running) -> None:
     stack.start().wait_for("all is ready")
     stack.end(signal.SIGTERM)
     assert (stack.folder / "logs" / "worker.log").read_text() == "waiting\n"
-    assert stack.said("worker         | waiting")
+    assert stack.lines_with("worker         | waiting")
 
 
-def test_it_says_how_a_process_ended() -> None:
+def test_it_reports_how_a_process_ended() -> None:
     assert [exit_reason(n) for n in (0, 3, -9, -15, -99)] == [
         "exit status 0",
         "exit status 3",

@@ -1,7 +1,7 @@
-"""Proves sight on three brokers: under a rolling restart and a kill nothing is accused wrongly, what cannot
-be seen is said, and soon after all of it is back every figure is Kafka's own.
+"""Proves observation of three brokers: under a rolling restart and a kill no finding is wrong, what is
+unavailable is reported, and soon after all of it is back every figure is Kafka's own.
 
-The oracle is Kafka's ConsumerGroupCommand, and the offsets that confluent-kafka is told.
+The oracle is Kafka's ConsumerGroupCommand, and the offsets that confluent-kafka reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collectors.kafka.internal_topics import PASSING
 from sandbox.kafka import Broker
 from sandbox.up import SANDBOX_OPEN_TOO_LONG_S
 from tests.deployment import Stack
-from tests.load import Load
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
@@ -74,10 +74,10 @@ class Reader:
 
 
 class Watch:
-    """Everything that the stack said while it was watched: rules with their subjects, and gaps."""
+    """Everything that the stack reported while it was watched: rules with their subjects, and gaps."""
 
     def __init__(self, stack: Stack) -> None:
-        self.said: set[tuple[str, str]] = set()
+        self.reported: set[tuple[str, str]] = set()
         self.gaps: set[tuple[str, str]] = set()
         self._stack, self._stopped = stack, threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -93,7 +93,7 @@ class Watch:
     def _watch(self) -> None:
         while not self._stopped.wait(0.3):
             answer = self._stack.api("findings")
-            self.said |= {(each["rule"], each["subject"]) for each in answer["items"]}
+            self.reported |= {(each["rule"], each["subject"]) for each in answer["items"]}
             for noun in ("partitions", "groups"):
                 found = self._stack.api(f"{noun}?limit=1")["gaps"]
                 self.gaps |= {(each["source"], each["scope"]) for each in found}
@@ -119,7 +119,9 @@ def _in_sync(bootstrap: str) -> bool:
 
 
 def ends(bootstrap: str) -> dict[int, tuple[int, int]] | None:
-    """Return LSO and high watermark by partition, as confluent-kafka is told; None while a leader is new."""
+    """Return LSO and high watermark by partition, as confluent-kafka reads them; None while a leader is
+    new.
+    """
     try:
         return _ends(bootstrap)
     except KafkaException as error:
@@ -173,7 +175,7 @@ def tool(tmp_path: Path) -> Broker:
     return broker
 
 
-def test_nothing_is_accused_wrongly_and_all_figures_are_right_again(stack: Stack, tool: Broker) -> None:
+def test_no_finding_is_wrong_and_all_figures_become_correct_again(stack: Stack, tool: Broker) -> None:
     bootstrap = stack.described()["kafka"]
     with Load(bootstrap, 8) as load, Reader(bootstrap):
         wait_for(lambda: len(our_ends(stack)) == PARTITIONS, "every partition is seen", RIGHT_WITHIN_S)
@@ -184,7 +186,7 @@ def test_nothing_is_accused_wrongly_and_all_figures_are_right_again(stack: Stack
             load.finish()
             took_s = until(lambda: our_ends(stack) == ends(bootstrap), "the oracle's ends")
             print(f"the oracle's ends {took_s:.1f} s after the last broker was back and the load's end")
-        said = {each for each in watch.said if each[0] not in ABOUT_SIGHT} - {TRUE_OF_THE_LOAD}
+        said = {each for each in watch.reported if each[0] not in ABOUT_SIGHT} - {TRUE_OF_THE_LOAD}
         # While brokers were away some could not commit: the load knows how long each took.
         slow = {name for name, seconds in load.longest.items() if seconds > SANDBOX_OPEN_TOO_LONG_S}
         assert said <= {("open_too_long", f"transaction:{name}") for name in slow}

@@ -1,6 +1,6 @@
-"""Proves when an alert is pending, fires, flaps and is over, tick by tick, also where ticks saw nothing.
+"""Proves when an alert is pending, fires, flaps and resolves, tick by tick, also in ticks without visibility.
 
-A tick is a letter: `x` found, `.` missed, `?` not seen. A judge in a few lines counts as the real one does.
+A tick is a letter: `x` found, `.` missed, `?` unavailable. A small evaluator counts as the real one does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LABELS, NOTES = {"alertname": "coordinator_overdue"}, {"summary": "s"}
 
 
 @dataclass
-class Judge:
+class Evaluator:
     """The rows of one finding, as `dashboard.evaluation.evaluate` keeps them."""
 
     resolve_ticks: int = LIMITS.resolve_ticks
@@ -48,34 +48,34 @@ class Judge:
 
 @dataclass
 class Alert:
-    """An alert that looks at a judge's rows: those that are open, not settled, pending, or new to it."""
+    """An alert that polls an evaluator's rows: those that are open, not settled, pending, or new to it."""
 
-    judge: Judge
+    evaluator: Evaluator
     limits: Alerting = LIMITS
     state: AlertState | None = None
     upto: int = 0
     changes: list[StateChange] = field(default_factory=list)
 
-    def look(self, now_ms: int) -> str:
+    def poll(self, now_ms: int) -> str:
         pending = self.state.finding if self.state and self.state.state == PENDING else 0
         looks = [
             row
-            for row in self.judge.rows
+            for row in self.evaluator.rows
             if row.is_open or row.to_miss > 0 or row.number > self.upto or row.number == pending
         ]
-        self.upto = len(self.judge.rows)
+        self.upto = len(self.evaluator.rows)
         self.state, changes = engine.advance_alert(self.state, looks, now_ms=now_ms, limits=self.limits)
         self.changes += changes
         return SHOWN[self.state.state] if self.state else "-"
 
 
-def played(ticks: str, limits: Alerting = LIMITS) -> tuple[str, Alert]:
-    """Let an alert look at each tick, one a second."""
-    alert = Alert(Judge(limits.resolve_ticks), limits)
+def run_ticks(ticks: str, limits: Alerting = LIMITS) -> tuple[str, Alert]:
+    """Let an alert poll after each tick, one a second."""
+    alert = Alert(Evaluator(limits.resolve_ticks), limits)
     shown = ""
     for number, letter in enumerate(ticks):
-        alert.judge.tick(letter, now_ms=number * 1_000)
-        shown += alert.look(number * 1_000)
+        alert.evaluator.tick(letter, now_ms=number * 1_000)
+        shown += alert.poll(number * 1_000)
     return shown, alert
 
 
@@ -100,7 +100,7 @@ def played(ticks: str, limits: Alerting = LIMITS) -> tuple[str, Alert]:
     ],
 )
 def test_ticks(number: int, ticks: str, expected: str, why: str) -> None:
-    assert played(ticks)[0] == expected, f"case {number}: {why}"
+    assert run_ticks(ticks)[0] == expected, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
@@ -113,61 +113,61 @@ def test_ticks(number: int, ticks: str, expected: str, why: str) -> None:
     ],
 )
 def test_ticks_are_configured(number: int, limits: Alerting, ticks: str, expected: str) -> None:
-    assert played(ticks, limits)[0] == expected, f"case {number}"
+    assert run_ticks(ticks, limits)[0] == expected, f"case {number}"
 
 
-def told(changes: list[StateChange]) -> list[tuple[str, str]]:
+def state_changes(changes: list[StateChange]) -> list[tuple[str, str]]:
     return [(change.old, change.new) for change in changes]
 
 
-def test_what_opened_and_closed_between_two_looks_is_not_missed() -> None:
-    judge = Judge()
+def test_a_finding_opened_and_closed_between_two_polls_is_not_missed() -> None:
+    judge = Evaluator()
     alert = Alert(judge)
     for letter in "xxx....":
         judge.tick(letter)
-    assert alert.look(7_000) == "r"
-    assert told(alert.changes) == [(PENDING, FIRING), (FIRING, RESOLVED)]
+    assert alert.poll(7_000) == "r"
+    assert state_changes(alert.changes) == [(PENDING, FIRING), (FIRING, RESOLVED)]
 
 
-def test_a_pending_alert_that_held_and_ended_between_two_looks_is_not_missed() -> None:
-    judge = Judge()
+def test_a_pending_alert_that_fired_and_ended_between_two_polls_is_not_missed() -> None:
+    judge = Evaluator()
     alert = Alert(judge)
     judge.tick("x")
-    assert alert.look(0) == "p"
+    assert alert.poll(0) == "p"
     for letter in "xx...":
         judge.tick(letter)
-    assert alert.look(6_000) == "r"
-    assert told(alert.changes) == [(PENDING, FIRING), (FIRING, RESOLVED)]
+    assert alert.poll(6_000) == "r"
+    assert state_changes(alert.changes) == [(PENDING, FIRING), (FIRING, RESOLVED)]
 
 
-def test_looking_twice_changes_nothing() -> None:
-    _, alert = played("xx.xx..xx.")
+def test_a_repeated_poll_changes_nothing() -> None:
+    _, alert = run_ticks("xx.xx..xx.")
     before, count = alert.state, len(alert.changes)
     for _ in range(3):
-        alert.look(9_000)
+        alert.poll(9_000)
     assert (alert.state, len(alert.changes)) == (before, count)
 
 
 @pytest.mark.parametrize("ticks", ["", "x", "xx.", "xx.."])
-def test_nothing_follows_a_finding_while_it_cannot_be_seen(ticks: str) -> None:
-    """Found anew and hidden again before anybody looked: as if it had not been found yet."""
-    _, alert = played(ticks)
+def test_a_finding_that_is_unavailable_changes_no_alert(ticks: str) -> None:
+    """Found and hidden again before the next poll: the same as not found yet."""
+    _, alert = run_ticks(ticks)
     before = alert.state
     for letter in "x?":
-        alert.judge.tick(letter, "critical")
-    alert.look(9_000)
+        alert.evaluator.tick(letter, "critical")
+    alert.poll(9_000)
     assert alert.state == before
-    alert.judge.tick("x", "critical")
-    alert.look(10_000)
+    alert.evaluator.tick("x", "critical")
+    alert.poll(10_000)
     assert alert.state is not None
     assert alert.state.severity == "critical"
 
 
-def test_severity_and_words_follow_and_only_what_is_worse_is_a_change() -> None:
-    alert = Alert(Judge())
+def test_severity_and_texts_are_updated_and_only_a_worse_severity_is_a_change() -> None:
+    alert = Alert(Evaluator())
     for number, severity in enumerate(["warning", "warning", "critical", "critical", "info", "warning"]):
-        alert.judge.tick("x", severity)
-        alert.look(number)
+        alert.evaluator.tick("x", severity)
+        alert.poll(number)
         assert alert.state is not None
         assert alert.state.severity == severity
     assert [(change.new, change.state.severity) for change in alert.changes] == [
@@ -177,66 +177,66 @@ def test_severity_and_words_follow_and_only_what_is_worse_is_a_change() -> None:
     ]
 
 
-def test_what_flaps_goes_on_firing_until_it_was_quiet() -> None:
-    shown, alert = played("xx.." * 3 + "xx" + "." * 70)
+def test_a_flapping_alert_fires_until_it_is_stable() -> None:
+    shown, alert = run_ticks("xx.." * 3 + "xx" + "." * 70)
     assert shown.startswith("pFFr" * 2 + "pFFFFF" + "F" * 50)
     assert shown.endswith("r")
     # Missed first at second 14, and over a minute later.
     assert shown.index("r", 8) == 14 + 60
-    assert told(alert.changes) == [(PENDING, FIRING), (FIRING, RESOLVED)] * 3
+    assert state_changes(alert.changes) == [(PENDING, FIRING), (FIRING, RESOLVED)] * 3
 
 
-def test_the_reason_says_that_it_flaps() -> None:
-    _, alert = played("xx.." * 3)
+def test_the_reason_of_a_flapping_alert_is_given() -> None:
+    _, alert = run_ticks("xx.." * 3)
     assert alert.state is not None
     assert engine.why_flapping(alert.state, LIMITS) == (
         "it opened 3 times within 1 min: it goes on firing until nothing was found for as long"
     )
-    assert engine.why_flapping(played("xx")[1].state or alert.state, LIMITS) == ""
+    assert engine.why_flapping(run_ticks("xx")[1].state or alert.state, LIMITS) == ""
 
 
-def test_what_flaps_and_then_stands_does_not_flap_any_more() -> None:
-    _, alert = played("xx.." * 3 + "x" * 70)
+def test_a_flapping_alert_that_stays_found_stops_flapping() -> None:
+    _, alert = run_ticks("xx.." * 3 + "x" * 70)
     assert alert.state is not None
     assert (alert.state.state, alert.state.flapping_ms) == (FIRING, None)
-    shown, _ = played("xx.." * 3 + "x" * 70 + "..")
+    shown, _ = run_ticks("xx.." * 3 + "x" * 70 + "..")
     assert shown.endswith("FFr")
 
 
-def test_seldom_openings_are_no_flapping() -> None:
-    shown, _ = played(("xx.." + "." * 40) * 5)
+def test_rare_openings_are_not_flapping() -> None:
+    shown, _ = run_ticks(("xx.." + "." * 40) * 5)
     assert shown.count("F") == 10
 
 
 @given(st.text("x.?", max_size=60), st.data())
 def test_nothing_raises_and_changes_alternate(ticks: str, data: st.DataObject) -> None:
-    """However seldom it looks: it fires, then it is over, in turn."""
-    alert = Alert(Judge())
+    """However rarely it polls: it fires and resolves in turn."""
+    alert = Alert(Evaluator())
     for number, letter in enumerate(ticks):
-        alert.judge.tick(letter)
+        alert.evaluator.tick(letter)
         if data.draw(st.booleans()):
-            alert.look(number * 1_000)
+            alert.poll(number * 1_000)
     kinds = [change.new for change in alert.changes]
     assert kinds == ([FIRING, RESOLVED] * len(kinds))[: len(kinds)]
 
 
 @given(st.text("x.?", min_size=1, max_size=40))
-def test_a_tick_that_saw_nothing_changes_nothing(ticks: str) -> None:
-    _, alert = played(ticks)
+def test_a_tick_without_visibility_changes_nothing(ticks: str) -> None:
+    _, alert = run_ticks(ticks)
     before, count = alert.state, len(alert.changes)
-    alert.judge.tick("?")
-    alert.look(len(ticks) * 1_000)
+    alert.evaluator.tick("?")
+    alert.poll(len(ticks) * 1_000)
     assert (alert.state, len(alert.changes)) == (before, count)
 
 
 @given(st.text("x.", max_size=40))
-def test_who_looks_once_is_told_of_all_that_held(ticks: str) -> None:
-    """Every row that was found in enough ticks is an opening, or goes on one that was not over."""
+def test_a_single_poll_reports_every_finding_that_lasted_long_enough(ticks: str) -> None:
+    """Every row that was found in enough ticks is an opening, or continues one that was not over."""
     limits = replace(LIMITS, flap_openings=1_000)
-    _, often = played(ticks, limits)
-    judge = Judge()
+    _, often = run_ticks(ticks, limits)
+    judge = Evaluator()
     for letter in ticks:
         judge.tick(letter)
     once = Alert(judge, limits)
-    once.look(len(ticks) * 1_000)
-    assert told(once.changes) == told(often.changes)
+    once.poll(len(ticks) * 1_000)
+    assert state_changes(once.changes) == state_changes(often.changes)

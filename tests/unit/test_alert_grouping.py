@@ -1,4 +1,6 @@
-"""Proves when groups are told, of what and why: Alertmanager's reasons, waits, mutes, ends, and fates."""
+"""Proves when a group is notified, of what and why: Alertmanager's reasons, waits, mutes, ends, and
+outcomes.
+"""
 
 from __future__ import annotations
 
@@ -58,19 +60,19 @@ def item(
     return replace(made, **changes)
 
 
-def over(name: str, ago_s: float, **changes: Any) -> Item:
+def ended_item(name: str, ago_s: float, **changes: Any) -> Item:
     return item(name, ago_s=900, firing=False, resolved_ms=NOW - int(ago_s * S), **changes)
 
 
 KEY = grouping.group_key("prod", {"alertname": "coordinator_overdue", "cluster": "prod"})
 
 
-def standing(ago_s: float, *names: str, severity: str = "warning", through: bool = True) -> LastNotification:
+def last_sent(ago_s: float, *names: str, severity: str = "warning", through: bool = True) -> LastNotification:
     """The group's newest message, made `ago_s` ago, holding these."""
     return LastNotification(17, KEY, NOW - int(ago_s * S), dict.fromkeys(names, severity), through)
 
 
-def looked(
+def decide_groups(
     items: Iterable[Item],
     held: Iterable[LastNotification] = (),
     *,
@@ -84,15 +86,17 @@ def looked(
     )
 
 
-def test_an_alert_that_fires_in_another_group_by_now_ends_in_the_one_it_left() -> None:
+def test_an_alert_that_moved_to_another_group_resolves_in_the_former_one() -> None:
     renamed = item("a", rule="hanging", ago_s=900)
-    found = looked([renamed], [standing(600, "a")])
-    assert summed(found) == [("all_alerts_resolved", [], ["a"]), ("first_notification", ["a"], [])]
+    found = decide_groups([renamed], [last_sent(600, "a")])
+    assert pending_summary(found) == [("all_alerts_resolved", [], ["a"]), ("first_notification", ["a"], [])]
     assert [each.key == KEY for each in found.sendings] == [True, False]
-    assert summed(looked([renamed], [standing(20, "a")]))[0][0] == "first_notification", "the interval holds"
+    assert pending_summary(decide_groups([renamed], [last_sent(20, "a")]))[0][0] == "first_notification", (
+        "the interval holds"
+    )
 
 
-def summed(found: Outlook) -> list[tuple[str, list[str], list[str]]]:
+def pending_summary(found: Outlook) -> list[tuple[str, list[str], list[str]]]:
     """What is sent: why, what fires, what is over."""
     return [
         (
@@ -123,31 +127,33 @@ OLD = item("old", ago_s=9_000)
         (1, [item("a", ago_s=29)], [], [], "the first message waits for more"),
         (2, [item("a", ago_s=30)], [], [(FIRST, ["a"], [])], "and is sent after group_wait"),
         (3, [item("a", ago_s=30), item("b", ago_s=1)], [], [(FIRST, ["a", "b"], [])], "with what came"),
-        (4, [over("a", 60)], [], [], "resolved before anybody was told: nothing"),
-        (5, [OLD, item("b")], [standing(299, "old")], [], "the next one waits for group_interval"),
-        (6, [OLD, item("b")], [standing(300, "old")], [(NEW, ["b", "old"], [])], "and says all that fires"),
-        (7, [OLD, item("b", ago_s=29)], [standing(900, "old")], [], "what is new waits for more as well"),
-        (8, [OLD, over("b", 60)], [standing(900, "old", "b")], [(RESOLVED, ["old"], ["b"])], "one is over"),
-        (9, [over("old", 60)], [standing(900, "old")], [(ALL, [], ["old"])], "all are over"),
-        (10, [over("old", 60)], [standing(200, "old")], [], "not before group_interval"),
-        (11, [over("a", 60), item("b")], [standing(900, "a")], [(NEW, ["b"], ["a"])], "new is worth more"),
-        (12, [OLD], [standing(3_599, "old")], [], "told, and nothing is new"),
-        (13, [OLD], [standing(3_600, "old")], [(REPEAT, ["old"], [])], "told again after repeat_interval"),
-        (14, [OLD], [standing(9_000, "old", through=False)], [], "not while the one before is under way"),
-        (15, [over("old", 60)], [standing(9_000, "old", through=False)], [], "the end neither"),
+        (4, [ended_item("a", 60)], [], [], "resolved before anybody was told: nothing"),
+        (5, [OLD, item("b")], [last_sent(299, "old")], [], "the next one waits for group_interval"),
+        (6, [OLD, item("b")], [last_sent(300, "old")], [(NEW, ["b", "old"], [])], "and says all that fires"),
+        (7, [OLD, item("b", ago_s=29)], [last_sent(900, "old")], [], "what is new waits for more as well"),
+        (8, [OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], [(RESOLVED, ["old"], ["b"])],
+         "one is over"),
+        (9, [ended_item("old", 60)], [last_sent(900, "old")], [(ALL, [], ["old"])], "all are over"),
+        (10, [ended_item("old", 60)], [last_sent(200, "old")], [], "not before group_interval"),
+        (11, [ended_item("a", 60), item("b")], [last_sent(900, "a")], [(NEW, ["b"], ["a"])],
+         "new is worth more"),
+        (12, [OLD], [last_sent(3_599, "old")], [], "told, and nothing is new"),
+        (13, [OLD], [last_sent(3_600, "old")], [(REPEAT, ["old"], [])], "told again after repeat_interval"),
+        (14, [OLD], [last_sent(9_000, "old", through=False)], [], "not while the one before is under way"),
+        (15, [ended_item("old", 60)], [last_sent(9_000, "old", through=False)], [], "the end neither"),
         (16, [item("a", severity="info")], [], [], "below the channel's severity"),
-        (17, [replace(OLD, severity="critical")], [standing(900, "old")], [(NEW, ["old"], [])], "worse"),
-        (18, [replace(OLD, severity="info")], [standing(9_000, "old")], [], "told, and unwanted by now"),
-        (19, [], [standing(900, "gone")], [], "nothing is known of it any more"),
+        (17, [replace(OLD, severity="critical")], [last_sent(900, "old")], [(NEW, ["old"], [])], "worse"),
+        (18, [replace(OLD, severity="info")], [last_sent(9_000, "old")], [], "told, and unwanted by now"),
+        (19, [], [last_sent(900, "gone")], [], "nothing is known of it any more"),
         (20, [item("a"), item("b", rule="x")], [], [(FIRST, ["a"], []), (FIRST, ["b"], [])], "two groups"),
-        (21, [item("a")], [standing(5)], [(FIRST, ["a"], [])], "after an end it begins anew"),
+        (21, [item("a")], [last_sent(5)], [(FIRST, ["a"], [])], "after an end it begins anew"),
         (22, [item("a", loud_ms=NOW)], [], [], "it was muted until now: it waits from now on"),
     ],
 )  # fmt: skip
-def test_when_groups_are_told(
+def test_a_group_is_notified_after_its_waits(
     number: int, items: list[Item], held: list[LastNotification], expected: list[Any], why: str
 ) -> None:
-    assert summed(looked(items, held)) == expected, f"case {number}: {why}"
+    assert pending_summary(decide_groups(items, held)) == expected, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
@@ -155,12 +161,14 @@ def test_when_groups_are_told(
     [
         (1, [item("a")], [], "a", [], "nobody is told of what is muted"),
         (2, [item("a"), item("b")], [], "a", [(FIRST, ["b"], [])], "of others they are"),
-        (3, [OLD], [standing(9_000, "old")], ["old"], [], "nor told again"),
-        (4, [over("old", 60)], [standing(900, "old")], ["old"], [(ALL, [], ["old"])], "its end is told"),
-        (5, [OLD, over("b", 60)], [standing(900, "old", "b")], ["old"], [(RESOLVED, [], ["b"])], "held yet"),
+        (3, [OLD], [last_sent(9_000, "old")], ["old"], [], "nor told again"),
+        (4, [ended_item("old", 60)], [last_sent(900, "old")], ["old"], [(ALL, [], ["old"])],
+         "its end is told"),
+        (5, [OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], ["old"], [(RESOLVED, [], ["b"])],
+         "held yet"),
     ],
 )  # fmt: skip
-def test_what_is_muted(
+def test_muted_alerts_are_left_out_of_messages(
     number: int,
     items: list[Item],
     held: list[LastNotification],
@@ -168,37 +176,40 @@ def test_what_is_muted(
     expected: list[Any],
     why: str,
 ) -> None:
-    assert summed(looked(items, held, muted=muted)) == expected, f"case {number}: {why}"
+    assert pending_summary(decide_groups(items, held, muted=muted)) == expected, f"case {number}: {why}"
 
 
-def test_what_is_muted_is_still_held() -> None:
-    (sending,) = looked([OLD, item("b")], [standing(900, "old")], muted=["old"]).sendings
+def test_muted_alerts_stay_in_the_group() -> None:
+    (sending,) = decide_groups([OLD, item("b")], [last_sent(900, "old")], muted=["old"]).sendings
     assert (list(sending.held), sending.new) == (["old", "b"], 1)
 
 
-def test_a_channel_that_is_not_told_of_ends() -> None:
+def test_a_channel_without_resolved_notifications_receives_none() -> None:
     deaf = route(send_resolved=False)
-    assert summed(looked([OLD, over("b", 60)], [standing(900, "old", "b")], to=deaf)) == []
-    found = looked([over("old", 60)], [standing(900, "old")], to=deaf)
-    assert (summed(found), [each.number for each in found.cleared]) == ([], [17])
+    assert (
+        pending_summary(decide_groups([OLD, ended_item("b", 60)], [last_sent(900, "old", "b")], to=deaf))
+        == []
+    )
+    found = decide_groups([ended_item("old", 60)], [last_sent(900, "old")], to=deaf)
+    assert (pending_summary(found), [each.number for each in found.cleared]) == ([], [17])
 
 
-def test_a_channel_that_is_off_is_told_nothing() -> None:
-    assert summed(looked([item("a")], to=route(off="it is disabled"))) == []
+def test_a_disabled_channel_is_not_notified() -> None:
+    assert pending_summary(decide_groups([item("a")], to=route(off="it is disabled"))) == []
 
 
-def test_a_message_that_all_is_over_is_forgotten_once_it_is_through() -> None:
-    assert [each.number for each in looked([], [standing(1)]).cleared] == [17]
-    assert looked([], [standing(1, through=False)]).cleared == []
+def test_a_resolved_message_is_cleared_once_it_is_delivered() -> None:
+    assert [each.number for each in decide_groups([], [last_sent(1)]).cleared] == [17]
+    assert decide_groups([], [last_sent(1, through=False)]).cleared == []
 
 
-def test_it_is_known_when_somebody_will_be_told() -> None:
-    assert looked([item("a", ago_s=10)]).waits == {"a": NOW + 20 * S}
-    assert looked([OLD, item("b")], [standing(100, "old")]).waits == {"b": NOW + 200 * S}
-    assert looked([OLD, item("b")], [standing(1, "old", through=False)]).waits == {"b": None}
+def test_the_next_notification_time_of_an_alert_is_given() -> None:
+    assert decide_groups([item("a", ago_s=10)]).waits == {"a": NOW + 20 * S}
+    assert decide_groups([OLD, item("b")], [last_sent(100, "old")]).waits == {"b": NOW + 200 * S}
+    assert decide_groups([OLD, item("b")], [last_sent(1, "old", through=False)]).waits == {"b": None}
 
 
-def test_an_alertmanager_is_told_at_once_and_again_and_of_a_severity_as_of_another_alert() -> None:
+def test_an_alertmanager_is_notified_at_once_and_repeatedly_and_by_severity() -> None:
     to = route("alertmanager")
     made = grouping.channel_route(
         number=1, name="am", kind="alertmanager", min_severity="info", matchers=[], group_by=[],
@@ -209,28 +220,31 @@ def test_an_alertmanager_is_told_at_once_and_again_and_of_a_severity_as_of_anoth
     assert (to.kind, made.group_by) == ("alertmanager", ("severity", "incident"))
     key = grouping.group_key("prod", {"severity": "warning"})
     was = LastNotification(17, key, NOW - 10 * S, {"a": "warning"}, True)
-    found = looked([item("a", severity="critical")], [was], to=made)
-    assert sorted(summed(found)) == [(ALL, [], ["a"]), (FIRST, ["a"], [])]
+    found = decide_groups([item("a", severity="critical")], [was], to=made)
+    assert sorted(pending_summary(found)) == [(ALL, [], ["a"]), (FIRST, ["a"], [])]
     (ended,) = [each for each in found.sendings if each.over]
     said = grouping.group_message(ended, external_url=URL, now_ms=NOW).notices
     assert [(each.labels["severity"], each.ends_ms) for each in said] == [("warning", NOW)]
 
 
-def test_of_many_the_news_is_told_and_how_many_more() -> None:
+def test_a_large_group_lists_the_new_alerts_and_counts_the_rest() -> None:
     many = [item(f"n{n}") for n in range(MOST_ALERTS - 1)]
-    found = looked([OLD, *many, over("b", 60), over("c", 60)], [standing(900, "old", "b", "c")])
+    found = decide_groups(
+        [OLD, *many, ended_item("b", 60), ended_item("c", 60)],
+        [last_sent(900, "old", "b", "c")],
+    )
     said = grouping.group_message(found.sendings[0], external_url=URL, now_ms=NOW)
     assert (len(said.notices), said.truncated) == (MOST_ALERTS, 2)
     assert said.notices[-1].fingerprint == "b"
 
 
-def test_what_is_more_than_a_tick_makes_waits_for_the_next() -> None:
-    found = looked([item(f"n{n}", rule=f"r{n}") for n in range(5)])
+def test_messages_beyond_the_limit_of_a_tick_wait_for_the_next_tick() -> None:
+    found = decide_groups([item(f"n{n}", rule=f"r{n}") for n in range(5)])
     found.defer_excess(3, NOW)
     assert (len(found.sendings), sorted(found.waits)) == (3, ["n3", "n4"])
 
 
-def test_keys_of_groups_are_bounded_and_stay_different() -> None:
+def test_group_keys_have_a_bounded_length_and_stay_distinct() -> None:
     first, second = (grouping.group_key("prod", {"subject": "s" * 2_000 + end}) for end in "ab")
     assert len(first) == len(second) == 500
     assert first != second
@@ -249,7 +263,7 @@ CAUSE_OF_12 = IncidentCause(12, FindingKey("coordinator_overdue", "transaction:p
 FOLLOWS = item("group:g", rule="group_stalled", causes=[CAUSE_OF_12])
 
 
-def test_a_silence_says_who_and_until_when() -> None:
+def test_a_silence_gives_its_author_and_its_end() -> None:
     muting = Muting([CAUSE, FOLLOWS], [Silence(("alertname", "=", "coordinator_overdue"))], no_pattern)
     assert muting.matching_silences(CAUSE) == [
         ["silenced", "12", "by ada until 2026-11-18 12:06 UTC: deploy"]
@@ -257,7 +271,7 @@ def test_a_silence_says_who_and_until_when() -> None:
     assert muting.matching_silences(FOLLOWS) == []
 
 
-def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
+def test_an_effect_is_inhibited_only_where_the_cause_is_notified() -> None:
     muting = Muting([CAUSE, FOLLOWS], [], no_pattern)
     words = "by coordinator_overdue of transaction:p: an effect in incident 12"
     assert muting.inhibition_reason(FOLLOWS, route()) == ["inhibited", "#7", words]
@@ -278,53 +292,56 @@ def test_what_follows_is_quiet_for_who_is_told_of_the_cause_alone() -> None:
     assert silenced.is_muted(FOLLOWS, route())
 
 
-def view(
+def channel_view(
     items: Iterable[Item], held: Iterable[LastNotification] = (), to: Route | None = None
 ) -> notification_decision.View:
     of, before = to or route(), list(held)
-    found = looked(items, before, to=of)
+    found = decide_groups(items, before, to=of)
     return notification_decision.channel_view(found, of, before, range(100, 100 + len(found.sendings)), NOW)
 
 
-def fate(new: str, now: Item, known: notification_decision.View, before: str = "") -> Any:
+def notification_outcome(new: str, now: Item, known: notification_decision.View, before: str = "") -> Any:
     happened = notification_decision.Happened(new, now.fingerprint, now.severity, now.labels, now, before)
     found = notification_decision.notification_outcome(happened, known)
     return found and found[1:]
 
 
 YOUNG = item("a", ago_s=1)
-A, OVER, INFO = item("a"), over("a", 60), item("a", severity="info")
+A, OVER, INFO = item("a"), ended_item("a", 60), item("a", severity="info")
 
 
 @pytest.mark.parametrize(
     ("number", "new", "now", "known", "expected"),
     [
-        (1, "firing", A, view([A]), ["delivery", 100]),
-        (2, "firing", YOUNG, view([YOUNG]), None),
-        (3, "firing", A, view([A], [standing(9, "a")]), ["quiet", "it was told already, with delivery 17"]),
-        (4, "firing", OVER, view([OVER]), ["quiet", "it was over before anybody there was told"]),
-        (5, "firing", INFO, view([INFO]), ["quiet", "it wants warning and worse, and this is info"]),
-        (6, "firing", A, view([A], to=route(off="it is disabled")), ["quiet", "it is disabled"]),
-        (7, "resolved", OVER, view([OVER], [standing(900, "a")]), ["delivery", 100]),
-        (8, "resolved", OVER, view([OVER], [standing(9, "a")]), None),
-        (9, "resolved", OVER, view([OVER]), ["quiet", "nobody there was told that it fired"]),
-        (10, "resolved", A, view([A], [standing(900, "a")]),
+        (1, "firing", A, channel_view([A]), ["delivery", 100]),
+        (2, "firing", YOUNG, channel_view([YOUNG]), None),
+        (3, "firing", A, channel_view([A], [last_sent(9, "a")]),
+         ["quiet", "it was told already, with delivery 17"]),
+        (4, "firing", OVER, channel_view([OVER]), ["quiet", "it was over before anybody there was told"]),
+        (5, "firing", INFO, channel_view([INFO]), ["quiet", "it wants warning and worse, and this is info"]),
+        (6, "firing", A, channel_view([A], to=route(off="it is disabled")), ["quiet", "it is disabled"]),
+        (7, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")]), ["delivery", 100]),
+        (8, "resolved", OVER, channel_view([OVER], [last_sent(9, "a")]), None),
+        (9, "resolved", OVER, channel_view([OVER]), ["quiet", "nobody there was told that it fired"]),
+        (10, "resolved", A, channel_view([A], [last_sent(900, "a")]),
          ["quiet", "it fires again, which came before its end was told"]),
-        (11, "resolved", OVER, view([OVER], [standing(900, "a")], route(send_resolved=False)),
+        (11, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(send_resolved=False)),
          ["quiet", "the channel is not told of ends"]),
-        (12, "resolved", OVER, view([OVER], [standing(900, "a")], route(off="it is disabled")),
+        (12, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(off="it is disabled")),
          ["quiet", "it is disabled"]),
     ],
 )  # fmt: skip
-def test_fates(number: int, new: str, now: Item, known: notification_decision.View, expected: Any) -> None:
-    assert fate(new, now, known) == expected, f"case {number}"
+def test_each_change_has_its_notification_outcome(
+    number: int, new: str, now: Item, known: notification_decision.View, expected: Any
+) -> None:
+    assert notification_outcome(new, now, known) == expected, f"case {number}"
 
 
-def test_a_change_has_one_fate_for_each_channel() -> None:
-    both = [view([YOUNG]), replace(view([A]), route=route(number=2))]
+def test_a_change_has_one_outcome_per_channel() -> None:
+    both = [channel_view([YOUNG]), replace(channel_view([A]), route=route(number=2))]
     happened = notification_decision.Happened("firing", "a", "warning", A.labels, A, "")
     assert notification_decision.notification_outcomes(happened, both, []) == ([[2, "delivery", 100]], True)
-    both[0] = view([A])
+    both[0] = channel_view([A])
     assert notification_decision.notification_outcomes(happened, both, [[2, "delivery", 100]]) == (
         [[1, "delivery", 100]],
         False,
@@ -332,26 +349,26 @@ def test_a_change_has_one_fate_for_each_channel() -> None:
     assert notification_decision.notification_outcomes(happened, [], []) == ([], False)
 
 
-def quiet(
+def suppression_reasons(
     now: Item, *views: notification_decision.View, inhibited: Mapping[int, list[str]] | None = None
 ) -> Any:
     return notification_decision.suppression_reasons(now, [], views, inhibited or {}, None)
 
 
-def test_it_is_told_why_nobody_is_told() -> None:
-    assert quiet(A, view([A])) == []
-    assert quiet(YOUNG, view([YOUNG])) == [
+def test_reasons_are_given_for_suppressed_notifications() -> None:
+    assert suppression_reasons(A, channel_view([A])) == []
+    assert suppression_reasons(YOUNG, channel_view([YOUNG])) == [
         ["grouped", "pager", "is told at 11:07:09 UTC, with what else comes to its group"]
     ]
-    assert quiet(INFO, view([INFO]))[0][:2] == ["below_severity", "pager"]
-    assert quiet(A, view([A], to=route(off="off")))[0] == ["disabled", "pager", "off"]
-    assert quiet(A)[0][0] == "no_channel"
+    assert suppression_reasons(INFO, channel_view([INFO]))[0][:2] == ["below_severity", "pager"]
+    assert suppression_reasons(A, channel_view([A], to=route(off="off")))[0] == ["disabled", "pager", "off"]
+    assert suppression_reasons(A)[0][0] == "no_channel"
     picky = route(matchers=matchers(("team", "=", "x")))
-    assert quiet(A, view([A], to=picky)) == [["no_match", "pager", 'wants team="x"']]
+    assert suppression_reasons(A, channel_view([A], to=picky)) == [["no_match", "pager", 'wants team="x"']]
     refused = route(matchers=matchers(("team", "=~", "(")))
     words = "has a matcher that cannot be used: ( is refused"
-    assert quiet(A, view([A], to=refused)) == [["no_match", "pager", words]]
+    assert suppression_reasons(A, channel_view([A], to=refused)) == [["no_match", "pager", words]]
     why = ["inhibited", "#7", "by coordinator_overdue of x"]
-    assert quiet(A, view([A], [standing(9, "a")]), inhibited={1: why}) == [why]
+    assert suppression_reasons(A, channel_view([A], [last_sent(9, "a")]), inhibited={1: why}) == [why]
     # One who is told is enough.
-    assert quiet(A, view([A]), view([A], to=picky)) == []
+    assert suppression_reasons(A, channel_view([A]), channel_view([A], to=picky)) == []

@@ -17,7 +17,7 @@ from fenceline.rules import RULES
 
 
 def python_pattern(pattern: str) -> Callable[[str], bool]:
-    """Patterns by the standard library, for texts that nobody else writes."""
+    """Patterns by the standard library: the texts of this file are trusted."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -25,7 +25,7 @@ def python_pattern(pattern: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-def matched(text: str, labels: Mapping[str, str]) -> bool:
+def is_matched(text: str, labels: Mapping[str, str]) -> bool:
     return MatcherSet(matching.parse_matchers(text), python_pattern).matches(labels)
 
 
@@ -64,7 +64,7 @@ def test_matchers_are_read(number: int, text: str, expected: list[tuple[str, str
         (7, ",".join(['a="1"'] * 21), "at most 20"),
     ],
 )
-def test_what_cannot_be_read_is_told(number: int, text: str, says: str) -> None:
+def test_unreadable_matchers_are_refused_with_a_reason(number: int, text: str, says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
         matching.parse_matchers(text)
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_read_is_told(number: int, text: str, says: str) -> None:
     ],
 )
 def test_labels_match(number: int, text: str, expected: bool) -> None:
-    assert matched(text, LABELS) is expected, f"case {number}"
+    assert is_matched(text, LABELS) is expected, f"case {number}"
 
 
 @pytest.mark.parametrize("rule", ["late", "coordinator_overdue"])
@@ -106,9 +106,9 @@ def test_labels_match(number: int, text: str, expected: bool) -> None:
         (8, 'subject="coordinator_overdue"', False),
     ],
 )
-def test_a_rule_is_matched_by_every_name_it_had(rule: str, number: int, text: str, expected: bool) -> None:
+def test_a_rule_is_matched_by_each_of_its_names(rule: str, number: int, text: str, expected: bool) -> None:
     labels = {"alertname": rule, "subject": "late"}
-    assert matched(text, labels) is expected, f"case {number}"
+    assert is_matched(text, labels) is expected, f"case {number}"
 
 
 def test_renamed_rules_are_rules_and_no_name_is_used_again() -> None:
@@ -117,7 +117,7 @@ def test_renamed_rules_are_rules_and_no_name_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("operator", ["=~", "!~"])
-def test_a_pattern_that_cannot_be_used_matches_nothing_and_says_why(operator: str) -> None:
+def test_an_unusable_pattern_matches_nothing_and_gives_the_reason(operator: str) -> None:
     made = MatcherSet([("team", "=", "Payments"), ("team", operator, "(")], python_pattern)
     assert not made.matches(LABELS)
     assert "unterminated subpattern" in made.wrong
@@ -125,12 +125,12 @@ def test_a_pattern_that_cannot_be_used_matches_nothing_and_says_why(operator: st
 
 
 @given(st.lists(st.builds(Matcher, st.from_regex(r"[a-z_]{1,5}", fullmatch=True), st.just("="), st.text())))
-def test_what_is_shown_is_read_again(matchers: list[Matcher]) -> None:
+def test_shown_matchers_are_read_back(matchers: list[Matcher]) -> None:
     shown = matching.matchers_text(matchers[:20])
     assert matching.parse_matchers(shown) == matchers[:20]
 
 
 @given(st.text(max_size=80))
-def test_whatever_is_written_is_read_or_told(text: str) -> None:
+def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(ValueError):
-        matched(text, LABELS)
+        is_matched(text, LABELS)

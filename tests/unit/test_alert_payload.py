@@ -1,4 +1,4 @@
-"""Proves what is sent: Alertmanager's shapes field by field, words for people, labels, and their pages."""
+"""Proves what is sent: Alertmanager's shapes field by field, texts, labels, and their pages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ URL = "https://fenceline.example"
 OWNER = Owner("payments-*", "Payments", "#payments", "https://wiki.example/payments")
 
 
-def said(subject: str, rule: str = "coordinator_overdue") -> FindingText:
+def finding_text(subject: str, rule: str = "coordinator_overdue") -> FindingText:
     return FindingText(rule, "prod", subject, "critical", "s", "e", "n")
 
 
 def notice(name: str = "payments-7", *, over: bool = False, **more: str) -> Notice:
-    about = said(f"transaction:{name}")
+    about = finding_text(f"transaction:{name}")
     found = labels.labels_of(about, OWNER) | more
     return Notice(
         name, found, labels.annotations_of(about, OWNER), NOW_MS - 5_000, NOW_MS if over else None, URL
@@ -63,7 +63,7 @@ def test_all_resolved_is_resolved() -> None:
     assert (body["status"], body["notification_reason"]) == ("resolved", "all_alerts_resolved")
 
 
-def test_an_alertmanager_is_told_until_when() -> None:
+def test_an_alertmanager_receives_the_end_of_each_alert() -> None:
     (firing, over) = payload.channel_payload(
         "alertmanager", message(notice(), notice(over=True)), now_ms=NOW_MS, lives_ms=360_000
     )
@@ -72,7 +72,7 @@ def test_an_alertmanager_is_told_until_when() -> None:
     assert over["endsAt"] == "2026-11-18T11:06:40.000Z"
 
 
-def test_people_are_told_what_how_bad_why_and_what_to_do() -> None:
+def test_a_message_gives_summary_severity_evidence_and_next_step() -> None:
     body = payload.channel_payload("apprise", message(notice()), now_ms=NOW_MS)
     assert body == {
         "title": "[FIRING:1] coordinator_overdue",
@@ -84,7 +84,7 @@ def test_people_are_told_what_how_bad_why_and_what_to_do() -> None:
     assert over["body"] == "Resolved at 11:06:40 UTC: s"
 
 
-def test_people_are_told_of_ten_and_how_many_more() -> None:
+def test_a_message_lists_ten_alerts_and_counts_the_rest() -> None:
     body = payload.message_text(message(*(notice(f"p-{n}", severity="info") for n in range(13)), truncated=7))
     assert body["title"] == "[FIRING:20] coordinator_overdue"
     assert body["body"].endswith(f"and 10 more alerts: {URL}/alerts")
@@ -116,15 +116,15 @@ def test_a_sample_of_each_kind_is_json(kind: str) -> None:
         (11, "transaction:", {"application": "(nameless)"}, "/rules/coordinator_overdue"),
     ],
 )  # fmt: skip
-def test_labels_name_what_it_is_about(number: int, subject: str, named: dict[str, str], page: str) -> None:
-    found = labels.labels_of(said(subject), None)
+def test_labels_name_the_subject(number: int, subject: str, named: dict[str, str], page: str) -> None:
+    found = labels.labels_of(finding_text(subject), None)
     common = {"alertname", "cluster", "severity", "subject", "subject_kind"}
     assert {name: value for name, value in found.items() if name not in common} == named, f"case {number}"
     assert labels.page_of(found, URL) == URL + page, f"case {number}"
 
 
 def test_a_query_has_its_id_and_its_name_as_labels() -> None:
-    found = labels.labels_of(said("query:6f1d2a3b")._replace(query_name="orders_enrich"), None)
+    found = labels.labels_of(finding_text("query:6f1d2a3b")._replace(query_name="orders_enrich"), None)
     assert (found["subject"], found["query"]) == ("query:6f1d2a3b", "6f1d2a3b")
     assert found["query_name"] == "orders_enrich"
     assert labels.readable_name("query:6f1d2a3b", found) == "orders_enrich"
@@ -144,20 +144,22 @@ def test_a_title_names_the_query_and_not_its_id() -> None:
 
 
 def test_owners_travel_as_labels() -> None:
-    found = labels.labels_of(said("transaction:payments-7"), OWNER)
+    found = labels.labels_of(finding_text("transaction:payments-7"), OWNER)
     assert (found["team"], found["contact"], found["runbook"]) == OWNER[1:]
-    assert labels.annotations_of(said("transaction:payments-7"), OWNER)["runbook"] == OWNER.runbook
+    assert labels.annotations_of(finding_text("transaction:payments-7"), OWNER)["runbook"] == OWNER.runbook
 
 
-def test_long_names_are_cut_and_stay_two() -> None:
-    first, second = (labels.labels_of(said(f"group:{'g' * 32_000}{n}"), None)["group"] for n in range(2))
+def test_long_names_are_cut_and_stay_distinct() -> None:
+    first, second = (
+        labels.labels_of(finding_text(f"group:{'g' * 32_000}{n}"), None)["group"] for n in range(2)
+    )
     assert len(first) == len(second) == LONGEST
     assert first != second
 
 
 @given(st.text(), st.text(), st.integers(-(2**63), 2**63))
-def test_whatever_a_subject_is_it_can_be_sent(kind: str, name: str, at_ms: int) -> None:
-    found = labels.labels_of(said(f"{kind}:{name}"), OWNER)
+def test_any_subject_can_be_sent(kind: str, name: str, at_ms: int) -> None:
+    found = labels.labels_of(finding_text(f"{kind}:{name}"), OWNER)
     each = Notice("f" * 16, found, {}, at_ms, None, labels.page_of(found, URL))
     for channel in ("webhook", "alertmanager", "apprise"):
         body: Any = payload.channel_payload(channel, message(each), now_ms=NOW_MS, lives_ms=1)

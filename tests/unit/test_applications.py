@@ -63,7 +63,7 @@ OPERATOR = "cbc357ccb763df2852fee8c4fc7d55f2"
         ("Arabic digits-٣", "Arabic digits-٣", "", "", Shape.PLAIN),
     ],
 )
-def test_it_knows_the_shape(
+def test_an_id_is_split_by_its_known_shape(
     transactional_id: str, application: str, member: str, slot: str, kind: Shape
 ) -> None:
     assert application_of(transactional_id) == (application, member, slot, kind)
@@ -87,7 +87,7 @@ def test_thousands_of_random_ids_are_one_application(shape: str, made: str) -> N
 
 
 @given(st.text() | st.text(alphabet="\\x0123456789abcdefs-_.pgb", max_size=80))
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_has_an_application(text: str) -> None:
     found = application_of(text)
     assert 0 < len(found.application) <= LONGEST
     assert found.application.isprintable()
@@ -105,14 +105,14 @@ def test_an_applications_name_spells_bytes_as_ids_do(raw: bytes) -> None:
     [b"x", b"\\", b"\x00", "ü".encode(), b"0a", b"a1", b"-1", b"a-", b"a1-", b"0f0f0f0f-", b"_", b"-0_0"],
 )
 @pytest.mark.parametrize("end", [b"", b"z", b"\xff", b"-1", b"-1-2", b"-p0-g0-b0-s1"])
-def test_thirty_two_kilobytes_are_no_trouble(raw: bytes, end: bytes) -> None:
+def test_an_id_of_32_kb_has_an_application(raw: bytes, end: bytes) -> None:
     long = (raw * 32_767)[: 32_767 - len(end)] + end
     found = application_of(escape_bytes(long))
     assert 0 < len(found.application) <= LONGEST
     unescape_text(found.application.replace("…", ""))
 
 
-def test_long_names_are_cut_and_stay_apart() -> None:
+def test_long_names_are_cut_and_stay_distinct() -> None:
     one, two = (application_of("x" * 30_000 + end + "-7").application for end in ("a", "b"))
     assert one != two
     assert one.startswith("x" * 183 + "…")

@@ -1,4 +1,4 @@
-"""Proves that the code holds to its architecture, and that each check fails where something breaks it."""
+"""Proves that the code follows its architecture, and that each check fails on a violation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PLANTED = (
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of every package and of the templates, to break and to mend."""
+    """A copy of every package and of the templates, in which tests plant violations."""
     folder = tmp_path_factory.mktemp("copy")
     for package in (*architecture.PACKAGES, "templates"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("static", "*.pyc"))
@@ -65,12 +65,12 @@ def planted(copy: Path, path: str, line: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_the_code_holds_to_it(name: str) -> None:
+def test_the_code_follows_each_check(name: str) -> None:
     assert CHECKS[name](ROOT) == []
 
 
 @pytest.mark.parametrize(("name", "path", "line"), PLANTED)
-def test_what_breaks_it_is_found(copy: Path, name: str, path: str, line: str) -> None:
+def test_a_planted_violation_is_found(copy: Path, name: str, path: str, line: str) -> None:
     with planted(copy, path, line):
         (found,) = CHECKS[name](copy)
     assert path in found
@@ -98,7 +98,7 @@ def test_an_import_that_runs_upward_is_found(copy: Path, path: str, line: str) -
     assert line.split()[1].partition(".")[0] in done.stdout
 
 
-def test_a_room_that_no_layer_names_is_found(copy: Path) -> None:
+def test_a_package_that_no_layer_names_is_found(copy: Path) -> None:
     (copy / "dashboard" / "annex").mkdir()
     (copy / "dashboard" / "annex" / "__init__.py").touch()
     done = lint(copy)

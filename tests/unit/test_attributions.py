@@ -1,5 +1,6 @@
-"""Proves, for every way in which a fence of ours can read without its action, that attributing its records as
-they are folded and attributing what was folded before come to the same, wherever the stream was cut."""
+"""Proves, for every way in which a fence by an action can read without that action, that attributing its
+records as they are folded and attributing what was folded before come to the same, wherever the stream was
+cut."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from fenceline.facts import (
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Folded, Prior, fold_records
 from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of, attribute_past
-from fenceline.kafka.encode import encode_key, encode_value
+from tests.transaction_state_records import encode_key, encode_value
 
 NAME, PRODUCER, EPOCH, NOW_MS, ACTION = "payments-7", 4_000, 3, 1_700_000_000_000, 12
 KEY = encode_key(NAME)
@@ -36,7 +37,7 @@ CAUSES = {
 
 
 def records(gap_ms: int, version: int, timeout_ms: int) -> list[TransactionRecord]:
-    """A producer, its transaction, our fence, and a producer that comes back."""
+    """A producer, its transaction, the fence by an action, and a producer that comes back."""
     done = NOW_MS + 10
     steps = [
         (TransactionState.EMPTY, EPOCH, NOW_MS - 61_000, None),
@@ -109,7 +110,7 @@ def test_attributing_twice_changes_nothing() -> None:
     assert attribute_past((), CAUSES) == []
 
 
-def test_a_verdict_without_its_action_is_no_actions() -> None:
+def test_a_verdict_without_an_action_is_not_attributed() -> None:
     numbers = PRODUCER, EPOCH + 1, EPOCH, 30_000, 5, None, None, 3, 9
     fence = Transition(
         TransitionKind.ADMIN_FENCE, Confidence.PROBABLE, TransitionReason.ADMIN_TIMEOUT, NOW_MS, *numbers

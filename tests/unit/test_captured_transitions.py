@@ -1,7 +1,7 @@
 """Proves the transitions on sequences captured from real brokers, whose true events are known.
 
 tests/data/capture_transaction_state.py played the scenarios with librdkafka, Java and raw requests against
-both brokers and wrote the truth beside the bytes. What the log cannot tell of them is listed here, no more.
+both brokers and wrote the truth beside the bytes. Only what the log does not show of them is listed here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNTOLD = {
 }  # fmt: skip
 
 
-def captured(version: str) -> dict[str, list[Transition]]:
+def captured_transitions(version: str) -> dict[str, list[Transition]]:
     """Return the transitions of each scenario as they read in the end, oldest first."""
     lives: dict[str, IdHistory] = defaultdict(IdHistory)
     found: dict[str, dict[int, Transition]] = defaultdict(dict)
@@ -44,11 +44,11 @@ def captured(version: str) -> dict[str, list[Transition]]:
     return {name: [told[offset] for offset in sorted(told)] for name, told in found.items()}
 
 
-CAPTURED = {version: captured(version) for version in TRUTH}
+CAPTURED = {version: captured_transitions(version) for version in TRUTH}
 
 
 @pytest.mark.parametrize(("version", "scenario"), SCENARIOS)
-def test_what_is_derived_is_what_happened(version: str, scenario: str) -> None:
+def test_derived_transitions_equal_the_captured_truth(version: str, scenario: str) -> None:
     told = [each for each in CAPTURED[version][scenario] if each.kind is not TransitionKind.EXTEND]
     if told[-1].kind is TransitionKind.EXPIRY:
         told.pop()

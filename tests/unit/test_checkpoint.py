@@ -139,7 +139,7 @@ def test_continuous_processing_leaves_the_metadata_empty() -> None:
     assert (found.planned_ms, found.conf, len(found.sources)) == (None, {}, 1)
 
 
-def test_asynchronous_progress_is_known_by_its_holes() -> None:
+def test_asynchronous_progress_is_recognised_by_its_holes() -> None:
     files = kind("async progress")["files"]
     logs = [
         sorted(int(path.split("/")[1]) for path in files if path.startswith(log))
@@ -178,7 +178,7 @@ def test_a_named_source_may_have_colons_in_its_offset_and_nothing_yet() -> None:
     assert found.sources[0].positions is None
 
 
-def test_a_control_batch_tells_what_it_does() -> None:
+def test_a_control_batch_has_its_operation() -> None:
     meta = '{"batchWatermarkMs":5,"controlBatchInfo":{"operationType":"REPARTITION","operationInfo":"{}"}}'
     found = decode.decode_offsets(3, f"v2\n{meta}\n0:-".encode())
     assert isinstance(found, OffsetsEntry)
@@ -220,7 +220,7 @@ def test_a_control_batch_tells_what_it_does() -> None:
         ("operator", b"v3\n{}", Damage.NEWER),
     ],
 )
-def test_damage_is_told(reader: str, raw: bytes, damage: Damage) -> None:
+def test_damage_is_reported(reader: str, raw: bytes, damage: Damage) -> None:
     found = READERS[reader](raw)
     assert isinstance(found, Broken)
     assert found.damage is damage
@@ -285,7 +285,7 @@ def test_foreign_names() -> None:
     assert decode.foreign_files(names) == ("README", "_SUCCESS")
 
 
-def test_text_that_no_database_takes_is_made_such() -> None:
+def test_text_that_no_database_accepts_is_escaped() -> None:
     raw = b'v1\n{"conf":{"a\\u0000b":"\\ud800"}}\n-'
     found = decode.decode_offsets(1, raw)
     assert isinstance(found, OffsetsEntry)
@@ -312,7 +312,7 @@ def test_a_file_that_is_cut_anywhere_is_broken_or_has_fewer_sources(keep: int) -
     assert isinstance(found, Broken) or len(found.sources) < 2 or keep >= len(whole) - 1
 
 
-def test_deep_and_long_json_is_broken_and_no_harm() -> None:
+def test_deep_and_long_json_is_broken_and_raises_nothing() -> None:
     for text in ("[" * 100_000, "9" * 100_000):
         assert isinstance(decode.decode_offsets(1, f"v1\n{{}}\n{text}".encode()), (Broken, OffsetsEntry))
         assert isinstance(decode.decode_commits(1, f"v1\n{text}".encode()), Broken)

@@ -42,21 +42,21 @@ def raws(*values: bytes | None, first: int = 0) -> list[RawRecord]:
     return [RawRecord(each, first + n) for n, each in enumerate(values)]
 
 
-def seen(records: dict[bytes, list[RawRecord]]) -> CommitBatch:
+def read_batch(records: dict[bytes, list[RawRecord]]) -> CommitBatch:
     found = CommitBatch()
     commits.read_commits(found, 7, records)
     return found
 
 
 def test_the_newest_commit_is_kept_with_the_last_ones() -> None:
-    found = seen({key(): raws(*(value(n, NOW + 2_000 * n, b"m") for n in range(5)))})
+    found = read_batch({key(): raws(*(value(n, NOW + 2_000 * n, b"m") for n in range(5)))})
     history = tuple(Commit(NOW + 2_000 * n, n) for n in range(5))
     assert found.newest == {PLACE: KeptCommits(4, None, "m", NOW + 8_000, history, 7, 4)}
 
 
 def test_a_tombstone_ends_all_of_it_and_a_commit_after_it_begins_anew() -> None:
-    assert seen({key(): raws(value(1), None)}).newest == {PLACE: Gone(1)}
-    (kept,) = seen({key(): raws(value(9), None, value(1, NOW + 1))}).newest.values()
+    assert read_batch({key(): raws(value(1), None)}).newest == {PLACE: Gone(1)}
+    (kept,) = read_batch({key(): raws(value(9), None, value(1, NOW + 1))}).newest.values()
     assert isinstance(kept, KeptCommits)
     assert kept.commits == (Commit(NOW + 1, 1),)
 
@@ -64,12 +64,12 @@ def test_a_tombstone_ends_all_of_it_and_a_commit_after_it_begins_anew() -> None:
 @pytest.mark.parametrize("old_first", [True, False])
 def test_of_two_versions_of_a_key_the_newer_record_counts(old_first: bool) -> None:
     old, new = (key(0), raws(value(1), first=3)), (key(1), raws(None, first=8))
-    found = seen(dict([old, new] if old_first else [new, old]))
+    found = read_batch(dict([old, new] if old_first else [new, old]))
     assert found.newest == {PLACE: Gone(8)}
 
 
-def test_what_cannot_be_read_is_counted_and_what_came_before_it_kept() -> None:
-    found = seen(
+def test_unreadable_records_are_counted_and_earlier_commits_kept() -> None:
+    found = read_batch(
         {key(): raws(value(1), b"\x00\x07"), b"\x00\x63": raws(b""), pack(">hh", 6, 0): raws(b"", b"")}
     )
     assert isinstance(found.newest[PLACE], KeptCommits)
@@ -82,7 +82,7 @@ steps = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 50)), min_size=
 
 
 @given(steps, st.integers(1, 20))
-def test_a_history_says_the_same_however_it_was_cut(steps: list[tuple[int, int]], pieces: int) -> None:
+def test_a_history_does_not_depend_on_where_it_was_cut(steps: list[tuple[int, int]], pieces: int) -> None:
     """But for how it is thinned at the cuts: it is never longer, nearer, older or without the newest."""
     at_ms, written = NOW, []
     for step_ms, offset in steps:
@@ -104,7 +104,7 @@ def test_a_history_says_the_same_however_it_was_cut(steps: list[tuple[int, int]]
     assert kept[-1].at_ms - kept[0].at_ms >= min(span_ms, (MOST_COMMITS - 2) * 1_000)
 
 
-def test_a_group_that_commits_all_the_time_is_remembered_for_a_while() -> None:
+def test_a_group_that_commits_constantly_keeps_a_history_of_some_seconds() -> None:
     """Not for its last twenty commits: those were made within a second."""
     kept: tuple[Commit, ...] = ()
     for n in range(600):
@@ -120,7 +120,7 @@ def test_a_history_is_read_back_as_it_was_written(history: list[Commit]) -> None
 
 
 def members_of(records: dict[bytes, list[RawRecord]], before: dict[str, tuple[str, str]]) -> Joined:
-    return commits.merge_members(seen(records).changes["g"], before)
+    return commits.merge_members(read_batch(records).changes["g"], before)
 
 
 CLASSIC = pack(">hh1s", 2, 1, b"g")
@@ -150,7 +150,7 @@ def test_members_of_a_consumer_group_come_and_leave_one_by_one() -> None:
     assert members_of(records, {"old": ("x", "y")}) == Joined({"a": ("cl", "h")}, 7, 2)
 
 
-def test_a_group_that_changes_its_protocol_keeps_who_joined_after_that() -> None:
+def test_a_group_that_changes_its_protocol_keeps_the_members_that_joined_later() -> None:
     records = {newer(b"a"): raws(JOINED, first=5), CLASSIC: raws(None, first=4)}
     assert members_of(records, {"old": ("x", "y")}).members == {"a": ("cl", "h")}
 

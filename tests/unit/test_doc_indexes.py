@@ -12,7 +12,7 @@ ARCHITECTURE = (DOCS / "architecture.md").read_text()
 TASK = re.compile(r'@shared_task\(name=(?:"([\w.]+)"|execute\.TASK)\)')
 
 
-def linked(path: Path) -> set[Path]:
+def linked_paths(path: Path) -> set[Path]:
     return {(path.parent / name).resolve() for name in re.findall(r"\]\(([^)#\s]+)", path.read_text())}
 
 
@@ -20,13 +20,13 @@ def test_the_index_links_every_document() -> None:
     folders = {DOCS / name / "README.md" for name in ("adr", "guides", "rules")}
     documents = {*DOCS.glob("*.md"), *DOCS.glob("design/*.md"), *folders} - {DOCS / "README.md"}
     assert len(documents) > 25
-    assert documents - linked(DOCS / "README.md") == set()
+    assert documents - linked_paths(DOCS / "README.md") == set()
 
 
 def test_each_folder_s_index_links_all_that_is_in_it() -> None:
     for folder in ("adr", "guides", "rules"):
         index = DOCS / folder / "README.md"
-        assert {*index.parent.glob("*.md")} - {index} - linked(index) == set()
+        assert {*index.parent.glob("*.md")} - {index} - linked_paths(index) == set()
 
 
 def test_every_task_has_a_row() -> None:
@@ -40,7 +40,7 @@ def test_every_task_has_a_row() -> None:
     assert named == tasks
 
 
-def test_every_room_of_the_dashboard_has_a_row() -> None:
+def test_every_package_of_the_dashboard_has_a_row() -> None:
     rooms = {path.parent.name for path in (ROOT / "dashboard").glob("*/__init__.py")} - {"migrations"}
     rows = re.findall(r"^\| (`dashboard/\w+/`[^|]*) \|", ARCHITECTURE, re.MULTILINE)
     assert {room for row in rows for room in re.findall(r"`dashboard/(\w+)/`", row)} == rooms
@@ -49,7 +49,7 @@ def test_every_room_of_the_dashboard_has_a_row() -> None:
 def test_the_picture_has_the_layers_of_the_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = [each["layers"] for each in contracts if each["type"] == "layers"]
-    picture = ARCHITECTURE.split("## The rooms of the dashboard")[1].split("```mermaid")[1].split("```")[0]
+    picture = ARCHITECTURE.split("## The rooms of the dashboard")[1].split("flowchart TB")[1].split("```")[0]
     places = {name: picture.index(name) for layer in layers for name in layer.split(" | ")}
     firsts = [min(places[name] for name in layer.split(" | ")) for layer in layers]
     assert firsts == sorted(firsts)

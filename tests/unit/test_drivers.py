@@ -35,7 +35,7 @@ def test_a_heartbeat_is_overdue_when_two_are_missing(
 
 
 @pytest.mark.parametrize("interval_ms", [None, 100, 5_000, 20_000, 3_600_000])
-def test_a_listener_that_posts_in_its_interval_is_never_called_silent(interval_ms: int | None) -> None:
+def test_a_listener_that_posts_in_its_interval_is_never_overdue(interval_ms: int | None) -> None:
     assert silent_after_ms(interval_ms, 0) >= 2 * (interval_ms or 20_000)
 
 
@@ -50,5 +50,7 @@ def test_a_listener_that_posts_in_its_interval_is_never_called_silent(interval_m
         (Driver(DriverStatus.UNKNOWN), None, "no listener reports whether it runs"),
     ],
 )
-def test_what_is_known_is_said_and_no_more(driver: Driver, alive: bool | None, words: str) -> None:
+def test_the_driver_status_is_shown_as_far_as_it_is_known(
+    driver: Driver, alive: bool | None, words: str
+) -> None:
     assert (driver.alive, driver.status_text) == (alive, words)

@@ -1,7 +1,7 @@
-"""Proves the words for groups: statuses by a table of cases, waiting, trends.
+"""Proves the status of groups by a table of cases, blocking, and trends.
 
-The table is the proof of the rules (Burrow's, without what Burrow gets wrong): each case says what happens
-to the group, and why the status is right.
+The table is the proof of the rules (Burrow's, without what Burrow gets wrong): each case describes what
+happens to the group, and why the status is right.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ OK, WARN, STALL, STOP, REWIND, BLOCKED, UNKNOWN = (
 )
 
 
-def every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:
+def commits_every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:
     """Commits of these offsets so many seconds apart, the last of them `last_s` ago."""
     first = NOW - int(1000 * (last_s + seconds * (len(offsets) - 1)))
     return tuple(Commit(first + int(1000 * seconds * n), offset) for n, offset in enumerate(offsets))
 
 
-def looks(seconds: float, *lags: int) -> tuple[Point, ...]:
-    """Looks so many seconds apart, the last of them now, that found these lags."""
+def polls_every(seconds: float, *lags: int) -> tuple[Point, ...]:
+    """Polls so many seconds apart, the last of them now, that found these lags."""
     first = NOW - int(1000 * seconds * (len(lags) - 1))
     return tuple(Point(first + int(1000 * seconds * n), n, lag) for n, lag in enumerate(lags))
 
@@ -65,7 +65,7 @@ class Case(NamedTuple):
     title: str
     status: GroupStatus
     unread: int | None = 10
-    commits: tuple[Commit, ...] = every(5, *STEADY)
+    commits: tuple[Commit, ...] = commits_every(5, *STEADY)
     points: tuple[Point, ...] = ()
     #: For how many seconds the first unread record has been there; None where that is not known.
     unread_s: float | None = 1
@@ -77,7 +77,7 @@ CASES = (
     # 1-4: nothing is called anything where it cannot be told.
     Case("the end of the partition cannot be seen", UNKNOWN, unread=None),
     Case("no commit is known, and there is something to read", UNKNOWN, commits=()),
-    Case("one commit, a moment ago: too little is known", UNKNOWN, commits=every(5, 100)),
+    Case("one commit, a moment ago: too little is known", UNKNOWN, commits=commits_every(5, 100)),
     Case("no commit is known, but there is nothing to read", OK, unread=0, commits=()),
     # 5-8: who has read all is well, whatever was before. Lag 0 is to the LSO: a read_committed consumer
     # gets no further, and on a transactional topic the high watermark is never reached by records alone.
@@ -86,16 +86,16 @@ CASES = (
         "it has read all and was last heard of yesterday: nothing came since",
         OK,
         0,
-        every(5, *STEADY, last_s=DAY_S),
+        commits_every(5, *STEADY, last_s=DAY_S),
     ),
-    Case("it has read all after a rewind", OK, 0, every(5, 900, 100, 500, 900)),
+    Case("it has read all after a rewind", OK, 0, commits_every(5, 900, 100, 500, 900)),
     # 8-13: BLOCKED, the worst: it has read all that it may, and more lies behind an LSO that does not move.
     # This was once called OK.
     Case(
         "it is at a pinned LSO and commits one offset: nothing is wrong with it, and it gets no record",
         BLOCKED,
         0,
-        every(5, *[7] * 20),
+        commits_every(5, *[7] * 20),
         at_lso_s=420,
     ),
     Case("it came to the LSO 9.9 s ago: transactions last a while", OK, 0, at_lso_s=9.9),
@@ -105,7 +105,7 @@ CASES = (
         "it is at the LSO and has not committed for a day: it could read nothing, and is blocked",
         BLOCKED,
         0,
-        every(5, *STEADY, last_s=DAY_S),
+        commits_every(5, *STEADY, last_s=DAY_S),
         at_lso_s=DAY_S,
     ),
     Case("it is at the LSO, and no commit of it is known: its offset is", BLOCKED, 0, (), at_lso_s=60),
@@ -113,7 +113,7 @@ CASES = (
         "it died before the LSO: what it could read lies there, so it is dead and not blocked",
         STOP,
         10,
-        every(5, *STEADY, last_s=420),
+        commits_every(5, *STEADY, last_s=420),
         unread_s=419,
     ),
     # 9-11: it works.
@@ -123,68 +123,72 @@ CASES = (
         "it catches up: its lag falls",
         OK,
         500,
-        points=looks(20, 900, 850, 800, 750, 700, 650, 600, 550, 500),
+        points=polls_every(20, 900, 850, 800, 750, 700, 650, 600, 550, 500),
         unread_s=300,
     ),
     # 12-20: STOP, Burrow's rule 3: silent for longer than the remembered commits took.
     Case(
-        "it committed every 5 s, and not for 2 minutes", STOP, 10, every(5, *STEADY, last_s=120), unread_s=119
+        "it committed every 5 s, and not for 2 minutes",
+        STOP,
+        10,
+        commits_every(5, *STEADY, last_s=120),
+        unread_s=119,
     ),
     Case(
         "the same, but the first unread record came 3 s ago: there was nothing to commit",
         OK,
         10,
-        every(5, *STEADY, last_s=120),
+        commits_every(5, *STEADY, last_s=120),
         unread_s=3,
     ),
     Case(
         "a topic that was silent for a day gets a record: Burrow calls STOP until it commits",
         OK,
         1,
-        every(5, *STEADY, last_s=DAY_S),
+        commits_every(5, *STEADY, last_s=DAY_S),
         unread_s=0.2,
     ),
     Case(
         "it had read all at its last commits and died: Burrow calls it OK for ever",
         STOP,
         10,
-        every(5, *STEADY, last_s=300),
-        looks(20, 0, 0, 0, 0, 4, 8, 10),
+        commits_every(5, *STEADY, last_s=300),
+        polls_every(20, 0, 0, 0, 0, 4, 8, 10),
         250,
     ),
     Case(
         "it commits once an hour, and did 50 minutes ago",
         OK,
         10,
-        every(3600, *STEADY, last_s=3000),
+        commits_every(3600, *STEADY, last_s=3000),
         unread_s=2900,
     ),
     Case(
         "it commits once an hour, and has not for a day",
         STOP,
         10,
-        every(3600, *STEADY, last_s=DAY_S),
+        commits_every(3600, *STEADY, last_s=DAY_S),
         unread_s=DAY_S - 10,
     ),
     Case(
         "restarted after a day's pause, then dead for 10 minutes: the pause is no habit",
         STOP,
         10,
-        (Commit(NOW - DAY_S * 1000, 1), *every(5, *STEADY, last_s=600)),
+        (Commit(NOW - DAY_S * 1000, 1), *commits_every(5, *STEADY, last_s=600)),
         unread_s=599,
     ),
     Case(
         "two commits in quick succession, then 20 s of work: Burrow calls STOP",
         OK,
         10,
-        every(0.1, 100, 110, last_s=20),
+        commits_every(0.1, 100, 110, last_s=20),
         unread_s=19,
     ),
     Case(
         "a single commit long ago, and something to read since",
         STOP,
         10,
-        every(5, 100, last_s=600),
+        commits_every(5, 100, last_s=600),
         unread_s=None,
     ),
     # 21-26: STALL, rule 4: the same offset again and again.
@@ -192,52 +196,52 @@ CASES = (
         "a Java consumer commits 100 every 5 s while there is more",
         STALL,
         10,
-        every(5, *[100] * 20),
+        commits_every(5, *[100] * 20),
         unread_s=95,
     ),
-    Case("the same after it had advanced", STALL, 10, every(5, 80, 90, *[100] * 10), unread_s=None),
+    Case("the same after it had advanced", STALL, 10, commits_every(5, 80, 90, *[100] * 10), unread_s=None),
     Case(
         "the same offset three times within 10 s: one slow batch",
         OK,
         10,
-        every(5, 90, 100, 100, 100),
+        commits_every(5, 90, 100, 100, 100),
         unread_s=10,
     ),
     Case(
         "idle commits of one offset, and the first record after them came 2 s ago",
         OK,
         1,
-        every(5, *[100] * 20),
+        commits_every(5, *[100] * 20),
         unread_s=2,
     ),
     Case(
         "twice the same offset, far apart: librdkafka does not repeat, this is a restart",
         OK,
         10,
-        every(40, 90, 100, 100),
+        commits_every(40, 90, 100, 100),
         unread_s=None,
     ),
     Case(
         "it repeats one offset after a rewind: stuck is worse than back",
         STALL,
         10,
-        every(5, 900, *[100] * 10),
+        commits_every(5, 900, *[100] * 10),
         unread_s=None,
     ),
     # 27-30: REWIND, rule 2: the offset went back.
-    Case("it was reset and is on its way again", REWIND, 10**4, every(5, 900, 910, 100, 110, 120)),
-    Case("it was reset and has passed the old place", OK, 10, every(5, 900, 910, 100, 500, 920)),
+    Case("it was reset and is on its way again", REWIND, 10**4, commits_every(5, 900, 910, 100, 110, 120)),
+    Case("it was reset and has passed the old place", OK, 10, commits_every(5, 900, 910, 100, 500, 920)),
     Case(
         "it goes back and forth between two owners of a partition",
         REWIND,
         10,
-        every(5, 100, 200, 100, 200, 100),
+        commits_every(5, 100, 200, 100, 200, 100),
     ),
     Case(
         "it was reset, then fell silent: silence is worse",
         STOP,
         10**4,
-        every(5, 900, 910, 100, last_s=200),
+        commits_every(5, 900, 910, 100, last_s=200),
         unread_s=None,
     ),
     # 31-36: WARN, rule 5: it advances and falls behind.
@@ -245,30 +249,33 @@ CASES = (
         "its lag grows for three minutes",
         WARN,
         900,
-        points=looks(20, 100, 200, 300, 400, 500, 600, 700, 800, 900),
+        points=polls_every(20, 100, 200, 300, 400, 500, 600, 700, 800, 900),
     ),
-    Case("its lag stands still above 0: Burrow warns", OK, 500, points=looks(20, *[500] * 9)),
+    Case("its lag stands still above 0: Burrow warns", OK, 500, points=polls_every(20, *[500] * 9)),
     Case(
         "its lag goes up and down as batches come",
         OK,
         500,
-        points=looks(20, 10, 500, 20, 500, 10, 500, 20, 400, 500),
+        points=polls_every(20, 10, 500, 20, 500, 10, 500, 20, 400, 500),
     ),
     Case(
         "its lag grew from nothing: it had read all within the time",
         OK,
         500,
-        points=looks(20, 0, 0, 0, 100, 200, 300, 400, 450, 500),
+        points=polls_every(20, 0, 0, 0, 100, 200, 300, 400, 450, 500),
     ),
     Case(
-        "its lag grows for 20 s only", OK, 900, points=looks(2, 100, 200, 300, 400, 500, 600, 700, 800, 900)
+        "its lag grows for 20 s only",
+        OK,
+        900,
+        points=polls_every(2, 100, 200, 300, 400, 500, 600, 700, 800, 900),
     ),
     Case(
         "its lag grows, and it repeats one offset: that is worse",
         STALL,
         900,
-        every(5, *[100] * 20),
-        looks(20, 100, 200, 300, 400, 500, 600, 700, 800, 900),
+        commits_every(5, *[100] * 20),
+        polls_every(20, 100, 200, 300, 400, 500, 600, 700, 800, 900),
         None,
     ),
 )
@@ -279,7 +286,7 @@ def _ms(seconds: float | None) -> int | None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{n}: {case.title}" for n, case in enumerate(CASES, 1)])
-def test_a_group_is_called(case: Case) -> None:
+def test_a_group_has_its_status(case: Case) -> None:
     unread_ms = None if case.unread_s is None else int(case.unread_s * 1000)
     found = status_of(
         case.unread, case.commits, case.points, unread_ms=unread_ms, now_ms=NOW, at_lso_ms=_ms(case.at_lso_s)
@@ -325,7 +332,7 @@ def test_a_group_has_the_worst_status_of_its_partitions() -> None:
         (21, 20, 20, True, None, None),
     ],
 )
-def test_how_it_stands_to_a_pinned_lso(
+def test_a_group_is_blocked_by_its_offset_against_the_lso(
     offset: int | None,
     lso: int,
     high_watermark: int,
@@ -349,13 +356,13 @@ def test_how_it_stands_to_a_pinned_lso(
         ((0, 900, 0, 900, 0, 900), LagTrend.STEADY),
     ],
 )
-def test_where_a_lag_goes(lags: tuple[int, ...], expected: LagTrend | None) -> None:
-    assert trend_of([(point.at_ms, point.lag) for point in looks(20, *lags)]) is expected
-    assert trend_of([(point.at_ms, point.lag) for point in looks(1, *lags)]) is None
+def test_the_trend_of_a_lag_follows_its_polls(lags: tuple[int, ...], expected: LagTrend | None) -> None:
+    assert trend_of([(point.at_ms, point.lag) for point in polls_every(20, *lags)]) is expected
+    assert trend_of([(point.at_ms, point.lag) for point in polls_every(1, *lags)]) is None
 
 
 @given(st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 100)), max_size=200))
-def test_looks_are_kept_far_apart_and_the_newest_always(steps: list[tuple[int, int]]) -> None:
+def test_polls_are_kept_far_apart_and_the_newest_always(steps: list[tuple[int, int]]) -> None:
     points: tuple[Point, ...] = ()
     at_ms = NOW
     for step_ms, offset in steps:
@@ -369,12 +376,12 @@ def test_looks_are_kept_far_apart_and_the_newest_always(steps: list[tuple[int, i
         assert points[-1].at_ms - points[0].at_ms >= min(at_ms - NOW - 60_000, 400_000) - 60_000
 
 
-def test_commits_are_told_by_looks_where_nothing_else_tells() -> None:
+def test_commits_are_derived_from_polls_without_a_log() -> None:
     points = (Point(1, 5, 0), Point(2, 5, 1), Point(3, 8, 0), Point(4, 2, 9))
     assert committed_in(points) == (Commit(1, 5), Commit(3, 8), Commit(4, 2))
 
 
-def test_why_nothing_can_be_said_of_a_group() -> None:
+def test_a_group_without_a_status_has_a_reason() -> None:
     assert "share group" in note_of("Share", 0)
     assert note_of("Classic", 0) == "It has committed nothing"
     assert note_of("Classic", 3) == ""

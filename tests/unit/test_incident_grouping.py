@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import defaultdict
 
 import pytest
 
 from fenceline.facts import Finding, Severity, TopicPartitions, TransactionState
 from fenceline.incidents.causality import ThingLinks, snapshot_links
-from fenceline.incidents.findings import FindingKey
+from fenceline.incidents.findings import FindingKey, key_of
 from fenceline.incidents.grouping import MOST_CAUSES, NO_LINKS, IncidentGroup, group_by_cause, group_findings
 from fenceline.incidents.impact import ImpactFigures, IncidentImpact, impact_figures, impact_of
 from fenceline.kafka.partitions import PartitionVerdict
@@ -33,7 +32,7 @@ def incidents(*findings: Finding, links: ThingLinks = NO_LINKS) -> dict[str, set
     }
 
 
-def words(each: Finding) -> str:
+def finding_label(each: Finding) -> str:
     return f"{each.rule} {each.subject}"
 
 
@@ -58,7 +57,7 @@ def driver_crash() -> list[Finding]:
 def test_a_driver_crash_with_eleven_findings_is_one_incident() -> None:
     crash = driver_crash()
     assert len(crash) == 11
-    assert incidents(*crash) == {words(crash[0]): {words(each) for each in crash[1:]}}
+    assert incidents(*crash) == {finding_label(crash[0]): {finding_label(each) for each in crash[1:]}}
 
 
 def test_the_order_of_findings_changes_nothing() -> None:
@@ -146,9 +145,9 @@ def test_a_broker_explains_the_markers_that_its_partitions_wait_for() -> None:
         finding("collector_gap", "collector:partitions", "broker:2"),
         finding("stuck_in_prepare", A, P),
     )
-    assert incidents(gap, stuck, links=links) == {words(gap): {words(stuck)}}
+    assert incidents(gap, stuck, links=links) == {finding_label(gap): {finding_label(stuck)}}
     other = finding("collector_gap", "collector:partitions", "broker:3")
-    assert incidents(other, stuck, links=links) == {words(other): set(), words(stuck): set()}
+    assert incidents(other, stuck, links=links) == {finding_label(other): set(), finding_label(stuck): set()}
 
 
 def test_transactions_of_one_prepared_batch_are_one_incident_before_the_batch_has_a_finding() -> None:
@@ -162,13 +161,13 @@ def test_transactions_of_one_prepared_batch_are_one_incident_before_the_batch_ha
     assert sorted(len(effects) for effects in together.values()) == [0, 2]
     batch = finding("batch_prepared", "query:q", *names)
     assert incidents(*late, other, batch, links=links) == {
-        words(batch): {words(each) for each in late},
-        words(other): set(),
+        finding_label(batch): {finding_label(each) for each in late},
+        finding_label(other): set(),
     }
 
 
 def snapshot() -> Snapshot:
-    """A dead driver's prepared batch with one transaction, that holds a partition."""
+    """A prepared batch of a stopped driver with one transaction, which blocks a partition."""
     name = SINK.partition(":")[2]
     batch = SinkBatch(7, 0, None, 640, open=(name,))
     held = (TopicPartitions("orders_enriched", (0,)),)
@@ -178,19 +177,23 @@ def snapshot() -> Snapshot:
     return Snapshot("prod", transactions=(opened,), partitions=(pinned,), queries=(query,))
 
 
-def test_a_snapshot_links_what_no_finding_names_yet() -> None:
+def test_a_snapshot_links_findings_that_do_not_name_each_other() -> None:
     failed, stalled = finding("query_failed", Q), finding("group_stalled", BILLING, OUT)
     assert len(incidents(failed, stalled)) == 2
-    assert incidents(failed, stalled, links=snapshot_links(snapshot())) == {words(failed): {words(stalled)}}
+    assert incidents(failed, stalled, links=snapshot_links(snapshot())) == {
+        finding_label(failed): {finding_label(stalled)}
+    }
 
 
 def test_impact_counts_names_and_sums_only_what_is_known() -> None:
     crash = driver_crash()
-    assert impact_of(crash, ImpactFigures()) == IncidentImpact(2, 2, 1, 2, None, None)
-    impact = impact_of(crash, impact_figures(snapshot()))
+    cause = key_of(crash[0])
+    assert impact_of(cause, crash, ImpactFigures()) == IncidentImpact(2, 2, 1, 2, None, None)
+    impact = impact_of(cause, crash, impact_figures(snapshot()))
     assert (impact.backlog, impact.records_lost) == (1_465, 640)
     # A query whose batches are fine loses nothing, whatever else it has.
-    assert impact_of([finding("query_failed", Q)], impact_figures(snapshot())).records_lost is None
+    failed = finding("query_failed", Q)
+    assert impact_of(cause, [failed], impact_figures(snapshot())).records_lost is None
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,7 @@ def test_impact_counts_names_and_sums_only_what_is_known() -> None:
     [({}, False), ({"groups": 2}, True), ({"backlog": 1_050}, False), ({"backlog": 1_200}, True),
      ({"backlog": None}, True), ({"records_lost": 0}, True)],
 )  # fmt: skip
-def test_a_sum_is_news_once_it_has_changed_by_a_tenth(change: dict[str, int | None], is_news: bool) -> None:
+def test_a_sum_counts_as_changed_from_a_tenth_on(change: dict[str, int | None], is_news: bool) -> None:
     before = IncidentImpact(1, 1, 1, 1, 1_000, None)
     assert before._replace(**change).is_news(before) is is_news
 
@@ -222,7 +225,7 @@ def test_a_circle_that_something_explains_is_all_effects() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_graphs_against_reachability(seed: int) -> None:
-    """The truth by brute force: circles by mutual reachability, causes by who reaches whom."""
+    """The truth by brute force: circles by mutual reachability, causes by reachability."""
     random_ = random.Random(seed)
     for _ in range(200):
         nodes = keys(random_.randint(1, 12))
@@ -249,8 +252,8 @@ def reachable(
     return reach
 
 
-def test_10_000_findings_are_grouped_as_they_were_made_in_a_second() -> None:
-    """2,000 independent causes with four effects each, shuffled; measured at 0.3 s on an idle core."""
+def test_10_000_findings_at_once_are_grouped_as_they_were_made() -> None:
+    """2,000 independent causes with four effects each, shuffled."""
     found: list[Finding] = []
     truth: dict[str, set[str]] = defaultdict(set)
     for n in range(2_000):
@@ -262,14 +265,10 @@ def test_10_000_findings_are_grouped_as_they_were_made_in_a_second() -> None:
             finding("query_blocked", query, where),
             finding("watermark_stalled", query),
         ]
-        truth[words(story[0])] = {words(each) for each in story[1:]}
+        truth[finding_label(story[0])] = {finding_label(each) for each in story[1:]}
         found += story
     random.Random(7).shuffle(found)
-    began = time.process_time()
-    grouped = incidents(*found)
-    took_s = time.process_time() - began
-    assert grouped == truth
-    assert took_s < 2.5, f"{took_s:.2f} s"
+    assert incidents(*found) == truth
 
 
 def test_500_causes_and_500_effects_in_one_partition_stay_bounded() -> None:

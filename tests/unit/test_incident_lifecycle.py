@@ -1,4 +1,6 @@
-"""Proves how incidents go on from tick to tick: numbers, changes of cause, reopening, severity, none lost."""
+"""Proves how incidents change from tick to tick: numbers, changes of cause, reopening, severity, none
+lost.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,8 @@ class Deployment:
         self.now_ms = 0
         self.rows: dict[int, KnownIncident] = {}
         self.updates: Sequence[IncidentUpdate] = ()
+        #: Causes that have a group though they are over.
+        self.over: set[FindingKey] = set()
 
     def tick(self, stories: Stories, severity: Severity = WARNING, after_ms: int = 1_000) -> None:
         groups = [IncidentGroup(key(cause), tuple(map(key, effects))) for cause, effects in stories.items()]
@@ -40,13 +44,13 @@ class Deployment:
 
     def follow(self, groups: Sequence[IncidentGroup], severity: Severity, after_ms: int) -> None:
         self.now_ms += after_ms
-        found = dict.fromkeys((name for group in groups for name in group.members), severity)
+        found = {name for group in groups for name in group.members} - self.over
         lately = [
             each
             for each in self.rows.values()
             if each.closed_ms is None or self.now_ms - each.closed_ms <= REOPEN_MS
         ]
-        self.updates = follow_incidents(lately, groups, found, now_ms=self.now_ms)
+        self.updates = follow_incidents(lately, groups, found, lambda group: severity, now_ms=self.now_ms)
         for update in self.updates:
             self._save(update)
 
@@ -80,7 +84,7 @@ def changes(prod: Deployment) -> list[IncidentUpdate]:
     return [each for each in prod.updates if each.is_change]
 
 
-def test_an_incident_opens_goes_on_without_change_and_closes(prod: Deployment) -> None:
+def test_an_incident_opens_stays_unchanged_and_closes(prod: Deployment) -> None:
     prod.tick({"t": ["p"]})
     assert prod.open == {1: ("t", {"p"})}
     prod.tick({"t": ["p"]})
@@ -103,7 +107,7 @@ def test_a_cause_that_is_found_later_takes_over_the_number(prod: Deployment) -> 
     assert prod.updates[0].added == (key("t"),)
 
 
-def test_of_eleven_incidents_with_one_cause_the_first_goes_on(prod: Deployment) -> None:
+def test_of_eleven_incidents_with_one_cause_the_first_stays_open(prod: Deployment) -> None:
     names = [f"f{n:02}" for n in range(11)]
     prod.tick({name: [] for name in names})
     assert len(prod.open) == 11
@@ -113,7 +117,7 @@ def test_of_eleven_incidents_with_one_cause_the_first_goes_on(prod: Deployment) 
     assert [each.merged_into for each in merged] == [(key("cause"),)] * 10
 
 
-def test_a_cause_found_later_keeps_the_open_incident_of_its_own(prod: Deployment) -> None:
+def test_a_cause_with_an_open_incident_keeps_its_number_when_an_effect_joins(prod: Deployment) -> None:
     prod.tick({"q": []})
     prod.tick({"q": [], "g": []})
     prod.tick({"q": ["g"]})
@@ -174,7 +178,7 @@ def test_a_cause_that_comes_back_while_its_effects_last_is_the_cause_again(prod:
     assert [each.is_change for each in prod.updates] == [True]
 
 
-def test_severity_grows_while_it_is_open_and_begins_anew(prod: Deployment) -> None:
+def test_severity_only_grows_while_an_incident_is_open_and_is_reset_on_reopening(prod: Deployment) -> None:
     seen = []
     for severity in (INFO, CRITICAL, WARNING):
         prod.tick({"t": []}, severity)
@@ -189,7 +193,7 @@ def effects_of(groups: Iterable[IncidentGroup]) -> set[FindingKey]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_lives_lose_no_finding_and_give_no_cause_two_incidents(seed: int) -> None:
+def test_random_lifecycles_lose_no_finding_and_give_no_cause_two_incidents(seed: int) -> None:
     random_ = random.Random(seed)
     prod, nodes = Deployment(), [key(f"f{n:02}") for n in range(12)]
     edges = [(nodes[a], nodes[b]) for a in range(12) for b in range(12) if random_.random() < 0.12]
@@ -208,7 +212,7 @@ def test_random_lives_lose_no_finding_and_give_no_cause_two_incidents(seed: int)
 
 
 @pytest.mark.parametrize("count", [10_000])
-def test_10_000_incidents_go_on_without_change(count: int) -> None:
+def test_10_000_incidents_stay_open_without_change(count: int) -> None:
     prod = Deployment()
     stories: Stories = {f"t{n}": [f"p{n}"] for n in range(count)}
     prod.tick(stories)

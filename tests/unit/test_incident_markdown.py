@@ -1,4 +1,4 @@
-"""Proves that the Markdown of an incident holds all of it, and that no name in it becomes markup."""
+"""Proves that the Markdown of an incident contains all of it, and that no name in it becomes markup."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ def test_a_report_has_its_headline_facts_effects_and_history_in_order() -> None:
         7,
         "a_b is open",
         [("Cluster", "prod"), ("Owner", "Payments")],
-        [ReportLine(AT_MS, "billing is blocked")],
-        [ReportLine(AT_MS, "opened"), ReportLine(AT_MS + 1_000, "note by ada: see\n# 4411")],
+        [
+            ("Effects", [ReportLine(AT_MS, "billing is blocked")]),
+            ("Nothing", []),
+            (
+                "History, oldest first",
+                [ReportLine(AT_MS, "opened"), ReportLine(AT_MS + 1_000, "note by ada: see\n# 4411")],
+            ),
+        ],
     )
     assert rendered_text(incident_markdown(report)) == [
         "Incident 7: a_b is open",
@@ -42,10 +48,10 @@ def test_a_report_has_its_headline_facts_effects_and_history_in_order() -> None:
 
 
 def test_empty_sections_are_left_out() -> None:
-    assert incident_markdown(IncidentReport(7, "x", [], [], [])) == "# Incident 7: x\n\n"
+    assert incident_markdown(IncidentReport(7, "x", [], [("Effects", [])])) == "# Incident 7: x\n\n"
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]), min_size=1))
 def test_any_name_is_read_back_as_it_is(name: str) -> None:
-    report = IncidentReport(7, f"x{name}x", [], [], [ReportLine(AT_MS, f"x{name}x")])
+    report = IncidentReport(7, f"x{name}x", [], [("History", [ReportLine(AT_MS, f"x{name}x")])])
     assert rendered_text(incident_markdown(report))[0] == f"Incident 7: x{name}x"

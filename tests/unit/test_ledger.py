@@ -1,5 +1,5 @@
 """Proves that the sink's ledger reads back what was written, that its names sort as numbers, that no content
-of a file makes a reader raise, and that a file of a newer version or of another batch is told as such."""
+of a file makes a reader raise, and that a file of a newer version or of another batch is reported as such."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_folder_is_read_whole_and_in_the_order_of_numbers() -> None:
     assert state.broken == (Broken("kafka_exactly_once/2.0.done", Damage.EMPTY, "the file has no content"),)
 
 
-def test_names_tell_generations_rounds_and_what_is_open() -> None:
+def test_file_names_give_generations_rounds_and_open_decisions() -> None:
     names = ledger.read_names(
         ["10.0.done", "10.0.decision", "9.1.decision", "9.0.decision", "9.0.done", "2.generation",
          "11.generation", "ledger.json", "01.0.decision", ".10.1.decision.tmp", "x.generation", "-1.0.done"]
@@ -94,7 +94,7 @@ def test_names_tell_generations_rounds_and_what_is_open() -> None:
         (b'{"v":true}', Damage.TORN),
     ],
 )
-def test_what_cannot_be_used_is_told_with_its_path(data: bytes | None, damage: Damage) -> None:
+def test_an_unusable_file_is_reported_with_its_path(data: bytes | None, damage: Damage) -> None:
     for path, said in (
         ("ledger.json", ledger.decode_ledger(data)),
         ("12.1.decision", ledger.decode_decision(WHICH, data)),
@@ -112,7 +112,7 @@ def test_a_file_of_another_batch_than_its_name_is_broken() -> None:
     assert "batch_id is 12, by its name it is 13" in said.detail
 
 
-def test_unknown_fields_are_left_alone() -> None:
+def test_unknown_fields_are_ignored() -> None:
     said = json.loads(ledger.encode_completion(DONE)) | {"later": [1]}
     assert ledger.decode_completion(WHICH, json.dumps(said).encode()) == DONE
 

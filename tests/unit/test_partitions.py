@@ -1,5 +1,5 @@
 """Proves the verdict on every kind of open transaction, by a numbered table of cases; that nothing is accused
-on one look or on what could not be seen; and how a partition's LSO is followed from look to look."""
+on a single poll or without visibility; and how a partition's LSO is followed from poll to poll."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OURS = (TopicPartitions("orders", (0, 3)), TopicPartitions("payments", (3,)))
 OTHERS = (TopicPartitions("orders", (0, 30)), TopicPartitions("payments", (3,)))
 
 
-def said(
+def described(
     state: TransactionState = TransactionState.ONGOING,
     partitions: tuple[TopicPartitions, ...] = OURS,
     *,
@@ -59,7 +59,7 @@ def said(
     return Described("gateway", state, producer_id, epoch, timeout_ms, NOW_MS - 9_000_000, partitions)
 
 
-def not_said(obstacle: Obstacle) -> NotDescribed:
+def not_described(obstacle: Obstacle) -> NotDescribed:
     return NotDescribed(obstacle, "for a reason")
 
 
@@ -77,7 +77,7 @@ def owners(
     return ProducerOwners(ids, {} if says is None else {"gateway": says}, whole, may_hide)
 
 
-def pin(
+def lso_blocker(
     verdict: PartitionVerdict = PartitionVerdict.OPEN,
     ground: VerdictReason = VerdictReason.OWNED,
     *,
@@ -96,7 +96,7 @@ def verdict(
     accused: bool = True,
     producer: ProducerState = PRODUCER,
 ) -> tuple[PartitionVerdict, VerdictReason]:
-    """The verdict, by default on one that no coordinator owned in the look before either."""
+    """The verdict, by default on one that no coordinator owned in the previous poll either."""
     found = evaluate_pin(
         WHERE, producer, seen, known=known, since_ms=NOW_MS, accused=accused, now_ms=NOW_MS, grace=GRACE
     )
@@ -109,151 +109,151 @@ HANGING, LATE, OPEN, UNKNOWN = (
     PartitionVerdict.OPEN,
     PartitionVerdict.UNKNOWN,
 )
-LONG_AGO = pin(first_seen_ms=NOW_MS - TIMEOUT_MS - GRACE - 1)
-JUST_IN_TIME = pin(first_seen_ms=NOW_MS - TIMEOUT_MS - GRACE)
-STUCK = pin(prepared_ms=NOW_MS - GRACE - 1)
+LONG_AGO = lso_blocker(first_seen_ms=NOW_MS - TIMEOUT_MS - GRACE - 1)
+JUST_IN_TIME = lso_blocker(first_seen_ms=NOW_MS - TIMEOUT_MS - GRACE)
+STUCK = lso_blocker(prepared_ms=NOW_MS - GRACE - 1)
 FOR_EVER = TWO_PHASE_COMMIT_TIMEOUT_MS
 
 CASES: dict[str, tuple[ProducerOwners, Pin | None, PartitionVerdict, VerdictReason]] = {
     # Owned.
-    "1 its coordinator names the partition": (owners(says=said()), None, OPEN, VerdictReason.OWNED),
+    "1 its coordinator names the partition": (owners(says=described()), None, OPEN, VerdictReason.OWNED),
     "2 it is being committed": (
-        owners(says=said(TransactionState.PREPARE_COMMIT)),
+        owners(says=described(TransactionState.PREPARE_COMMIT)),
         None,
         OPEN,
         VerdictReason.OWNED,
     ),
     "3 it is being aborted": (
-        owners(says=said(TransactionState.PREPARE_ABORT)),
+        owners(says=described(TransactionState.PREPARE_ABORT)),
         None,
         OPEN,
         VerdictReason.OWNED,
     ),
     "4 its epoch was raised for the abort of a timeout": (
-        owners(says=said(TransactionState.PREPARE_ABORT, epoch=5)),
+        owners(says=described(TransactionState.PREPARE_ABORT, epoch=5)),
         None,
         OPEN,
         VerdictReason.OWNED,
     ),
     "5 protocol 2 raised its epoch since the last end here": (
-        owners(says=said(epoch=900)),
+        owners(says=described(epoch=900)),
         None,
         OPEN,
         VerdictReason.OWNED,
     ),
     "6 the partition is a later epoch ahead of its coordinator": (
-        owners(says=said(epoch=3)),
+        owners(says=described(epoch=3)),
         None,
         OPEN,
         VerdictReason.OWNED,
     ),
     "7 hidden ids do not matter where the owner is seen": (
-        owners(says=said(), may_hide=True),
+        owners(says=described(), may_hide=True),
         None,
         OPEN,
         VerdictReason.OWNED,
     ),
     "8 nor does a broker that did not answer": (
-        owners(says=said(), whole=False),
+        owners(says=described(), whole=False),
         None,
         OPEN,
         VerdictReason.OWNED,
     ),
     # Late.
     "9 past its timeout and the coordinator's scan": (
-        owners(says=said()),
+        owners(says=described()),
         LONG_AGO,
         LATE,
         VerdictReason.PAST_TIMEOUT,
     ),
-    "10 to the last millisecond of it": (owners(says=said()), JUST_IN_TIME, OPEN, VerdictReason.OWNED),
+    "10 to the last millisecond of it": (owners(says=described()), JUST_IN_TIME, OPEN, VerdictReason.OWNED),
     "11 long open by its coordinator's clock, not yet by ours": (
-        owners(says=said(timeout_ms=1)),
-        pin(first_seen_ms=NOW_MS - GRACE),
+        owners(says=described(timeout_ms=1)),
+        lso_blocker(first_seen_ms=NOW_MS - GRACE),
         OPEN,
         VerdictReason.OWNED,
     ),
     "12 two-phase commit never times out": (
-        owners(says=said(timeout_ms=FOR_EVER)),
-        pin(first_seen_ms=0),
+        owners(says=described(timeout_ms=FOR_EVER)),
+        lso_blocker(first_seen_ms=0),
         OPEN,
         VerdictReason.TWO_PHASE,
     ),
     "13 stuck in PrepareCommit": (
-        owners(says=said(TransactionState.PREPARE_COMMIT)),
+        owners(says=described(TransactionState.PREPARE_COMMIT)),
         STUCK,
         LATE,
         VerdictReason.STUCK_IN_PREPARE,
     ),
     "14 stuck in PrepareAbort": (
-        owners(says=said(TransactionState.PREPARE_ABORT)),
+        owners(says=described(TransactionState.PREPARE_ABORT)),
         STUCK,
         LATE,
         VerdictReason.STUCK_IN_PREPARE,
     ),
     "15 past its timeout, but decided a moment ago": (
-        owners(says=said(TransactionState.PREPARE_ABORT)),
+        owners(says=described(TransactionState.PREPARE_ABORT)),
         LONG_AGO,
         OPEN,
         VerdictReason.OWNED,
     ),
     "16 decided for as long as the grace": (
-        owners(says=said(TransactionState.PREPARE_ABORT)),
-        pin(prepared_ms=NOW_MS - GRACE),
+        owners(says=described(TransactionState.PREPARE_ABORT)),
+        lso_blocker(prepared_ms=NOW_MS - GRACE),
         OPEN,
         VerdictReason.OWNED,
     ),
     "17 two-phase commit is never late, also when it was decided long ago": (
-        owners(says=said(TransactionState.PREPARE_COMMIT, timeout_ms=FOR_EVER)),
+        owners(says=described(TransactionState.PREPARE_COMMIT, timeout_ms=FOR_EVER)),
         STUCK,
         OPEN,
         VerdictReason.TWO_PHASE,
     ),
     # Hanging: its coordinator is seen.
     "18 its coordinator says Empty": (
-        owners(says=said(TransactionState.EMPTY, ())),
+        owners(says=described(TransactionState.EMPTY, ())),
         None,
         HANGING,
         VerdictReason.NOT_ITS_PARTITION,
     ),
     "19 its coordinator has committed it": (
-        owners(says=said(TransactionState.COMPLETE_COMMIT, ())),
+        owners(says=described(TransactionState.COMPLETE_COMMIT, ())),
         None,
         HANGING,
         VerdictReason.NOT_ITS_PARTITION,
     ),
     "20 its coordinator has aborted it": (
-        owners(says=said(TransactionState.COMPLETE_ABORT, ())),
+        owners(says=described(TransactionState.COMPLETE_ABORT, ())),
         None,
         HANGING,
         VerdictReason.NOT_ITS_PARTITION,
     ),
     "21 its coordinator has another transaction open, elsewhere": (
-        owners(says=said(partitions=OTHERS)),
+        owners(says=described(partitions=OTHERS)),
         None,
         HANGING,
         VerdictReason.NOT_ITS_PARTITION,
     ),
     "22 its coordinator has written the marker here, or so it thinks": (
-        owners(says=said(TransactionState.PREPARE_COMMIT, OTHERS)),
+        owners(says=described(TransactionState.PREPARE_COMMIT, OTHERS)),
         None,
         HANGING,
         VerdictReason.NOT_ITS_PARTITION,
     ),
     "23 hidden ids do not matter where the producer id's own id is seen": (
-        owners(says=said(TransactionState.EMPTY, ()), may_hide=True),
+        owners(says=described(TransactionState.EMPTY, ()), may_hide=True),
         None,
         HANGING,
         VerdictReason.NOT_ITS_PARTITION,
     ),
     "24 a completed transaction that still names it (Kafka 3.9) is over": (
-        owners(says=said(TransactionState.COMPLETE_COMMIT)),
+        owners(says=described(TransactionState.COMPLETE_COMMIT)),
         None,
         HANGING,
         VerdictReason.NOT_ITS_PARTITION,
     ),
     "25 two-phase commit hangs as well where nobody owns it": (
-        owners(says=said(TransactionState.EMPTY, (), timeout_ms=FOR_EVER)),
+        owners(says=described(TransactionState.EMPTY, (), timeout_ms=FOR_EVER)),
         None,
         HANGING,
         VerdictReason.NOT_ITS_PARTITION,
@@ -285,32 +285,32 @@ CASES: dict[str, tuple[ProducerOwners, Pin | None, PartitionVerdict, VerdictReas
         VerdictReason.UNSEEN,
     ),
     "30 its coordinator did not answer": (
-        owners(says=not_said(Obstacle.UNSEEN)),
+        owners(says=not_described(Obstacle.UNSEEN)),
         None,
         UNKNOWN,
         VerdictReason.UNSEEN,
     ),
     "31 no answer about it at all": (owners(), None, UNKNOWN, VerdictReason.UNSEEN),
     "32 it may not be described": (
-        owners(says=not_said(Obstacle.FORBIDDEN)),
+        owners(says=not_described(Obstacle.FORBIDDEN)),
         None,
         UNKNOWN,
         VerdictReason.MAY_BE_HIDDEN,
     ),
     "33 the id expired between list and description": (
-        owners(says=not_said(Obstacle.UNKNOWN)),
+        owners(says=not_described(Obstacle.UNKNOWN)),
         None,
         UNKNOWN,
         VerdictReason.UNSEEN,
     ),
     "34 the id went on under another producer id in between": (
-        owners(says=said(producer_id=8)),
+        owners(says=described(producer_id=8)),
         None,
         UNKNOWN,
         VerdictReason.UNSEEN,
     ),
     "35 known for long, and its coordinator cannot be asked now": (
-        owners(says=not_said(Obstacle.UNSEEN)),
+        owners(says=not_described(Obstacle.UNSEEN)),
         LONG_AGO,
         UNKNOWN,
         VerdictReason.UNSEEN,
@@ -325,7 +325,7 @@ def test_case(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [each for each, (*_, expected, _) in CASES.items() if expected is HANGING])
-def test_nobody_is_accused_on_one_look(case: str) -> None:
+def test_a_single_poll_accuses_no_transaction(case: str) -> None:
     seen, known, _, _ = CASES[case]
     assert verdict(seen, known, accused=False) == (UNKNOWN, VerdictReason.SEEN_ONCE)
 
@@ -337,27 +337,29 @@ def test_the_grace_is_one_and_a_half_scans_and_15_seconds_at_least(cleanup_ms: i
     assert grace_ms(cleanup_ms) == expected
 
 
-def test_the_end_of_a_prepare_forgets_since_when_it_lasted() -> None:
-    prepared = judge_again(said(TransactionState.PREPARE_COMMIT), pin(), NOW_MS)
+def test_the_end_of_a_prepare_clears_its_beginning() -> None:
+    prepared = evaluate_again(described(TransactionState.PREPARE_COMMIT), lso_blocker(), NOW_MS)
     assert prepared.prepared_ms == NOW_MS
-    assert judge_again(said(TransactionState.PREPARE_COMMIT), prepared, NOW_MS + 9).prepared_ms == NOW_MS
-    assert judge_again(said(), prepared, NOW_MS + 9).prepared_ms is None
-    assert judge_again(not_said(Obstacle.UNSEEN), prepared, NOW_MS + 9).prepared_ms is None
+    assert (
+        evaluate_again(described(TransactionState.PREPARE_COMMIT), prepared, NOW_MS + 9).prepared_ms == NOW_MS
+    )
+    assert evaluate_again(described(), prepared, NOW_MS + 9).prepared_ms is None
+    assert evaluate_again(not_described(Obstacle.UNSEEN), prepared, NOW_MS + 9).prepared_ms is None
 
 
-def judge_again(says: Described | NotDescribed, known: Pin, now_ms: int) -> Pin:
+def evaluate_again(says: Described | NotDescribed, known: Pin, now_ms: int) -> Pin:
     return evaluate_pin(
         WHERE, PRODUCER, owners(says=says), known=known, since_ms=NOW_MS, accused=True, now_ms=now_ms,
         grace=GRACE,
     )  # fmt: skip
 
 
-def test_an_age_is_by_our_own_clock_from_the_first_look_on() -> None:
-    """The producer's own timestamps have no say: an hour ahead or behind changes nothing."""
+def test_an_age_is_measured_by_the_local_clock_from_the_first_poll() -> None:
+    """The producer's own timestamps do not count: an hour ahead or behind changes nothing."""
     for stamp in NOW_MS - 3_600_000, NOW_MS + 3_600_000, -1:
         backdated = PRODUCER._replace(last_timestamp_ms=stamp)
         for known, expected in ((None, VerdictReason.OWNED), (LONG_AGO, VerdictReason.PAST_TIMEOUT)):
-            assert verdict(owners(says=said()), known, producer=backdated)[1] is expected
+            assert verdict(owners(says=described()), known, producer=backdated)[1] is expected
 
 
 # Which transactions are looked at: those that were open at the same offset before and after.
@@ -377,7 +379,7 @@ BEFORE_AND_AFTER: dict[str, tuple[ProducerState | None, ProducerState | None, bo
 
 
 @pytest.mark.parametrize("case", BEFORE_AND_AFTER)
-def test_what_was_open_while_coordinators_spoke(case: str) -> None:
+def test_a_producer_is_open_if_it_was_open_before_and_after_the_coordinators_answered(case: str) -> None:
     before, after, expected = BEFORE_AND_AFTER[case]
     other = ProducerState(8, 0, 0, 0, None, 90)
     found = list(open_in_both([p for p in (before, other) if p], [p for p in (other, after) if p]))
@@ -388,10 +390,13 @@ def test_what_was_open_while_coordinators_spoke(case: str) -> None:
 # Two looks running.
 
 
-def test_an_accusation_outlives_looks_that_could_not_see_and_no_others() -> None:
-    hanging, once = pin(HANGING, VerdictReason.NOT_ITS_PARTITION), pin(UNKNOWN, VerdictReason.SEEN_ONCE)
-    blind, owned = pin(UNKNOWN, VerdictReason.UNSEEN), pin()
-    hidden = pin(UNKNOWN, VerdictReason.MAY_BE_HIDDEN)
+def test_an_accusation_lasts_only_through_polls_without_visibility() -> None:
+    hanging, once = (
+        lso_blocker(HANGING, VerdictReason.NOT_ITS_PARTITION),
+        lso_blocker(UNKNOWN, VerdictReason.SEEN_ONCE),
+    )
+    blind, owned = lso_blocker(UNKNOWN, VerdictReason.UNSEEN), lso_blocker()
+    hidden = lso_blocker(UNKNOWN, VerdictReason.MAY_BE_HIDDEN)
     mine = {hanging.key}
     assert still_accused([hanging], ()) == still_accused([once], ()) == mine
     assert still_accused([blind], mine) == mine
@@ -405,14 +410,14 @@ def test_an_accusation_outlives_looks_that_could_not_see_and_no_others() -> None
 
 SAID: st.SearchStrategy[Described | NotDescribed] = st.one_of(
     st.builds(
-        said,
+        described,
         st.sampled_from(TransactionState),
         st.sampled_from([OURS, OTHERS, ()]),
         producer_id=st.sampled_from([7, 8]),
         epoch=st.integers(0, 6),
         timeout_ms=st.sampled_from([1, TIMEOUT_MS, TWO_PHASE_COMMIT_TIMEOUT_MS]),
     ),
-    st.builds(not_said, st.sampled_from(Obstacle)),
+    st.builds(not_described, st.sampled_from(Obstacle)),
 )
 OWNERS = st.builds(
     owners,
@@ -424,27 +429,27 @@ OWNERS = st.builds(
 
 
 @given(looks=st.lists(OWNERS, min_size=1, max_size=6))
-def test_hanging_takes_two_looks_that_saw_no_owner_and_none_between_that_saw_one(
+def test_hanging_takes_two_polls_without_an_owner_and_none_between_with_one(
     looks: list[ProducerOwners],
 ) -> None:
     accused: frozenset[Any] = frozenset()
     known: Pin | None = None
     telling = 0
     for number, seen in enumerate(looks):
-        key = pin().key
+        key = lso_blocker().key
         known = evaluate_pin(
             WHERE, PRODUCER, seen, known=known, since_ms=NOW_MS, accused=key in accused,
             now_ms=NOW_MS + number, grace=GRACE,
         )  # fmt: skip
         accused = still_accused([known], accused)
-        kind = told(seen)
+        kind = expected_ownership(seen)
         telling = telling + 1 if kind == "ownerless" else telling if kind == "blind" else 0
         assert (known.verdict is HANGING) == (kind == "ownerless" and telling >= 2)
         assert known.first_seen_ms == NOW_MS
 
 
-def told(seen: ProducerOwners) -> str:
-    """What a look proves, said another way than the code does."""
+def expected_ownership(seen: ProducerOwners) -> str:
+    """What a poll proves, derived in another way than the code does."""
     name = seen.ids.get(7)
     says = seen.said.get(name or "")
     if name and isinstance(says, Described) and says.producer_id == 7:
@@ -463,35 +468,37 @@ def told(seen: ProducerOwners) -> str:
 # The partition.
 
 
-def known_at(lso: int, end: int, *, seen_ms: int = NOW_MS, pinned_ms: int | None = None) -> KnownPartition:
+def known_partition(
+    lso: int, end: int, *, seen_ms: int = NOW_MS, pinned_ms: int | None = None
+) -> KnownPartition:
     return KnownPartition(*WHERE, PLACE, 0, lso, end, seen_ms, pinned_ms, PartitionVerdict.CLEAR, "")
 
 
-def seen_at(
+def blocked_since(
     prior: KnownPartition | None, lso: int, end: int, now_ms: int, *, held: bool = False
 ) -> int | None:
     return update_partition(prior, WHERE, PLACE, Offsets(0, lso, end, 1, 5), now_ms, held=held).pinned_ms
 
 
-def test_an_lso_is_pinned_when_two_looks_saw_it_at_the_same_place_below_the_high_watermark() -> None:
+def test_an_lso_is_stuck_when_two_polls_find_it_at_the_same_offset_below_the_high_watermark() -> None:
     first, then = NOW_MS, NOW_MS + 1_000
-    assert seen_at(None, 5, 9, first) is None
-    assert seen_at(known_at(5, 9), 5, 9, then) == first
-    assert seen_at(known_at(5, 9), 5, 12, then) == first
-    assert seen_at(known_at(5, 12, pinned_ms=first - 7), 5, 20, then) == first - 7
+    assert blocked_since(None, 5, 9, first) is None
+    assert blocked_since(known_partition(5, 9), 5, 9, then) == first
+    assert blocked_since(known_partition(5, 9), 5, 12, then) == first
+    assert blocked_since(known_partition(5, 12, pinned_ms=first - 7), 5, 20, then) == first - 7
     # It moves: no transaction holds it for long.
-    assert seen_at(known_at(5, 9), 6, 12, then) is None
+    assert blocked_since(known_partition(5, 9), 6, 12, then) is None
     # There was nothing behind it before.
-    assert seen_at(known_at(5, 5), 5, 9, then) is None
-    assert seen_at(known_at(5, 9, pinned_ms=first), 9, 9, then) is None
+    assert blocked_since(known_partition(5, 5), 5, 9, then) is None
+    assert blocked_since(known_partition(5, 9, pinned_ms=first), 9, 9, then) is None
     # The next transaction is known already: its clock goes on.
-    assert seen_at(known_at(5, 9, pinned_ms=first), 7, 12, then, held=True) == then
-    assert seen_at(known_at(5, 9, pinned_ms=first), 12, 12, then, held=True) is None
+    assert blocked_since(known_partition(5, 9, pinned_ms=first), 7, 12, then, held=True) == then
+    assert blocked_since(known_partition(5, 9, pinned_ms=first), 12, 12, then, held=True) is None
 
 
-def test_what_cannot_be_seen_keeps_its_last_offsets_and_says_why() -> None:
+def test_an_unavailable_partition_keeps_its_last_offsets_and_gives_the_reason() -> None:
     away = PLACE._replace(leader=None)
-    prior = known_at(5, 9, pinned_ms=NOW_MS)
+    prior = known_partition(5, 9, pinned_ms=NOW_MS)
     blind = update_partition(prior, WHERE, away, "it has no leader", NOW_MS + 1, held=True)
     assert blind == prior._replace(place=away, verdict=UNKNOWN, error="it has no leader")
     never = update_partition(None, WHERE, away, "it has no leader", NOW_MS, held=False)
@@ -500,15 +507,15 @@ def test_what_cannot_be_seen_keeps_its_last_offsets_and_says_why() -> None:
     assert (again.pinned_ms, again.error, again.place.leader, again.place.leader_epoch) == (NOW_MS, "", 2, 6)
 
 
-def test_only_what_changed_is_news() -> None:
-    prior = known_at(5, 9)
+def test_a_partition_has_changed_only_when_its_facts_differ() -> None:
+    prior = known_partition(5, 9)
     assert prior.has_changed(None)
-    assert not known_at(5, 9, seen_ms=NOW_MS + 1).has_changed(prior)
-    assert known_at(5, 10).has_changed(prior)
+    assert not known_partition(5, 9, seen_ms=NOW_MS + 1).has_changed(prior)
+    assert known_partition(5, 10).has_changed(prior)
     assert prior._replace(verdict=HANGING).has_changed(prior)
 
 
 def test_a_partition_has_the_worst_verdict_of_its_transactions() -> None:
     assert worst_verdict([]) is UNKNOWN
     for number, each in enumerate(VERDICTS):
-        assert worst_verdict([pin(other) for other in VERDICTS[: number + 1]]) is each
+        assert worst_verdict([lso_blocker(other) for other in VERDICTS[: number + 1]]) is each

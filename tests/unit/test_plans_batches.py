@@ -1,5 +1,5 @@
-"""Proves which batches of our sink may be finished and which rolled back, by a numbered table; that a
-prepared one is never rolled back; that what is lost is told with its range."""
+"""Proves which batches of the sink may be finished and which rolled back, by a numbered table; that a
+prepared one is never rolled back; that lost records are reported with their range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,16 @@ from fenceline.plans.batches import (
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
 from fenceline.spark.sink_fates import TransactionFate
-from tests.unit.plans import MINE, NOW_MS, OTHER, TOPIC, data, described, log, opened
+from tests.unit.factories import (
+    MINE,
+    NOW_MS,
+    OTHER,
+    TOPIC,
+    blocked_log,
+    data_batch,
+    described_transaction,
+    open_producer,
+)
 
 QUERY = "8a5c1f7e-2b7d-4b8e-9d5c-0d5a1c2b3e4f"
 
@@ -62,8 +71,8 @@ def prepared(*fates: TransactionFate, **fields: Any) -> SinkBatchFacts:
 
 
 def undecided(**fields: Any) -> SinkBatchFacts:
-    sink = described("orders-0a1b2c3d-p0-g1-b1-s0")
-    return batch(**{"undecided": (sink,), "logs": (log(),), **fields})
+    sink = described_transaction("orders-0a1b2c3d-p0-g1-b1-s0")
+    return batch(**{"undecided": (sink,), "logs": (blocked_log(),), **fields})
 
 
 def checked(act: Act, found: SubjectPlan) -> SubjectPlan:
@@ -160,8 +169,10 @@ def test_roll_back_is_offered_or_refused(
     assert bool(found.steps) == all(forceable), f"case {number}"
 
 
-def test_what_finishing_verifies_again_asks_and_does() -> None:
-    held = log(opened=(opened(10), opened(20, OTHER)), high_watermark=30, batches=(data(10, 2),))
+def test_finishing_lists_its_checks_confirmation_and_steps() -> None:
+    held = blocked_log(
+        opened=(open_producer(10), open_producer(20, OTHER)), high_watermark=30, batches=(data_batch(10, 2),)
+    )
     found = finish(prepared(OPEN, COMMITTED, logs=(held,)))
     first = transaction()
     assert found.seen == {
@@ -178,7 +189,7 @@ def test_what_finishing_verifies_again_asks_and_does() -> None:
     assert found.held == ((TOPIC, 0, 10, 30, 20),)
 
 
-def test_what_is_lost_is_told_with_its_range() -> None:
+def test_lost_records_are_given_with_their_range() -> None:
     each = prepared(GONE, TransactionFate.UNKNOWN)
     (lost,) = [effect for effect in finish(each).effects if effect.name == "records_lost"]
     assert lost.amount == 1_000
@@ -191,15 +202,15 @@ def test_what_is_lost_is_told_with_its_range() -> None:
     assert [step.request for step in finish(each).steps] == ["ledger"]
 
 
-def test_a_living_driver_is_no_reason_not_to_finish() -> None:
+def test_a_running_driver_is_a_warning_and_no_refusal_to_finish() -> None:
     each = prepared(OPEN, OPEN, alive=True, heard_ms=NOW_MS - 3_000)
     (words,) = finish_warnings([each], now_ms=NOW_MS)
     assert words.startswith("The driver of orders lives (heard 3 s ago): it finishes the batch itself")
     assert list(finish_warnings([prepared(OPEN, OPEN, alive=False)], now_ms=NOW_MS)) == []
 
 
-def test_what_rolling_back_verifies_again_asks_and_does() -> None:
-    each = undecided(rounds=(ABORTED, replace(ABORTED, round=1)), logs=(log(groups=("billing",)),))
+def test_rolling_back_lists_its_checks_confirmation_and_steps() -> None:
+    each = undecided(rounds=(ABORTED, replace(ABORTED, round=1)), logs=(blocked_log(groups=("billing",)),))
     found = roll_back(each)
     (open_one,) = each.undecided
     assert found.seen["round"] == next_round(each) == 2
@@ -214,7 +225,7 @@ def test_what_rolling_back_verifies_again_asks_and_does() -> None:
     assert found.waiting == ("billing",)
 
 
-def test_what_nobody_tells_of_a_driver_is_said() -> None:
+def test_an_unknown_driver_status_is_a_warning() -> None:
     (words,) = roll_back_warnings([undecided()])
     assert words.startswith("Whether the driver of orders lives is not told")
     assert list(roll_back_warnings([undecided(alive=False), batch()])) == []
@@ -230,7 +241,7 @@ def test_what_nobody_tells_of_a_driver_is_said() -> None:
     alive=st.none() | st.booleans(),
     opened_too=st.booleans(),
 )
-def test_no_batch_is_ever_offered_both_and_no_prepared_one_is_rolled_back(
+def test_no_batch_can_be_both_finished_and_rolled_back_and_no_prepared_one_rolled_back(
     rounds: list[Decided],
     outcome: DecisionOutcome | None,
     fates: list[TransactionFate],
@@ -244,7 +255,8 @@ def test_no_batch_is_ever_offered_both_and_no_prepared_one_is_rolled_back(
         rounds=tuple(decision(decided, number) for number, decided in enumerate(rounds)),
         done=done(outcome) if outcome and rounds else None,
         written=written(*fates), last_prepared=last, planned=planned, prepared=tuple(others), alive=alive,
-        undecided=(described("orders-0a1b2c3d-p0-g1-b1-s0"),) if opened_too else (), logs=(log(),),
+        undecided=(described_transaction("orders-0a1b2c3d-p0-g1-b1-s0"),) if opened_too else (),
+        logs=(blocked_log(),),
     )  # fmt: skip
     finished, rolled = finish(each), roll_back(each)
     assert finished.is_refused or rolled.is_refused

@@ -14,7 +14,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
 from fenceline.plans.plan import Bound
-from tests.unit.plans import MINE, OTHER, TOPIC, data, log, marker, opened
+from tests.unit.factories import MINE, OTHER, TOPIC, blocked_log, data_batch, marker_batch, open_producer
 
 #: One write: who, how many records, and "" for data in a transaction, "plain" for data outside of one, or how
 #: the writer ends its transaction.
@@ -46,19 +46,19 @@ class Partition:
             if kind in ("commit", "abort"):
                 self.complete(producer_id, kind)
             elif kind == "plain":
-                self.batches.append(data(self.end, records, -1, transactional=False))
+                self.batches.append(data_batch(self.end, records, -1, transactional=False))
             else:
                 self.begun.setdefault(producer_id, self.end)
-                self.batches.append(data(self.end, records, producer_id))
+                self.batches.append(data_batch(self.end, records, producer_id))
 
     def complete(self, producer_id: int, kind: str) -> None:
         if self.begun.pop(producer_id, None) is not None:
-            self.batches.append(marker(self.end, producer_id, kind))
+            self.batches.append(marker_batch(self.end, producer_id, kind))
 
     def checked(self, *, counted: bool) -> HeldLog:
-        """What a plan sees of it: the high watermark first, then who is open."""
+        """What a plan reads of it: the high watermark first, then the open producers."""
         producers: Sequence[ProducerState] = [
-            opened(start, each) for each, start in sorted(self.begun.items(), key=lambda item: item[1])
+            open_producer(start, each) for each, start in sorted(self.begun.items(), key=lambda item: item[1])
         ]
         behind = tuple(each for each in self.batches if each.first >= self.lso)
         where = TopicPartition(TOPIC, 0)
@@ -88,7 +88,7 @@ def amounts(found: Reach) -> dict[str, int]:
 def test_execution_gives_at_least_what_the_plan_promised(
     before: list[Write], meanwhile: list[Write], counted: bool, others: set[int]
 ) -> None:
-    """Other producers write, commit, abort and begin; those that are ended too only go on writing."""
+    """Other producers write, commit, abort and begin; those that are ended too only continue writing."""
     partition = Partition()
     partition.write([*before, (MINE, 2, "")])
     seen = partition.checked(counted=counted)
@@ -130,13 +130,15 @@ def test_the_measured_case_is_a_lower_bound() -> None:
 
 
 def test_another_open_transaction_bounds_the_lso_not_the_end_of_the_log() -> None:
-    """The LSO goes on to where the next open transaction begins: 13, although the log ends at 15."""
-    found = compute_reach([log(opened=(opened(10), opened(13, OTHER)))], frozenset({MINE}))
+    """The LSO moves to where the next open transaction begins: 13, although the log ends at 15."""
+    found = compute_reach(
+        [blocked_log(opened=(open_producer(10), open_producer(13, OTHER)))], frozenset({MINE})
+    )
     assert found.held == ((TOPIC, 0, 10, 15, 13),)
 
 
 def test_every_figure_about_a_log_is_called_a_bound() -> None:
-    found = compute_reach([log(), log(1, batches=None)], frozenset({MINE}))
+    found = compute_reach([blocked_log(), blocked_log(1, batches=None)], frozenset({MINE}))
     for each in found.effects:
         if each.name in ("records_released", "offsets_released"):
             assert each.bound is Bound.AT_LEAST

@@ -16,22 +16,33 @@ from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog
 from fenceline.plans.markers import Marked, marker_warnings, plan_markers
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
-from tests.unit.plans import MINE, NOW_MS, OTHER, TOPIC, described, log, opened, pin
+from tests.unit.factories import (
+    MINE,
+    NOW_MS,
+    OTHER,
+    TOPIC,
+    blocked_log,
+    described_transaction,
+    hanging_transaction,
+    open_producer,
+)
 
 NAME = "payments-7"
 
 
 def owned(why: Why = Why.OWNED, verdict: PartitionVerdict = PartitionVerdict.OPEN) -> Any:
-    return pin(transactional_id=NAME, verdict=verdict, ground=why)
+    return hanging_transaction(transactional_id=NAME, verdict=verdict, ground=why)
 
 
 def unknown(why: Why) -> Any:
-    return pin(verdict=PartitionVerdict.UNKNOWN, ground=why)
+    return hanging_transaction(verdict=PartitionVerdict.UNKNOWN, ground=why)
 
 
 def marked(*pins: Any, said: Described | NotDescribed | None = None, **fields: Any) -> Marked:
     values = {"leader": 1, "leader_epoch": 5, "remedy": "kafka-acls --add", **fields}
-    return Marked(values.pop("log", log()), pins=pins, said={} if said is None else {NAME: said}, **values)
+    return Marked(
+        values.pop("log", blocked_log()), pins=pins, said={} if said is None else {NAME: said}, **values
+    )
 
 
 def plans(each: Marked, start: int | None = None, **more: Any) -> list[SubjectPlan]:
@@ -41,38 +52,44 @@ def plans(each: Marked, start: int | None = None, **more: Any) -> list[SubjectPl
     return found
 
 
-GONE = log(lso=None, high_watermark=None, opened=(), unseen="there is no such partition")
+GONE = blocked_log(lso=None, high_watermark=None, opened=(), unseen="there is no such partition")
 
 
 @pytest.mark.parametrize(
     ("number", "each", "start", "ground", "word"),
     [
         # Offered: it hangs.
-        (1, marked(pin()), None, None, ""),
-        (2, marked(pin()), 10, None, ""),
-        (3, marked(pin(transactional_id=NAME, ground=Why.NOT_ITS_PARTITION)), None, None, ""),
+        (1, marked(hanging_transaction()), None, None, ""),
+        (2, marked(hanging_transaction()), 10, None, ""),
+        (3, marked(hanging_transaction(transactional_id=NAME, ground=Why.NOT_ITS_PARTITION)), None, None, ""),
         # Refused: its coordinator owns it, late or not.
         (
             10,
-            marked(owned(), said=described()),
+            marked(owned(), said=described_transaction()),
             None,
             RefusalReason.NOT_HANGING,
             "The coordinator still owns this",
         ),
         (
             11,
-            marked(owned(Why.PAST_TIMEOUT, PartitionVerdict.LATE), said=described()),
+            marked(owned(Why.PAST_TIMEOUT, PartitionVerdict.LATE), said=described_transaction()),
             10,
             RefusalReason.NOT_HANGING,
             NAME,
         ),
-        (12, marked(owned(Why.TWO_PHASE), said=described()), None, RefusalReason.NOT_HANGING, "Fence the id"),
+        (
+            12,
+            marked(owned(Why.TWO_PHASE), said=described_transaction()),
+            None,
+            RefusalReason.NOT_HANGING,
+            "Fence the id",
+        ),
         # Refused: it is decided, whatever its verdict.
         (
             20,
             marked(
                 owned(Why.STUCK_IN_PREPARE, PartitionVerdict.LATE),
-                said=described(state=TransactionState.PREPARE_COMMIT),
+                said=described_transaction(state=TransactionState.PREPARE_COMMIT),
             ),
             None,
             RefusalReason.PREPARE,
@@ -80,7 +97,7 @@ GONE = log(lso=None, high_watermark=None, opened=(), unseen="there is no such pa
         ),
         (
             21,
-            marked(owned(), said=described(state=TransactionState.PREPARE_ABORT)),
+            marked(owned(), said=described_transaction(state=TransactionState.PREPARE_ABORT)),
             None,
             RefusalReason.PREPARE,
             "Bring back",
@@ -100,19 +117,19 @@ GONE = log(lso=None, high_watermark=None, opened=(), unseen="there is no such pa
         # Refused: nothing is there.
         (
             40,
-            marked(log=log(opened=())),
+            marked(log=blocked_log(opened=())),
             None,
             RefusalReason.NOTHING_OPEN,
             "No transaction is open in payments-0",
         ),
         (
             41,
-            marked(pin()),
+            marked(hanging_transaction()),
             11,
             RefusalReason.ALREADY_ENDED,
             "at offset 11: it has ended. 1 transaction of other",
         ),
-        (42, marked(log=log(opened=())), 10, RefusalReason.ALREADY_ENDED, "it has ended."),
+        (42, marked(log=blocked_log(opened=())), 10, RefusalReason.ALREADY_ENDED, "it has ended."),
     ],
 )
 def test_offered_or_refused(
@@ -131,8 +148,8 @@ def test_offered_or_refused(
 
 
 @pytest.mark.parametrize(("told", "expected"), [(None, 0), (-1, 0), (0, 0), (17, 17)])
-def test_what_is_verified_again(told: int | None, expected: int) -> None:
-    (found,) = plans(marked(pin(coordinator_epoch=told)))
+def test_a_marker_plan_lists_its_checks(told: int | None, expected: int) -> None:
+    (found,) = plans(marked(hanging_transaction(coordinator_epoch=told)))
     assert found.seen == {
         "topic": TOPIC, "partition": 0, "producer_id": MINE, "producer_epoch": 3, "start_offset": 10,
         "leader": 1, "leader_epoch": 5, "coordinator_epoch": expected,
@@ -144,11 +161,15 @@ def test_what_is_verified_again(told: int | None, expected: int) -> None:
     assert found.held == ((TOPIC, 0, 10, 15, 15),)
 
 
-def test_all_that_hangs_and_nothing_that_is_owned() -> None:
+def test_all_hanging_transactions_are_planned_and_no_owned_one() -> None:
     """One is its coordinator's, between two that hang: the second one waits behind it."""
-    ours = (opened(10), opened(20, OTHER), opened(30, 6_000))
-    whole = log(opened=ours, high_watermark=40, batches=None)
-    pins = pin(30, producer_id=6_000), pin(), pin(20, producer_id=OTHER, verdict=PartitionVerdict.OPEN)
+    ours = (open_producer(10), open_producer(20, OTHER), open_producer(30, 6_000))
+    whole = blocked_log(opened=ours, high_watermark=40, batches=None)
+    pins = (
+        hanging_transaction(30, producer_id=6_000),
+        hanging_transaction(),
+        hanging_transaction(20, producer_id=OTHER, verdict=PartitionVerdict.OPEN),
+    )
     found = plans(marked(*pins, log=whole))
     assert [each.title for each in found] == ["payments-0 at offset 10", "payments-0 at offset 30"]
     assert [each.is_refused for each in found] == [False, False]
@@ -160,9 +181,12 @@ def test_all_that_hangs_and_nothing_that_is_owned() -> None:
     assert last.effects[0].amount == 10
 
 
-def test_without_any_that_hangs_each_one_says_why() -> None:
+def test_each_transaction_that_does_not_hang_is_refused_with_a_reason() -> None:
     found = plans(
-        marked(unknown(Why.MAY_BE_HIDDEN), pin(20, verdict=PartitionVerdict.OPEN, transactional_id=NAME))
+        marked(
+            unknown(Why.MAY_BE_HIDDEN),
+            hanging_transaction(20, verdict=PartitionVerdict.OPEN, transactional_id=NAME),
+        )
     )
     assert [each.refusals[0].ground for each in found] == [
         RefusalReason.IDS_HIDDEN,
@@ -170,14 +194,14 @@ def test_without_any_that_hangs_each_one_says_why() -> None:
     ]
 
 
-def test_a_producer_that_may_still_write_is_warned_of() -> None:
-    def told(each: Marked) -> list[str]:
+def test_a_producer_that_may_still_write_is_a_warning() -> None:
+    def warnings_of(each: Marked) -> list[str]:
         return list(marker_warnings([each], now_ms=NOW_MS))
 
-    assert told(marked(pin(), silent_since_ms={MINE: NOW_MS - 61_000})) == []
-    assert told(marked(owned(), said=described())) == []
+    assert warnings_of(marked(hanging_transaction(), silent_since_ms={MINE: NOW_MS - 61_000})) == []
+    assert warnings_of(marked(owned(), said=described_transaction())) == []
     for silent in ({}, {MINE: NOW_MS - 1_000}):
-        (words,) = told(marked(pin(), silent_since_ms=silent))
+        (words,) = warnings_of(marked(hanging_transaction(), silent_since_ms=silent))
         assert words.startswith(f"Make sure that producer id {MINE}, epoch 3 is gone")
 
 
@@ -188,16 +212,16 @@ def test_a_producer_that_may_still_write_is_warned_of() -> None:
     start=st.none() | st.integers(0, 50),
     lso=st.none() | st.integers(0, 50),
 )
-def test_nothing_raises_and_only_what_hangs_is_ever_done(
+def test_plans_never_raise_and_abort_only_hanging_transactions(
     starts: list[int],
     verdicts: list[PartitionVerdict],
     grounds: list[Why],
     start: int | None,
     lso: int | None,
 ) -> None:
-    producers = tuple(opened(each, 100 + each) for each in sorted(starts))
+    producers = tuple(open_producer(each, 100 + each) for each in sorted(starts))
     pins = [
-        pin(each, producer_id=100 + each, verdict=verdict, ground=why)
+        hanging_transaction(each, producer_id=100 + each, verdict=verdict, ground=why)
         for each, verdict, why in zip(starts, verdicts, grounds, strict=False)
     ]
     where = TopicPartition(TOPIC, 0)

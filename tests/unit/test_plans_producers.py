@@ -1,5 +1,5 @@
 """Proves which ids are offered a fence, and why the others are refused, by a numbered table; what only force
-takes away; that effects, steps and what is re-verified are said of an id whatever it is called."""
+takes away; that effects, steps and checks are given for an id of any text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
 from fenceline.plans.producers import LIVELY_MS, Producer, SinkOwner, fencing_warnings, plan_fence
-from tests.unit.plans import MINE, MINUTE_MS, NOW_MS, OTHER, TOPIC, described, log, opened, producer
+from tests.unit.factories import (
+    MINE,
+    MINUTE_MS,
+    NOW_MS,
+    OTHER,
+    TOPIC,
+    blocked_log,
+    described_transaction,
+    open_producer,
+    plan_producer,
+)
 
 LIMITS = Limits()
 TWO_PHASE = TWO_PHASE_COMMIT_TIMEOUT_MS
@@ -40,27 +50,27 @@ def plan(each: Producer, limits: Limits = LIMITS) -> SubjectPlan:
 
 
 def missing(obstacle: Obstacle) -> Producer:
-    return producer(said=NotDescribed(obstacle, "its coordinator says so"), logs=())
+    return plan_producer(said=NotDescribed(obstacle, "its coordinator says so"), logs=())
 
 
 def in_state(state: TransactionState, **fields: Any) -> Producer:
-    return producer(said=described(state=state, **fields))
+    return plan_producer(said=described_transaction(state=state, **fields))
 
 
 @pytest.mark.parametrize(
     ("number", "each", "limits", "grounds", "word"),
     [
         # Offered: past its limit, or silent for longer than a minute.
-        (1, producer(), LIMITS, [], ""),
-        (2, producer(silent_since_ms=NOW_MS - 1_000), LIMITS, [], ""),
-        (3, producer(silent_since_ms=None), LIMITS, [], ""),
-        (4, producer(), HOUR, [], ""),
-        (5, producer(usual=USUAL), Limits(open_too_long_s=60), [], ""),
-        (6, producer("connect-sink-3", described("connect-sink-3")), LIMITS, [], ""),
-        (7, producer(started_ms=None), LIMITS, [], ""),
+        (1, plan_producer(), LIMITS, [], ""),
+        (2, plan_producer(silent_since_ms=NOW_MS - 1_000), LIMITS, [], ""),
+        (3, plan_producer(silent_since_ms=None), LIMITS, [], ""),
+        (4, plan_producer(), HOUR, [], ""),
+        (5, plan_producer(usual=USUAL), Limits(open_too_long_s=60), [], ""),
+        (6, plan_producer("connect-sink-3", described_transaction("connect-sink-3")), LIMITS, [], ""),
+        (7, plan_producer(started_ms=None), LIMITS, [], ""),
         # The shape of an id refuses nothing: Flink's is also that of any application that numbers twice.
-        (8, producer("sink-0-17", described("sink-0-17")), LIMITS, [], ""),
-        (9, producer(FLINK_POOLED, described(FLINK_POOLED)), LIMITS, [], ""),
+        (8, plan_producer("sink-0-17", described_transaction("sink-0-17")), LIMITS, [], ""),
+        (9, plan_producer(FLINK_POOLED, described_transaction(FLINK_POOLED)), LIMITS, [], ""),
         # Refused: nothing there that a fence could end.
         (10, missing(Obstacle.UNKNOWN), LIMITS, [RefusalReason.UNKNOWN_ID], "A fence would create it"),
         (11, missing(Obstacle.FORBIDDEN), LIMITS, [RefusalReason.FORBIDDEN], "its coordinator says so"),
@@ -108,39 +118,54 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
             "its coordinator",
         ),
         # Refused, an admin may: it is healthy.
-        (20, producer(**YOUNG), LIMITS, [RefusalReason.HEALTHY], "within its limit of 1 min"),
-        (21, producer(**UNSEEN), LIMITS, [RefusalReason.HEALTHY], "open for 30 s"),
+        (20, plan_producer(**YOUNG), LIMITS, [RefusalReason.HEALTHY], "within its limit of 1 min"),
+        (21, plan_producer(**UNSEEN), LIMITS, [RefusalReason.HEALTHY], "open for 30 s"),
         (
             22,
-            producer(silent_since_ms=NOW_MS - 59_000),
+            plan_producer(silent_since_ms=NOW_MS - 59_000),
             HOUR,
             [RefusalReason.HEALTHY],
             "within the last minute",
         ),
-        (23, producer(silent_since_ms=None), HOUR, [RefusalReason.HEALTHY], "cannot be seen"),
-        (24, producer(usual=USUAL, silent_since_ms=NOW_MS), LIMITS, [RefusalReason.HEALTHY], "usual where"),
+        (23, plan_producer(silent_since_ms=None), HOUR, [RefusalReason.HEALTHY], "cannot be seen"),
+        (
+            24,
+            plan_producer(usual=USUAL, silent_since_ms=NOW_MS),
+            LIMITS,
+            [RefusalReason.HEALTHY],
+            "usual where",
+        ),
         (
             25,
-            producer(started_ms=None, silent_since_ms=None),
+            plan_producer(started_ms=None, silent_since_ms=None),
             LIMITS,
             [RefusalReason.HEALTHY],
             "cannot be told",
         ),
         # Refused, an admin may: another system may have decided to commit it.
-        (31, producer(said=described(timeout_ms=TWO_PHASE)), LIMITS, [RefusalReason.TWO_PHASE], "two-phase"),
+        (
+            31,
+            plan_producer(said=described_transaction(timeout_ms=TWO_PHASE)),
+            LIMITS,
+            [RefusalReason.TWO_PHASE],
+            "two-phase",
+        ),
         (
             32,
-            producer("sink-0-17", described("sink-0-17", timeout_ms=TWO_PHASE), **YOUNG),
+            plan_producer("sink-0-17", described_transaction("sink-0-17", timeout_ms=TWO_PHASE), **YOUNG),
             LIMITS,
             [RefusalReason.TWO_PHASE, RefusalReason.HEALTHY],
             "checkpointed data",
         ),
         # Refused, also by force: our own sink's.
-        (40, producer(SINK_ID, sink=SinkOwner()), LIMITS, [RefusalReason.OWN_SINK], "[[checkpoints]]"),
+        (40, plan_producer(SINK_ID, sink=SinkOwner()), LIMITS, [RefusalReason.OWN_SINK], "[[checkpoints]]"),
         (
             41,
-            producer(
-                SINK_ID, described(SINK_ID), sink=SinkOwner("q-1", "orders", 41, prepared=True), **YOUNG
+            plan_producer(
+                SINK_ID,
+                described_transaction(SINK_ID),
+                sink=SinkOwner("q-1", "orders", 41, prepared=True),
+                **YOUNG,
             ),
             LIMITS,
             [RefusalReason.OWN_SINK],
@@ -148,12 +173,18 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
         ),
         (
             42,
-            producer(SINK_ID, described(SINK_ID), sink=SinkOwner("q-1", "orders", 41)),
+            plan_producer(SINK_ID, described_transaction(SINK_ID), sink=SinkOwner("q-1", "orders", 41)),
             LIMITS,
             [RefusalReason.OWN_SINK],
             "roll_back_batch q-1@41",
         ),
-        (43, producer(sink=SinkOwner("q-1", "orders")), LIMITS, [RefusalReason.OWN_SINK], "see its query"),
+        (
+            43,
+            plan_producer(sink=SinkOwner("q-1", "orders")),
+            LIMITS,
+            [RefusalReason.OWN_SINK],
+            "see its query",
+        ),
     ],
 )
 def test_offered_or_refused(
@@ -169,8 +200,8 @@ def test_offered_or_refused(
     assert bool(found.steps) == all(forceable), f"case {number}"
 
 
-def test_what_is_verified_again_and_what_is_asked() -> None:
-    found = plan(producer(coordinator=2))
+def test_a_fence_plan_lists_its_checks_and_its_request() -> None:
+    found = plan(plan_producer(coordinator=2))
     assert found.seen == {
         "transactional_id": "payments-7", "producer_id": MINE, "producer_epoch": 3,
         "started_ms": NOW_MS - 10 * MINUTE_MS, "timeout_ms": 15 * MINUTE_MS, "state": "Ongoing",
@@ -182,7 +213,7 @@ def test_what_is_verified_again_and_what_is_asked() -> None:
 
 
 def test_effects_of_a_fence() -> None:
-    each = producer(committing=("billing",), logs=(log(groups=("audit",)),))
+    each = plan_producer(committing=("billing",), logs=(blocked_log(groups=("audit",)),))
     found = {effect.name: effect for effect in plan(each).effects}
     assert {name: effect.amount for name, effect in found.items()} == {
         "records_released": 3, "groups_released": 1, "records_lost": 2, "commits_dropped": 1,
@@ -197,30 +228,33 @@ def test_effects_of_a_fence() -> None:
     ("name", "warned"), [("sink-0-17", True), (FLINK_POOLED, True), ("sink-17", False), ("sink-0_17", False)]
 )
 def test_an_id_of_flinks_shape_is_a_warning_that_names_the_risk(name: str, warned: bool) -> None:
-    words = " ".join(fencing_warnings([producer(name, described(name))], now_ms=NOW_MS))
+    words = " ".join(fencing_warnings([plan_producer(name, described_transaction(name))], now_ms=NOW_MS))
     assert ("If it is Flink's, a checkpoint may have decided to commit it" in words) is warned
     assert ("may lose checkpointed data" in words) is warned
 
 
 def test_an_id_of_flinks_shape_with_nothing_open_needs_no_warning() -> None:
-    closed = producer("sink-0-17", described("sink-0-17", state=TransactionState.EMPTY))
+    closed = plan_producer("sink-0-17", described_transaction("sink-0-17", state=TransactionState.EMPTY))
     assert list(fencing_warnings([closed], now_ms=NOW_MS)) == []
 
 
-def test_it_is_said_that_a_fence_kills_a_live_producer() -> None:
-    def told(*each: Producer) -> list[str]:
+def test_fencing_a_producer_that_may_still_run_is_a_warning() -> None:
+    def warnings_of(*each: Producer) -> list[str]:
         return list(fencing_warnings(each, now_ms=NOW_MS))
 
-    assert told(producer()) == []
-    assert told(missing(Obstacle.UNKNOWN), in_state(TransactionState.EMPTY)) == []
-    for lively in (producer(silent_since_ms=NOW_MS - LIVELY_MS + 1), producer(silent_since_ms=None)):
-        (words,) = told(lively)
+    assert warnings_of(plan_producer()) == []
+    assert warnings_of(missing(Obstacle.UNKNOWN), in_state(TransactionState.EMPTY)) == []
+    for lively in (
+        plan_producer(silent_since_ms=NOW_MS - LIVELY_MS + 1),
+        plan_producer(silent_since_ms=None),
+    ):
+        (words,) = warnings_of(lively)
         assert words.startswith("It kills a live producer: payments-7 may have been written to")
 
 
-def test_what_hangs_elsewhere_is_not_ended_by_a_fence() -> None:
+def test_hanging_transactions_in_other_partitions_are_not_ended_by_a_fence() -> None:
     """The same producer is open in a partition that its coordinator does not name."""
-    each = producer(logs=(log(), log(1)))
+    each = plan_producer(logs=(blocked_log(), blocked_log(1)))
     (words,) = fencing_warnings([each], now_ms=NOW_MS)
     assert words.startswith("payments-1 also holds a transaction of payments-7")
     found = plan(each)
@@ -228,10 +262,10 @@ def test_what_hangs_elsewhere_is_not_ended_by_a_fence() -> None:
     assert {effect.name: effect.amount for effect in found.effects}["records_lost"] == 2
 
 
-def test_the_second_of_two_releases_what_is_behind_the_first() -> None:
-    both = log(opened=(opened(10, OTHER), opened(12)), batches=None)
-    alone = plan_fence(producer(logs=(both,)), now_ms=NOW_MS, limits=LIMITS)
-    after = plan_fence(producer(logs=(both,)), now_ms=NOW_MS, limits=LIMITS, ended=frozenset({OTHER}))
+def test_fencing_the_second_blocker_unblocks_what_the_first_blocked() -> None:
+    both = blocked_log(opened=(open_producer(10, OTHER), open_producer(12)), batches=None)
+    alone = plan_fence(plan_producer(logs=(both,)), now_ms=NOW_MS, limits=LIMITS)
+    after = plan_fence(plan_producer(logs=(both,)), now_ms=NOW_MS, limits=LIMITS, ended=frozenset({OTHER}))
     assert {each.name for each in alone.effects} == {"lso_stays", "records_lost", "producer_fenced"}
     assert alone.held == ()
     assert after.held == ((TOPIC, 0, 10, 15, 15),)
@@ -247,17 +281,17 @@ def test_the_second_of_two_releases_what_is_behind_the_first() -> None:
     numbers=st.lists(st.integers(0, 9), unique=True),
     limit_s=st.floats(0.001, 10**9),
 )
-def test_nothing_raises_and_every_plan_comes_back_from_its_json(
+def test_plans_never_raise_and_are_read_back_from_json(
     raw: bytes, state: TransactionState, timeout_ms: int, started_ms: int | None, silent_ms: int | None,
     numbers: list[int], limit_s: float,
 ) -> None:  # fmt: skip
     name = text.escape_bytes(raw)
-    said = described(
+    said = described_transaction(
         name, state=state, timeout_ms=timeout_ms, started_ms=started_ms,
         partitions=(TopicPartitions(TOPIC, tuple(numbers)),),
     )  # fmt: skip
-    logs = tuple(log(number, lso=None if number % 3 == 2 else 10) for number in numbers)
-    each = producer(name, said, started_ms=started_ms, silent_since_ms=silent_ms, logs=logs)
+    logs = tuple(blocked_log(number, lso=None if number % 3 == 2 else 10) for number in numbers)
+    each = plan_producer(name, said, started_ms=started_ms, silent_since_ms=silent_ms, logs=logs)
     found = plan(each, Limits(open_too_long_s=limit_s))
     list(fencing_warnings([each], now_ms=NOW_MS))
     assert found.seen["transactional_id"] == name
@@ -269,6 +303,6 @@ def test_nothing_raises_and_every_plan_comes_back_from_its_json(
 
 
 def test_a_plan_that_differs_has_another_digest() -> None:
-    one = Plan(Act.FENCE, "prod", NOW_MS, "payments-7", (plan(producer()),))
-    other = replace(one, subjects=(plan(producer(said=described(producer_epoch=4))),))
+    one = Plan(Act.FENCE, "prod", NOW_MS, "payments-7", (plan(plan_producer()),))
+    other = replace(one, subjects=(plan(plan_producer(said=described_transaction(producer_epoch=4))),))
     assert one.digest != other.digest

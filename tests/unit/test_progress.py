@@ -29,7 +29,7 @@ JSON = st.recursive(
 )
 
 
-def captured(kind: str, number: int = 0) -> dict[str, Any]:
+def captured_event(kind: str, number: int = 0) -> dict[str, Any]:
     return copy.deepcopy([progress for name, progress in EVENTS if name == kind][number])
 
 
@@ -40,7 +40,7 @@ def batch(document: object) -> BatchProgress:
 
 
 @pytest.mark.parametrize(("kind", "document"), EVENTS)
-def test_everything_that_spark_has_told_is_read(kind: str, document: dict[str, Any]) -> None:
+def test_everything_in_a_progress_event_is_read(kind: str, document: dict[str, Any]) -> None:
     found = decode_progress(document, told_ms=TOLD_MS)
     assert found.strange == {}
     assert found.progress is not None
@@ -61,27 +61,29 @@ def test_everything_that_spark_has_told_is_read(kind: str, document: dict[str, A
 
 
 def test_kafkas_offsets_are_written_as_the_offset_log_writes_them() -> None:
-    source = batch(captured("kafka", 1)).sources[0]
+    source = batch(captured_event("kafka", 1)).sources[0]
     assert source.start == '{"orders":{"0":2,"1":2,"2":2}}'
-    assert batch(captured("kafka")).sources[0].start is None
+    assert batch(captured_event("kafka")).sources[0].start is None
     assert set(source.metrics) >= {"minOffsetsBehindLatest", "maxOffsetsBehindLatest"}
 
 
 def test_a_watermark_is_read_and_its_absence_is_none() -> None:
-    assert batch(captured("stateful")).watermark_ms == 0
-    assert batch(captured("stateful", 1)).watermark_ms
-    assert batch(captured("kafka")).watermark_ms is None
+    assert batch(captured_event("stateful")).watermark_ms == 0
+    assert batch(captured_event("stateful", 1)).watermark_ms
+    assert batch(captured_event("kafka")).watermark_ms is None
 
 
-def test_a_sink_that_does_not_count_says_none() -> None:
-    assert batch(captured("each")).output_rows is None
-    assert batch(captured("kafka")).output_rows == 6
+def test_a_sink_that_does_not_count_has_no_output_rows() -> None:
+    assert batch(captured_event("each")).output_rows is None
+    assert batch(captured_event("kafka")).output_rows == 6
 
 
 @pytest.mark.parametrize("told", [-1, None, "absent"])
 def test_rows_that_spark_does_not_count_are_unknown_and_never_zero(told: object) -> None:
-    """A batch reads no rows only where Spark says 0; foreachBatch and some sources are told as -1, or not."""
-    document = captured("kafka")
+    """A batch reads no rows only where Spark says 0; foreachBatch and some sources are reported as -1, or
+    not at all.
+    """
+    document = captured_event("kafka")
     for part in (document, document["sources"][0]):
         part["numInputRows"] = told
     document["sink"]["numOutputRows"] = told
@@ -98,7 +100,7 @@ def test_rows_that_spark_does_not_count_are_unknown_and_never_zero(told: object)
 
 @pytest.mark.parametrize("told", [-1, None])
 def test_rows_of_state_that_spark_does_not_count_are_unknown(told: int | None) -> None:
-    document = captured("stateful")
+    document = captured_event("stateful")
     document["stateOperators"][0] |= dict.fromkeys(
         ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark"), told
     )
@@ -108,22 +110,22 @@ def test_rows_of_state_that_spark_does_not_count_are_unknown(told: int | None) -
 
 
 def test_one_source_that_is_not_counted_leaves_the_whole_unknown() -> None:
-    document = captured("kafka")
+    document = captured_event("kafka")
     del document["numInputRows"]
     document["sources"] += [document["sources"][0] | {"numInputRows": -1}]
     assert batch(document).input_rows is None
 
 
 @pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, "NaN", "Infinity", None])
-def test_a_rate_without_a_figure_is_none_and_nothing_strange(rate: object) -> None:
-    found = decode_progress(captured("kafka") | {"inputRowsPerSecond": rate}, told_ms=TOLD_MS)
+def test_a_rate_without_a_figure_is_none_and_no_error(rate: object) -> None:
+    found = decode_progress(captured_event("kafka") | {"inputRowsPerSecond": rate}, told_ms=TOLD_MS)
     assert found.progress is not None
     assert found.progress.input_rate is None
     assert found.strange == {}
 
 
 def test_what_older_versions_leave_out_is_filled_in() -> None:
-    document = captured("kafka")
+    document = captured_event("kafka")
     for key in ("batchDuration", "numInputRows", "timestamp", "eventTime", "sink", "name"):
         document.pop(key, None)
     told = batch(document)
@@ -151,7 +153,7 @@ def test_what_older_versions_leave_out_is_filled_in() -> None:
     ],
 )
 def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason: str) -> None:
-    found = decode_progress(captured("kafka") | change, told_ms=TOLD_MS)
+    found = decode_progress(captured_event("kafka") | change, told_ms=TOLD_MS)
     assert found.progress is not None
     assert found.strange == {reason: 1}
 
@@ -166,22 +168,22 @@ def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason
         ({"batchId": "7"}, "batchId is no batch's number"),
     ],
 )
-def test_an_event_of_nothing_is_refused(change: dict[str, Any], why: str) -> None:
-    found = decode_progress(captured("kafka") | change, told_ms=TOLD_MS)
+def test_an_event_of_no_query_is_refused(change: dict[str, Any], why: str) -> None:
+    found = decode_progress(captured_event("kafka") | change, told_ms=TOLD_MS)
     assert (found.progress, found.why) == (None, why)
 
 
-def test_text_is_fit_for_every_database() -> None:
-    assert batch(captured("kafka") | {"name": "a\0b\ud800c"}).name == "a\ufffdb?c"
+def test_text_is_escaped_for_every_database() -> None:
+    assert batch(captured_event("kafka") | {"name": "a\0b\ud800c"}).name == "a\ufffdb?c"
 
 
 @given(JSON)
-def test_nothing_at_all_makes_reading_raise(document: object) -> None:
+def test_reading_any_document_raises_nothing(document: object) -> None:
     decode_progress(document, told_ms=TOLD_MS)
 
 
 @given(st.sampled_from(EVENTS), st.data())
-def test_no_value_in_a_real_event_makes_reading_raise(event: tuple[str, Any], data: st.DataObject) -> None:
+def test_reading_a_changed_event_raises_nothing(event: tuple[str, Any], data: st.DataObject) -> None:
     document = copy.deepcopy(event[1])
     at: Any = document
     while isinstance(at, dict | list) and at:
@@ -199,7 +201,7 @@ def post(*events: object, **members: object) -> dict[str, Any]:
 
 
 def ids(kind: str = "started", **members: object) -> dict[str, Any]:
-    document = captured("kafka")
+    document = captured_event("kafka")
     head = {"seq": 1, "at_ms": TOLD_MS, "kind": kind, "id": document["id"], "runId": document["runId"]}
     return {**head, **members}
 
@@ -208,7 +210,7 @@ def test_each_kind_of_event_is_read() -> None:
     found = read_post(
         post(
             ids(name="orders", timestamp="2026-11-22T02:43:50.778Z"),
-            {"seq": 2, "at_ms": TOLD_MS, "kind": "progress", "progress": captured("kafka")},
+            {"seq": 2, "at_ms": TOLD_MS, "kind": "progress", "progress": captured_event("kafka")},
             ids("idle", timestamp="2026-11-22T02:43:51.778Z"),
             ids("terminated", exception="it broke", errorClass="BROKEN"),
         )
@@ -222,7 +224,7 @@ def test_each_kind_of_event_is_read() -> None:
     assert found.refused == ()
 
 
-def test_a_bad_event_leaves_its_neighbours_alone() -> None:
+def test_a_bad_event_does_not_affect_other_events_of_its_post() -> None:
     found = read_post(
         post(ids(), 7, ids(kind="exploded", seq=3), ids(seq=4, id="x"), ids(seq=5, at_ms=-1), ids())
     )
@@ -231,13 +233,13 @@ def test_a_bad_event_leaves_its_neighbours_alone() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"events": {}}, "x", 5])
-def test_what_is_no_post_is_said_to_be_none(document: object) -> None:
+def test_a_document_that_is_no_post_is_refused(document: object) -> None:
     with pytest.raises(UnusableEvent):
         read_post(document)
 
 
 @given(JSON, JSON, JSON)
-def test_nothing_in_a_post_makes_reading_raise(one: object, other: object, event: object) -> None:
+def test_reading_a_changed_post_raises_nothing(one: object, other: object, event: object) -> None:
     read_post(
         {"cluster": one, "sent_ms": other, "report": {"alive": one, "dropped": other}, "events": [event]}
     )

@@ -1,4 +1,6 @@
-"""Proves what a query's past tells, by numbered cases: what is usual, a standing watermark, two writers."""
+"""Proves what follows from a query's recent batches, by numbered cases: usual duration, a stalled watermark,
+two writers.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def batch(
         (5, [*[100] * 20, *[None] * 50], 100),
     ],
 )
-def test_what_is_usual(number: int, times: Sequence[int | None], wanted: int | None) -> None:
+def test_the_usual_duration_is_taken_from_recent_batches(
+    number: int, times: Sequence[int | None], wanted: int | None
+) -> None:
     found = usual_ms(batch(n, took_ms=took_ms) for n, took_ms in enumerate(times))
     assert found == wanted, f"case {number}"
 
@@ -50,7 +54,7 @@ def test_what_is_usual(number: int, times: Sequence[int | None], wanted: int | N
         (6, [], None, "nothing is known"),
     ],
 )
-def test_a_standing_watermark(
+def test_a_watermark_that_stops_is_stalled(
     number: int, marks: Sequence[int | None], wanted: Stall | None, why: str
 ) -> None:
     past = [batch(n, watermark=mark) for n, mark in enumerate(marks)]

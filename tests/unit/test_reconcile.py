@@ -1,5 +1,5 @@
-"""Proves which differences between our rows and the coordinators' lists count: those that no record still to
-come can explain, and only as their coordinators describe them; and at which pace brokers are asked."""
+"""Proves which differences between stored rows and the coordinators' lists count: those that no record still
+to come can explain, and only as their coordinators describe them; and at which pace brokers are polled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def described(state: TransactionState = TransactionState.COMPLETE_COMMIT, epoch:
     return Described("a", state, 7, epoch, 60_000, 1_000, partitions)
 
 
-def test_rows_read_before_the_list_are_judged_and_those_read_after_are_suspect() -> None:
+def test_rows_read_before_the_list_are_compared_and_rows_read_after_are_suspect() -> None:
     listed = {"same": ONGOING, "moved": COMMITTED, "late": ONGOING, "later": COMMITTED}
     before = {"same": row(), "moved": row(), "gone": row(), "never": None}
     after = [("same", row()), ("later", row()), ("agreed", row(TransactionState.EMPTY)), ("lost", row())]
@@ -60,12 +60,12 @@ def test_rows_read_before_the_list_are_judged_and_those_read_after_are_suspect()
     assert found.suspects == {"late", "later", "lost"}
 
 
-def test_what_is_missing_means_nothing_while_a_broker_is_unseen() -> None:
+def test_missing_ids_do_not_count_while_a_broker_is_unavailable() -> None:
     found = compare_listing({}, {"gone": row()}, [("lost", row())], only_open=False, absences=False)
     assert (found.differences, found.suspects, found.agreed) == ({}, frozenset(), 0)
 
 
-def test_a_list_of_open_transactions_says_nothing_of_closed_rows() -> None:
+def test_a_list_of_open_transactions_is_not_compared_with_closed_rows() -> None:
     found = compare_listing(
         {}, {"closed": row(TransactionState.EMPTY), "open": row()}, only_open=True, absences=True
     )
@@ -99,7 +99,7 @@ def test_a_difference_counts_when_it_stays_until_the_tail_has_passed_the_first_l
         Difference(None, COMMITTED),
     ],
 )
-def test_a_record_in_between_or_another_difference_starts_again(second: Difference) -> None:
+def test_a_record_in_between_or_another_difference_restarts_the_confirmation(second: Difference) -> None:
     pending, _ = confirm_differences(
         {}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None
     )
@@ -108,7 +108,7 @@ def test_a_record_in_between_or_another_difference_starts_again(second: Differen
     assert pending == {"a": Sighting(second, 2_000)}
 
 
-def test_a_difference_that_went_away_is_forgotten() -> None:
+def test_a_difference_that_disappears_is_dropped() -> None:
     pending, _ = confirm_differences(
         {}, {"a": Difference(row(), COMMITTED)}, listed_ms=1_000, seen_through_ms=None
     )
@@ -132,7 +132,7 @@ STATES = [
     steps=st.lists(st.integers(0, 5), min_size=3, max_size=12),
 )
 def test_a_tail_that_misses_nothing_is_never_corrected(lags: list[int], steps: list[int]) -> None:
-    """Each poll reads how far the tail was, then the row, then the list; records go on being written."""
+    """Each poll reads how far the tail was, then the row, then the list; records are written all the time."""
     log = 0
     pending: dict[str, Sighting] = {}
     for lag, step in zip(lags, steps, strict=False):
@@ -169,7 +169,7 @@ def test_a_confirmed_difference_becomes_what_the_coordinator_describes() -> None
     )
 
 
-def test_what_was_initialised_again_has_not_started_whatever_3_9_says() -> None:
+def test_an_id_initialised_again_has_no_start_although_3_9_reports_one() -> None:
     difference = Difference(row(), Listed(TransactionState.EMPTY, 7))
     correction = correct_row("a", difference, described(TransactionState.EMPTY, epoch=4), NOW_MS)
     assert correction is not None
@@ -197,22 +197,22 @@ def test_what_was_initialised_again_has_not_started_whatever_3_9_says() -> None:
         (None, described(TransactionState.ONGOING)),
     ],
 )
-def test_what_its_coordinator_does_not_confirm_stays(
+def test_a_difference_that_its_coordinator_does_not_confirm_changes_nothing(
     theirs: Listed | None, said: Described | NotDescribed
 ) -> None:
     assert correct_row("a", Difference(row(), theirs), said, NOW_MS) is None
 
 
-def test_an_id_that_a_list_left_out_and_that_is_as_we_know_it_stays() -> None:
+def test_an_id_missing_from_a_list_and_unchanged_stays() -> None:
     same = KnownTransaction(TransactionState.COMPLETE_COMMIT, 7, 10, 3, 1_000, 0)
     assert correct_row("a", Difference(same, None), described(), NOW_MS) is None
 
 
-def test_an_id_that_its_coordinator_has_forgotten_is_removed() -> None:
+def test_an_id_that_its_coordinator_has_deleted_is_removed() -> None:
     assert correct_row("a", Difference(row(), None), UNKNOWN, NOW_MS) == Correction(Tombstone("a"), row())
 
 
-def test_alone_rows_follow_the_lists() -> None:
+def test_rows_follow_the_lists_when_these_are_the_only_source() -> None:
     for obstacle in UNKNOWN, FORBIDDEN:
         assert mirror_row("a", row(), obstacle, NOW_MS) == Correction(Tombstone("a"), row())
         assert mirror_row("a", None, obstacle, NOW_MS) is None
@@ -227,7 +227,7 @@ def test_alone_rows_follow_the_lists() -> None:
     assert (new.record.producer_epoch, new.record.timeout_ms) == (NOT_TOLD, NOT_TOLD)
 
 
-def test_brokers_are_asked_at_the_pace_of_their_answers() -> None:
+def test_brokers_are_polled_more_slowly_when_they_answer_slowly() -> None:
     assert [next_open_s(answer) for answer in (0.0, 0.05, 0.6)] == [1.0, 1.0, 12.0]
     assert [next_full_s(answer) for answer in (0.0, 0.6, 1.5)] == [60.0, 60.0, 150.0]
 
@@ -242,5 +242,5 @@ def test_brokers_are_asked_at_the_pace_of_their_answers() -> None:
         (1, 2, "50.00 %"),
     ],
 )
-def test_one_difference_is_never_rounded_away(agreed: int, compared: int, words: str) -> None:
+def test_a_single_difference_is_never_rounded_to_zero(agreed: int, compared: int, words: str) -> None:
     assert format_agreement(agreed, compared) == words

@@ -1,4 +1,6 @@
-"""Proves episodes by numbered cases: what opens one, what was lost, who is released when, when it is over."""
+"""Proves recoveries by numbered cases: what opens one, what was lost, when readers are unblocked, when it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ NOTHING = Since({}, {}, None)
         (TransitionKind.REINIT, True, 90_000, False),
     ],
 )
-def test_an_episode_opens_with_an_end_that_nobody_wished(
+def test_a_recovery_opens_after_an_unwanted_end(
     kind: TransitionKind, held: bool, open_ms: int | None, expected: bool
 ) -> None:
     assert opens_episode(kind, held=held, open_ms=open_ms, limit_ms=60_000) is expected
@@ -89,7 +91,7 @@ def test_what_was_lost_is_read_from_the_batches_before_the_marker(
     assert lost_in(P0, batches, 7, 5) == LostRecords(*P0, *expected, True)
 
 
-def test_without_its_marker_nothing_is_said_to_be_lost() -> None:
+def test_without_its_marker_no_record_counts_as_lost() -> None:
     assert lost_in(P0, [data(1, 9), marker(10, epoch=4), marker(11, producer_id=8)], 7, 5) is None
     assert lost_in(P0, [data(1, 9)._replace(transactional=False), data(10, 11)], 7, 5) is None
 
@@ -111,25 +113,25 @@ PASSED = {P0: Ends(160, NOW_MS + 900), P1: Ends(9, NOW_MS + 1_400)}
         ({**PASSED, P1: Ends(7, NOW_MS + 900)}, "the LSO has not passed it in the other one"),
     ],
 )
-def test_readers_are_held_until_the_lso_has_passed_everywhere(
+def test_readers_are_blocked_until_the_lso_has_passed_in_every_partition(
     ends: dict[TopicPartition, Ends | None], why: str
 ) -> None:
     held = advance_episode(EPISODE, Since(ends, {}, None), now_ms=NOW_MS + 2_000)
     assert held.released_ms is None, why
 
 
-def test_nothing_is_released_before_all_that_was_held_is_known() -> None:
+def test_nothing_is_unblocked_before_all_blocked_partitions_are_known() -> None:
     unknown = replace(EPISODE, complete=False)
     assert advance_episode(unknown, Since(PASSED, {}, None), now_ms=NOW_MS).released_ms is None
 
 
-def test_the_release_counts_what_became_readable() -> None:
+def test_records_that_became_readable_are_counted() -> None:
     released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     assert (released.released_ms, released.records_released) == (NOW_MS + 1_400, 62)
     assert released.outcome is RecoveryOutcome.OPEN
 
 
-def test_an_episode_whose_topics_are_all_deleted_is_closed_at_once() -> None:
+def test_a_recovery_whose_topics_are_all_deleted_is_closed_at_once() -> None:
     deleted = replace(EPISODE, held=(), deleted=True, completed_ms=NOW_MS + 10)
     over = advance_episode(deleted, NOTHING, now_ms=NOW_MS + 2_000)
     assert (over.outcome, over.closed_ms, over.released_ms) == (
@@ -139,7 +141,7 @@ def test_an_episode_whose_topics_are_all_deleted_is_closed_at_once() -> None:
     )
 
 
-def test_readers_who_passed_before_the_topic_was_deleted_were_released() -> None:
+def test_readers_that_passed_before_the_topic_was_deleted_count_as_unblocked() -> None:
     released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     gone = advance_episode(replace(released, deleted=True), NOTHING, now_ms=NOW_MS + 3_000)
     assert (gone.outcome, gone.released_ms) == (RecoveryOutcome.OPEN, NOW_MS + 1_400)
@@ -157,7 +159,7 @@ def test_readers_who_passed_before_the_topic_was_deleted_were_released() -> None
         ((-3_600_000, -3_600_000), 1_400, True, "all of their clocks are wrong"),
     ],
 )
-def test_the_release_is_when_the_markers_say_else_when_it_was_noticed(
+def test_the_unblocked_instant_is_that_of_the_markers_or_of_the_poll(
     stamps_ms: tuple[int | None, int | None], expected: int, noticed: bool, why: str
 ) -> None:
     hour = 3_600_000
@@ -173,7 +175,9 @@ def test_the_release_is_when_the_markers_say_else_when_it_was_noticed(
 @pytest.mark.parametrize(
     ("blocked_ms", "expected"), [(0, 900), (1, 1_101)], ids=["alone", "another one blocked them as well"]
 )
-def test_a_leaders_clock_puts_no_release_behind_the_next_commit(blocked_ms: int, expected: int) -> None:
+def test_a_leaders_clock_never_puts_the_unblocked_instant_after_the_next_commit(
+    blocked_ms: int, expected: int
+) -> None:
     held = tuple(
         each._replace(marker_ms=NOW_MS + 1_100, unblocked_ms=NOW_MS + 1_100 + blocked_ms)
         for each in EPISODE.held
@@ -186,7 +190,7 @@ def test_a_leaders_clock_puts_no_release_behind_the_next_commit(blocked_ms: int,
         assert (found.released_ms, found.resumed_ms) == (NOW_MS + expected, NOW_MS + 900)
 
 
-def test_a_group_has_read_on_when_its_own_offset_moved() -> None:
+def test_a_group_is_consuming_again_when_its_own_offset_moved() -> None:
     still = advance_episode(EPISODE, Since(PASSED, {("billing", P0): 100}, None), now_ms=NOW_MS + 2_000)
     assert still.waited[0].resumed_ms is None
     moved = advance_episode(still, Since(PASSED, {("billing", P0): 101}, None), now_ms=NOW_MS + 3_000)
@@ -195,7 +199,7 @@ def test_a_group_has_read_on_when_its_own_offset_moved() -> None:
     assert later.waited == moved.waited
 
 
-def test_it_is_over_when_somebody_committed_again() -> None:
+def test_a_recovery_ends_with_the_next_commit() -> None:
     since = Since(PASSED, {}, ("payments-7", NOW_MS + 5_000))
     over = advance_episode(EPISODE, since, now_ms=NOW_MS + 6_000)
     assert (over.outcome, over.closed_ms, over.resumed_by) == (
@@ -205,13 +209,13 @@ def test_it_is_over_when_somebody_committed_again() -> None:
     )
 
 
-def test_a_commit_alone_ends_nothing_while_readers_are_held() -> None:
+def test_a_commit_does_not_end_a_recovery_while_readers_are_blocked() -> None:
     since = Since({}, {}, ("payments-7", NOW_MS + 5_000))
     held = advance_episode(EPISODE, since, now_ms=NOW_MS + 6_000)
     assert (held.outcome, held.resumed_ms, held.closed_ms) == (RecoveryOutcome.OPEN, NOW_MS + 5_000, None)
 
 
-def test_ten_minutes_without_a_commit_are_released_not_resumed() -> None:
+def test_ten_minutes_without_a_commit_end_as_unblocked_without_its_producer() -> None:
     released = advance_episode(EPISODE, Since(PASSED, {}, None), now_ms=NOW_MS + 2_000)
     waits = advance_episode(released, NOTHING, now_ms=NOW_MS + 1_400 + RESUMES_WITHIN_MS)
     assert waits.outcome is RecoveryOutcome.OPEN
@@ -219,26 +223,26 @@ def test_ten_minutes_without_a_commit_are_released_not_resumed() -> None:
     assert over.outcome is RecoveryOutcome.NOT_RESUMED
 
 
-def test_what_is_not_seen_again_for_a_day_is_said_to_be_unseen() -> None:
+def test_a_recovery_without_visibility_for_a_day_ends_as_unobserved() -> None:
     assert advance_episode(EPISODE, NOTHING, now_ms=NOW_MS + 86_400_001).outcome is RecoveryOutcome.UNSEEN
 
 
-def test_what_is_over_stays_as_it_was() -> None:
+def test_an_ended_recovery_does_not_change() -> None:
     over = advance_episode(EPISODE, Since(PASSED, {}, ("payments-7", NOW_MS)), now_ms=NOW_MS + 2_000)
     assert advance_episode(over, Since(PASSED, {}, ("other", NOW_MS + 9)), now_ms=NOW_MS + 99_000_000) == over
 
 
-def test_a_release_seen_before_its_cause_by_our_clock_counts_from_the_abort() -> None:
-    """What a coordinator stamps is known in our clock to about a second."""
+def test_an_unblocking_observed_before_its_cause_counts_from_the_abort() -> None:
+    """A coordinator's timestamp is known in the local clock to about a second."""
     early = {P0: Ends(160, NOW_MS - 300), P1: Ends(9, NOW_MS - 400)}
     assert advance_episode(EPISODE, Since(early, {}, None), now_ms=NOW_MS + 900).released_ms == NOW_MS
 
 
-def at(batch: RecordBatch, ms: int) -> RecordBatch:
+def with_timestamp(batch: RecordBatch, ms: int) -> RecordBatch:
     return batch._replace(max_timestamp_ms=NOW_MS + ms)
 
 
-MINE = [at(data(10, 14), 0), at(marker(20), 500)]
+MINE = [with_timestamp(data(10, 14), 0), with_timestamp(marker(20), 500)]
 
 
 @pytest.mark.parametrize(
@@ -246,22 +250,30 @@ MINE = [at(data(10, 14), 0), at(marker(20), 500)]
     [
         ([], 500, "its own marker"),
         (
-            [data(12, 13, producer_id=8), at(marker(30, "commit", producer_id=8), 900)],
+            [data(12, 13, producer_id=8), with_timestamp(marker(30, "commit", producer_id=8), 900)],
             900,
             "begun among them",
         ),
-        ([data(12, 13, producer_id=8), at(marker(18, "commit", producer_id=8), 400)], 500, "it ended before"),
         (
-            [data(15, 16, producer_id=8), at(marker(30, "commit", producer_id=8), 900)],
+            [data(12, 13, producer_id=8), with_timestamp(marker(18, "commit", producer_id=8), 400)],
+            500,
+            "it ended before",
+        ),
+        (
+            [data(15, 16, producer_id=8), with_timestamp(marker(30, "commit", producer_id=8), 900)],
             500,
             "begun behind them",
         ),
-        ([at(marker(30, "abort", producer_id=8), 900)], 900, "one that began before what was read"),
+        (
+            [with_timestamp(marker(30, "abort", producer_id=8), 900)],
+            900,
+            "one that began before what was read",
+        ),
         (
             [
-                at(marker(5, "abort", producer_id=8), 10),
+                with_timestamp(marker(5, "abort", producer_id=8), 10),
                 data(16, 16, producer_id=8),
-                at(marker(30, producer_id=8), 900),
+                with_timestamp(marker(30, producer_id=8), 900),
             ],
             500,
             "its earlier one ended before, its next one began behind them",
@@ -269,14 +281,16 @@ MINE = [at(data(10, 14), 0), at(marker(20), 500)]
         ([data(12, 13, producer_id=8)._replace(transactional=False)], 500, "not in a transaction"),
     ],
 )
-def test_others_may_block_the_same_records(others: list[RecordBatch], expected: int, why: str) -> None:
+def test_other_transactions_may_block_the_same_records(
+    others: list[RecordBatch], expected: int, why: str
+) -> None:
     batches = sorted([*MINE, *others], key=lambda each: each.first)
     lost = lost_in(P0, batches, 7, 5)
     assert lost is not None
     assert unblocked_ms(lost, batches, 7) == NOW_MS + expected, why
 
 
-def test_without_timestamps_nothing_is_said_of_the_release() -> None:
+def test_without_timestamps_the_unblocked_instant_is_unknown() -> None:
     batches = [data(10, 14), marker(20)]
     lost = lost_in(P0, batches, 7, 5)
     assert lost is not None
@@ -325,7 +339,7 @@ def test_a_topic_with_another_id_is_another_topic(topic: WrittenTopic, now: Topi
         (RANGE, WrittenTopic("payments", "a", True), TopicNow(), False, "the broker has no topic ids"),
     ],
 )
-def test_a_count_is_as_sure_as_the_topic_is_the_same(
+def test_a_count_is_certain_only_if_the_topic_is_the_same(
     lost: LostRecords, topic: WrittenTopic, now: TopicNow, sure: bool, why: str
 ) -> None:
     found = same_topic(lost, topic, now)
@@ -333,14 +347,14 @@ def test_a_count_is_as_sure_as_the_topic_is_the_same(
     assert found[:5] == lost[:5]
 
 
-def test_a_note_that_says_more_is_kept() -> None:
+def test_a_more_precise_note_is_kept() -> None:
     bounds = LostRecords(*P0, 10, None, None, False, "no right to read it")
     assert same_topic(bounds, WrittenTopic("payments"), TopicNow("a")) == bounds
 
 
 @pytest.mark.parametrize("offset_ms", [0, 300, -300, 4_000, -4_000, 7_000, -7_000, 3_600_000, -3_600_000])
 def test_instants_are_in_order_and_durations_true_for_any_delay_and_any_clock(offset_ms: int) -> None:
-    """A row is moved as a whole, so what lies between two records is what their coordinator says."""
+    """A row is moved as a whole, so what lies between two records is what their coordinator reports."""
     dice = random.Random(offset_ms)
     for _ in range(200):
         true = [NOW_MS]

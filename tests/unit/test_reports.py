@@ -1,4 +1,4 @@
-"""Proves the history job's manifest: what is written is read again, and everything else is told apart."""
+"""Proves the history job's manifest: what is written is read back, and everything else is refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_each_cut_of_a_manifest_is_no_manifest() -> None:
             read_manifest(text[:end])
 
 
-def test_a_later_layout_is_told_apart() -> None:
+def test_a_newer_layout_is_refused_as_newer() -> None:
     with pytest.raises(NewerFormat, match=f"format is {FORMAT + 1}"):
         read_manifest(json.dumps({"format": FORMAT + 1}))
 

@@ -1,4 +1,6 @@
-"""Proves how bad a finding is, as a table: a function of the damage so far and of the time that is left."""
+"""Proves the severity of a finding, as a table: a function of the damage so far and of the time that is
+left.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def impact(case: Case, readers: int | None = None) -> Impact:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{n}: {case.title}" for n, case in enumerate(CASES, 1)])
-def test_a_block_is(case: Case) -> None:
+def test_a_blocker_has_the_severity_of_its_impact(case: Case) -> None:
     assert of_block(impact(case), now_ms=NOW, limits=LIMITS) is case.severity
 
 
@@ -86,10 +88,10 @@ def test_a_block_is(case: Case) -> None:
     more_s=st.integers(0, 4_000),
     more_records=st.integers(0, 30_000),
 )
-def test_it_never_falls_while_a_block_lasts_and_grows(
+def test_severity_never_falls_while_a_block_lasts(
     since_s: int, readers: int, records: int, ends_s: int | None, more_s: int, more_records: int
 ) -> None:
-    """An alert that is resolved and comes back as the end comes nearer would tell nobody anything."""
+    """An alert that resolves and fires again as the end comes nearer would be of no use."""
     case = Case("", INFO, since_s, readers, since_s if readers else None, records, ends_s)
     first = of_block(impact(case), now_ms=NOW, limits=LIMITS)
     grown = impact(case)._replace(records=records + more_records)
@@ -100,18 +102,16 @@ def test_it_never_falls_while_a_block_lasts_and_grows(
 @pytest.mark.parametrize(
     ("left_s", "severity"), [(None, CRITICAL), (-5, CRITICAL), (0, CRITICAL), (600, CRITICAL), (601, WARNING)]
 )
-def test_a_loss_is_worse_the_nearer_it_is(left_s: int | None, severity: Severity) -> None:
+def test_severity_of_a_loss_grows_as_it_approaches(left_s: int | None, severity: Severity) -> None:
     loss_ms = None if left_s is None else NOW + left_s * 1_000
     assert before_loss(loss_ms, now_ms=NOW, limits=LIMITS) is severity
 
 
 @pytest.mark.parametrize(("lasts_s", "severity"), [(0, WARNING), (300, WARNING), (300.5, CRITICAL)])
-def test_what_keeps_all_of_a_kind_from_working_is_worse_once_it_lasts(
-    lasts_s: float, severity: Severity
-) -> None:
+def test_an_outage_of_a_whole_kind_is_more_severe_once_it_lasts(lasts_s: float, severity: Severity) -> None:
     assert lasting_severity(NOW - int(lasts_s * 1_000), now_ms=NOW, limits=LIMITS) is severity
 
 
-def test_the_worst_of_some() -> None:
+def test_the_worst_severity_is_chosen() -> None:
     assert worst_severity([INFO, CRITICAL, WARNING]) is CRITICAL
     assert worst_severity([]) is INFO

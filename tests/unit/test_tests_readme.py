@@ -14,18 +14,18 @@ README = ROOT / "tests" / "README.md"
 COMMANDS = {"soak": "make soak", "matrix": "make test-matrix"}
 
 
-def named() -> dict[str, set[str]]:
+def commands_by_file() -> dict[str, set[str]]:
     """Return the commands that the README's last table names for each file."""
     rows = re.findall(r"^\| `(\S+\.py)` \|.*\| ([^|]+) \|$", README.read_text(), re.MULTILINE)
     return {f"tests/{file}": set(re.findall(r"`([^`]+)`", commands)) for file, commands in rows}
 
 
-def test_what_is_left_out_is_named_with_its_command() -> None:
-    command = [sys.executable, "-m", "tests.unit.outside_names"]
+def test_excluded_tests_are_listed_with_their_command() -> None:
+    command = [sys.executable, "-m", "tests.unit.excluded_tests"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     outside = json.loads(done.stdout.splitlines()[-1])
     assert len(outside) > 20
-    assert named() == {file: {COMMANDS[name] for name in found} for file, found in outside.items()}
+    assert commands_by_file() == {file: {COMMANDS[name] for name in found} for file, found in outside.items()}
 
 
 def test_every_folder_is_named() -> None:

@@ -1,8 +1,8 @@
-"""Proves that verdicts follow from the records: on random walks whose events are known, and case by case.
+"""Proves that verdicts follow from the records: on random histories whose events are known, and case by case.
 
-A walk (tests/unit/walks.py) writes the records that Kafka's own rules would. Every event of it must be
-found at the record that tells it, unless the verdict there, or the one before it, says *ambiguous*; and
-nothing else may be found.
+A history (tests/unit/random_histories.py) has the records that Kafka's own rules would write. Every event of
+it must be found at the record that shows it, unless the verdict there, or the one before it, is *ambiguous*;
+and nothing else may be found.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
-from tests.unit.walks import START_MS, Walk
+from tests.unit.random_histories import START_MS, RandomHistory
 
 SOME = (TopicPartitions("orders", (0,)),)
 AMBIGUOUS = Confidence.AMBIGUOUS
 
 
-def derived(records: list[TransactionRecord | Tombstone], whole: bool = True) -> list[Transition]:
+def derived_transitions(records: list[TransactionRecord | Tombstone], whole: bool = True) -> list[Transition]:
     """Return all transitions as they read in the end, oldest first; offsets are indices."""
     life, found = IdHistory(), dict[int, Transition]()
     for offset, record in enumerate(records):
@@ -44,14 +44,14 @@ def derived(records: list[TransactionRecord | Tombstone], whole: bool = True) ->
     return [found[offset] for offset in sorted(found)]
 
 
-def walked(seed: int, steps: int) -> Walk:
-    walk = Walk("app-1", random.Random(seed))
+def random_history(seed: int, steps: int) -> RandomHistory:
+    walk = RandomHistory("app-1", random.Random(seed))
     while len(walk.events) < steps:
         walk.step()
     return walk
 
 
-def wrong(walk: Walk) -> list[str]:
+def verdict_errors(walk: RandomHistory) -> list[str]:
     """Return what is wrong with the verdicts on a walk, in words."""
     true: dict[int, set[TransitionKind]] = defaultdict(set)
     for event in walk.events:
@@ -59,7 +59,7 @@ def wrong(walk: Walk) -> list[str]:
     if isinstance(walk.written[0], TransactionRecord) and walk.written[0].state is not TransactionState.EMPTY:
         true[0] = {TransitionKind.BASELINE}
     faults, unsure = [], False
-    found = {told.offset: told for told in derived(walk.written)}
+    found = {told.offset: told for told in derived_transitions(walk.written)}
     for index in range(len(walk.written)):
         told = found.get(index)
         if told is None:
@@ -73,18 +73,18 @@ def wrong(walk: Walk) -> list[str]:
 
 
 @given(st.integers(0, 10**9))
-def test_a_walk_gives_the_events_that_made_it_or_says_that_it_cannot_tell(seed: int) -> None:
-    assert wrong(walked(seed, 60)) == []
+def test_a_random_history_gives_its_events_or_is_ambiguous(seed: int) -> None:
+    assert verdict_errors(random_history(seed, 60)) == []
 
 
-def test_ambiguous_is_only_what_the_log_cannot_tell() -> None:
-    """Of old clients all can be told but an Admin from a client whose own timeout is the Admin's."""
+def test_only_events_that_the_log_does_not_distinguish_are_ambiguous() -> None:
+    """With old clients only an Admin and a client with the Admin's timeout are ambiguous."""
     unsure: Counter[tuple[int, TransitionKind]] = Counter()
     for seed in range(300):
-        walk = walked(seed, 40)
+        walk = random_history(seed, 40)
         unsure.update(
             (walk.client, told.kind)
-            for told in derived(walk.written)
+            for told in derived_transitions(walk.written)
             if told.confidence is AMBIGUOUS and told.reason is not TransitionReason.DEFAULT_TIMEOUT
         )
     assert {kind for client, kind in unsure if client == 0} == set()
@@ -112,7 +112,7 @@ def only_verdict(*records: TransactionRecord) -> tuple[TransitionKind, Confidenc
     """Return the verdict on how the transaction that the first record begins ended."""
     told = next(
         each
-        for each in derived(list(records))
+        for each in derived_transitions(list(records))
         if each.kind not in (TransitionKind.BASELINE, TransitionKind.BEGIN)
     )
     return told.kind, told.confidence, told.reason
@@ -141,15 +141,15 @@ def test_a_transaction_in_two_phase_commit_never_times_out() -> None:
 
 
 @pytest.mark.parametrize("hours", [-1, -24])
-def test_a_clock_that_went_back_makes_no_verdict(hours: int) -> None:
-    """Its coordinator moved to a broker whose clock is an hour behind."""
+def test_a_clock_that_went_back_gives_an_ambiguous_verdict(hours: int) -> None:
+    """The coordinator moved to a broker whose clock is an hour behind."""
     begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, hours * 3_600_000)
     assert only_verdict(begun, ended) == (TransitionKind.ABORT, AMBIGUOUS, TransitionReason.CLOCK_WENT_BACK)
-    (_, told) = derived([begun, ended])
+    (_, told) = derived_transitions([begun, ended])
     assert "before its start" in explain_transition(told)
 
 
-def test_a_clock_that_went_forward_an_hour_is_late_like_any_other() -> None:
+def test_a_clock_that_went_forward_an_hour_is_a_late_timeout() -> None:
     begun, ended = record(ONGOING, 3, 0), record(PREPARED, 4, 3_600_000)
     assert only_verdict(begun, ended) == (
         TransitionKind.TIMEOUT,
@@ -161,7 +161,7 @@ def test_a_clock_that_went_forward_an_hour_is_late_like_any_other() -> None:
 @pytest.mark.parametrize(
     "gone_on", [record(ONGOING, 4, 70_000), record(PREPARED, 5, 70_000)._replace(partitions=())]
 )
-def test_a_late_abort_after_which_the_client_goes_on_stays_a_timeout(gone_on: TransactionRecord) -> None:
+def test_a_late_abort_after_which_the_client_continues_stays_a_timeout(gone_on: TransactionRecord) -> None:
     """The coordinator answers an abort after its own with success and the new epoch, and writes nothing."""
     told = only_verdict(
         record(ONGOING, 3, 0, client_version=2),
@@ -172,8 +172,8 @@ def test_a_late_abort_after_which_the_client_goes_on_stays_a_timeout(gone_on: Tr
     assert told == (TransitionKind.TIMEOUT, Confidence.PROBABLE, TransitionReason.EITHER_LATE)
 
 
-def test_a_client_that_goes_on_after_an_abort_in_time_probably_aborted() -> None:
-    """One InitProducerId by somebody else, and then the client's abort, leave the same."""
+def test_a_client_that_continues_after_an_abort_in_time_probably_aborted() -> None:
+    """An InitProducerId of another producer, and then the client's abort, leave the same records."""
     records = [
         record(ONGOING, 3, 0, client_version=2),
         record(PREPARED, 4, 900, client_version=2),
@@ -185,7 +185,7 @@ def test_a_client_that_goes_on_after_an_abort_in_time_probably_aborted() -> None
         Confidence.PROBABLE,
         TransitionReason.CLIENT_WENT_ON,
     )
-    assert "foreign InitProducerId" in explain_transition(derived(records)[1])
+    assert "foreign InitProducerId" in explain_transition(derived_transitions(records)[1])
 
 
 #: When an initialisation follows an abort whose markers took 5 ms, and how that reads under version 2.
@@ -209,7 +209,9 @@ def test_an_initialisation_within_the_time_of_any_clients_retry_reads_as_a_takeo
         record(EMPTY, 5, 905 + after_ms, client_version=2, timeout_ms=45_000),
     ]
     assert only_verdict(*records) == (kind, AMBIGUOUS, reason)
-    words = explain_transition(next(told for told in derived(records) if told.open_ms is not None))
+    words = explain_transition(
+        next(told for told in derived_transitions(records) if told.open_ms is not None)
+    )
     assert "takeover whose client retried after CONCURRENT_TRANSACTIONS" in words
     assert "the client's own abort followed by a new initialisation" in words
 
@@ -234,7 +236,9 @@ LAST = {
 
 
 @pytest.mark.parametrize("end", LAST)
-def test_at_the_last_epoch_the_producer_id_tells_a_clients_abort_from_the_coordinators(end: str) -> None:
+def test_at_the_last_epoch_the_producer_id_distinguishes_a_clients_abort_from_the_coordinators(
+    end: str,
+) -> None:
     at_ms, changes, kind, confidence = LAST[end]
     told = only_verdict(
         record(ONGOING, 32_766, 0, client_version=2),
@@ -254,7 +258,7 @@ def test_the_next_producer_id_in_an_abort_is_a_clients() -> None:
     )
 
 
-def test_a_verdict_is_revised_at_its_own_place() -> None:
+def test_a_verdict_is_revised_at_its_own_offset() -> None:
     life, begun = IdHistory(), record(ONGOING, 3, 0, client_version=2)
     steps = []
     for offset, each in enumerate(
@@ -272,24 +276,28 @@ def test_a_verdict_is_revised_at_its_own_place() -> None:
     assert (step.revised.kind, step.revised.confidence) == (TransitionKind.CLIENT_ABORT, Confidence.PROBABLE)
 
 
-def test_steps_that_kafka_does_not_have_are_ambiguous_and_never_an_error() -> None:
+def test_transitions_that_kafka_does_not_have_are_ambiguous_and_raise_nothing() -> None:
     """Every pair of states, epochs that jump, producer ids that change."""
     for before in TransactionState:
         for after in TransactionState:
             for epoch, producer_id in ((3, 7), (9, 7), (0, 8), (5, 8)):
                 first = record(before, 3, 0)
                 second = record(after, epoch, 10, producer_id=producer_id)
-                for told in derived([first, second]):
+                for told in derived_transitions([first, second]):
                     assert explain_transition(told)
 
 
 def test_the_first_record_of_an_id_is_its_birth_only_where_nothing_is_missing() -> None:
     born = record(EMPTY, 0, 0)
-    assert [told.kind for told in derived([born])] == [TransitionKind.INIT]
-    assert [told.kind for told in derived([born], whole=False)] == [TransitionKind.BASELINE]
-    assert [told.kind for told in derived([record(EMPTY, 3, 0)])] == [TransitionKind.BASELINE]
+    assert [told.kind for told in derived_transitions([born])] == [TransitionKind.INIT]
+    assert [told.kind for told in derived_transitions([born], whole=False)] == [TransitionKind.BASELINE]
+    assert [told.kind for told in derived_transitions([record(EMPTY, 3, 0)])] == [TransitionKind.BASELINE]
 
 
-def test_every_reason_has_words_and_every_duration_in_them_is_real() -> None:
-    said = {explain_transition(told) for seed in range(60) for told in derived(walked(seed, 60).written)}
+def test_every_reason_has_a_text_with_real_durations() -> None:
+    said = {
+        explain_transition(told)
+        for seed in range(60)
+        for told in derived_transitions(random_history(seed, 60).written)
+    }
     assert all("None" not in words and "{" not in words and "unknown time" not in words for words in said)

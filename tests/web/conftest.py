@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +11,16 @@ from django.test import Client
 
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
-from tests.web import held, seed
-from tests.web.flat import FlatClient
-from tests.web.roles import give
+from sandbox.scenes.player import ScenePlayer
+from tests.web import factories
+from tests.web.compact_html import CompactClient
+from tests.web.roles import give_role
 
 
 @pytest.fixture
 def client() -> Client:
     """A client whose pages come without the white space that a browser drops."""
-    return FlatClient()
+    return CompactClient()
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def user(db: None, settings: Any) -> User:
     # The real hasher is slow by design; what is tested here is not its strength.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     viewer = User.objects.create_user("operator", password="let me in, please")
-    give(viewer, "viewer")
+    give_role(viewer, "viewer")
     return viewer
 
 
@@ -40,9 +42,9 @@ def page(client: Client, user: User) -> Client:
 @pytest.fixture
 def prod(page: Client) -> Cluster:
     """A cluster whose transactions, partitions and groups have been looked at."""
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.partition_collectors(of)
     return of
 
 
@@ -55,3 +57,10 @@ def configured(settings: Any) -> None:
         clusters={name: ClusterConfig(name, properties) for name in names},
         checkpoints=[CheckpointRoot("file:///checkpoints", name) for name in names],
     )
+
+
+@pytest.fixture
+def sandbox(settings: Any, tmp_path: Path) -> ScenePlayer:
+    """The part that plays scenes in a sandbox of one broker with the demo: elsewhere scenes have no page."""
+    settings.DATA = tmp_path
+    return ScenePlayer(tmp_path, 1, demo=True)

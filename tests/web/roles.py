@@ -6,10 +6,10 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from dashboard.system import access
-from tests.web.flat import FlatClient
+from tests.web.compact_html import CompactClient
 
 
-def give(user: User, role: str) -> None:
+def give_role(user: User, role: str) -> None:
     """Give a user a role, as an admin does in Django's admin."""
     if not Group.objects.filter(name=role).exists():
         # A test with transactions of its own has emptied all tables.
@@ -17,16 +17,16 @@ def give(user: User, role: str) -> None:
     user.groups.set([Group.objects.get(name=role)])
 
 
-def signed_in(role: str) -> Client:
+def client_with_role(role: str) -> Client:
     """Return the client of a user with a role, called like it."""
     user, _ = User.objects.get_or_create(username=f"the {role}")
-    give(user, role)
-    client = FlatClient()
+    give_role(user, role)
+    client = CompactClient()
     client.force_login(user)
     return client
 
 
-def read(page: Client, url: str, status: int = 200) -> str:
+def page_html(page: Client, url: str, status: int = 200) -> str:
     """Return a page's text in one line."""
     answer = page.get(url)
     assert answer.status_code == status, (url, answer.status_code, answer.content[:500])

@@ -14,8 +14,8 @@ from dashboard.actions import store as action_store
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, SinkDecision
 from fenceline.plans.plan import LIVES_MS, Act
-from tests.web import happened, held, planned, roles, seed, streams
-from tests.web.acting import confirmed, operator, read, sent, text
+from tests.web import factories, roles, scenarios
+from tests.web.action_fixtures import confirm, operator, page_text, sent, text_of
 
 __all__ = ["operator", "sent"]
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_plan_says_what_would_be_done_in_numbers(page: Client, operator: User) -> None:
-    action = planned.kept()
-    markup = read(page, f"/actions/{action.pk}")
-    shown = text(markup)
+    action = factories.planned_action()
+    markup = page_text(page, f"/actions/{action.pk}")
+    shown = text_of(markup)
     assert "Fence payments-7" in shown
     assert "Nothing has been sent." in shown
     assert "InitProducerId To the coordinator of payments-7 (broker 2)" in shown
@@ -41,20 +41,22 @@ def test_a_plan_says_what_would_be_done_in_numbers(page: Client, operator: User)
 
 
 def test_refusals_are_shown_and_not_hidden(page: Client, operator: User) -> None:
-    action = planned.kept(planned.plan(planned.fence(), planned.refused("orders-2", planned.PREPARE)))
-    shown = text(read(page, f"/actions/{action.pk}"))
+    action = factories.planned_action(
+        factories.plan(factories.fence_subject(), factories.refused_subject("orders-2", factories.PREPARE))
+    )
+    shown = text_of(page_text(page, f"/actions/{action.pk}"))
     assert "2 subjects, 1 refused" in shown
     assert "Its coordinator has decided: look at the leader of payments-0." in shown
     assert "Sent to 1 subject on prod" in shown
 
 
 def test_nothing_to_do_says_why_and_what_else(page: Client, operator: User, prod: Cluster) -> None:
-    row = streams.abandoned(prod)
+    row = scenarios.abandoned_query(prod)
     # Nothing is decided about it: what is open of it is rolled back.
     SinkDecision.objects.filter(query=row, batch_id=1_204).delete()
-    refused = planned.batch(row.ident, 1_204, planned.NOT_PREPARED)
-    action = planned.kept(planned.plan(refused, act=Act.FINISH_BATCH))
-    shown = read(page, f"/actions/{action.pk}")
+    refused = factories.batch_subject(row.ident, 1_204, factories.NOT_PREPARED)
+    action = factories.planned_action(factories.plan(refused, act=Act.FINISH_BATCH))
+    shown = page_text(page, f"/actions/{action.pk}")
     assert "Refused: nothing was sent." in shown
     assert 'id="confirm"' not in shown
     assert "Roll back batch 1,204…" in shown
@@ -62,43 +64,47 @@ def test_nothing_to_do_says_why_and_what_else(page: Client, operator: User, prod
 
 
 def test_force_is_an_admin_s_and_says_what_it_may_cost(page: Client, operator: User, user: User) -> None:
-    action = planned.kept(planned.plan(planned.refused("payments-7", planned.HEALTHY)))
-    shown = read(page, f"/actions/{action.pk}")
+    action = factories.planned_action(
+        factories.plan(factories.refused_subject("payments-7", factories.HEALTHY))
+    )
+    shown = page_text(page, f"/actions/{action.pk}")
     assert "This may lose checkpointed data" in shown
     assert "needs the role admin" in shown
     assert 'name="force"' not in shown
-    roles.give(user, "admin")
-    shown = read(page, f"/actions/{action.pk}")
+    roles.give_role(user, "admin")
+    shown = page_text(page, f"/actions/{action.pk}")
     assert '<input type="hidden" name="force" value="1">' in shown
     assert 'name="subject" value="payments-7"' in shown
 
 
 def test_what_cannot_be_forced_is_not_offered_by_force(page: Client, operator: User, user: User) -> None:
-    roles.give(user, "admin")
-    action = planned.kept(planned.plan(planned.refused("payments-7", planned.HEALTHY, planned.PREPARE)))
-    assert "By force" not in read(page, f"/actions/{action.pk}")
+    roles.give_role(user, "admin")
+    action = factories.planned_action(
+        factories.plan(factories.refused_subject("payments-7", factories.HEALTHY, factories.PREPARE))
+    )
+    assert "By force" not in page_text(page, f"/actions/{action.pk}")
 
 
 def test_a_forced_plan_says_what_was_overruled_and_only_an_admin_confirms_it(
     page: Client, operator: User, user: User, sent: list[Any]
 ) -> None:
-    action = planned.kept(planned.plan(forced=True, overridden=(planned.HEALTHY,)))
-    shown = text(read(page, f"/actions/{action.pk}"))
+    action = factories.planned_action(factories.plan(forced=True, overridden=(factories.HEALTHY,)))
+    shown = text_of(page_text(page, f"/actions/{action.pk}"))
     assert "Forced, although: It is within its limit" in shown
     assert "needs the role admin" in shown
-    assert confirmed(page, action).status_code == 403
-    roles.give(user, "admin")
-    assert confirmed(page, action).status_code == 303
+    assert confirm(page, action).status_code == 403
+    roles.give_role(user, "admin")
+    assert confirm(page, action).status_code == 303
     assert len(sent) == 1
 
 
 def test_an_expired_plan_says_so_and_offers_to_plan_again(page: Client, operator: User) -> None:
-    action = planned.kept(planned.plan(made_ms=seed.now_ms() - LIVES_MS - 1))
-    shown = read(page, f"/actions/{action.pk}")
+    action = factories.planned_action(factories.plan(made_ms=factories.now_ms() - LIVES_MS - 1))
+    shown = page_text(page, f"/actions/{action.pk}")
     assert "may be outdated" in shown
     assert "Plan again</button>" in shown
     assert 'id="confirm"' not in shown
-    answer = confirmed(page, action)
+    answer = confirm(page, action)
     assert answer.status_code == 410
     assert "make a new one, which looks again" in answer.content.decode()
 
@@ -120,7 +126,7 @@ def test_no_plan_says_why(
     usual = {"cluster": "prod", "act": "fence", "subject": "payments-7"}
     answer = page.post("/actions/plan", usual | asked)
     assert answer.status_code == status
-    shown = text(html.unescape(answer.content.decode()))
+    shown = text_of(html.unescape(answer.content.decode()))
     assert said in shown
     assert "Nothing was sent to" in shown
     assert not Action.objects.exists()
@@ -141,13 +147,13 @@ def test_a_cluster_that_cannot_be_reached_is_told_with_a_way_to_try_again(
 def test_a_confirmed_plan_is_sent_once_and_its_page_is_the_audit_entry(
     page: Client, operator: User, sent: list[Any]
 ) -> None:
-    action = planned.kept()
-    answer = confirmed(page, action)
+    action = factories.planned_action()
+    answer = confirm(page, action)
     assert (answer.status_code, answer["Location"]) == (303, f"/actions/{action.pk}")
-    shown = text(read(page, f"/actions/{action.pk}"))
+    shown = text_of(page_text(page, f"/actions/{action.pk}"))
     assert "operator confirmed it" in shown
     assert "ticket 4411" in shown
-    assert confirmed(page, action).status_code == 303  # A double click.
+    assert confirm(page, action).status_code == 303  # A double click.
     assert len(sent) == 1
 
 
@@ -164,8 +170,8 @@ def test_a_confirmed_plan_is_sent_once_and_its_page_is_the_audit_entry(
 def test_what_is_not_confirmed_rightly_is_told_and_keeps_what_was_typed(
     page: Client, operator: User, sent: list[Any], fields: dict[str, str], status: int, said: str
 ) -> None:
-    action = planned.kept()
-    answer = confirmed(page, action, **fields)
+    action = factories.planned_action()
+    answer = confirm(page, action, **fields)
     assert answer.status_code == status
     shown = html.unescape(answer.content.decode())
     assert said in shown
@@ -176,8 +182,8 @@ def test_what_is_not_confirmed_rightly_is_told_and_keeps_what_was_typed(
 
 
 def test_somebody_else_s_execution_is_told(page: Client, operator: User, sent: list[Any]) -> None:
-    action = planned.executed()
-    answer = confirmed(page, action)
+    action = factories.executed_action()
+    answer = confirm(page, action)
     assert answer.status_code == 409
     said = "ada has executed"
     assert said in html.unescape(answer.content.decode())
@@ -185,7 +191,7 @@ def test_somebody_else_s_execution_is_told(page: Client, operator: User, sent: l
 
 
 def test_a_stranger_who_confirms_comes_back_after_signing_in(client: Client, prod: Cluster) -> None:
-    action = planned.kept()
+    action = factories.planned_action()
     client.logout()
     answer = client.post(f"/actions/{action.pk}", {"confirm": "payments-7"})
     assert (answer.status_code, answer["Location"]) == (302, f"/login/?next=/actions/{action.pk}")
@@ -204,10 +210,10 @@ def test_a_stranger_who_confirms_comes_back_after_signing_in(client: Client, pro
 def test_every_end_says_what_to_do(
     page: Client, operator: User, state: str, outcomes: list[str], said: str, again: str
 ) -> None:
-    subjects = [planned.fence(f"payments-{n}") for n in range(len(outcomes))]
-    action = planned.executed(planned.plan(*subjects), *outcomes, state=state)
-    markup = read(page, f"/actions/{action.pk}")
-    shown = text(markup)
+    subjects = [factories.fence_subject(f"payments-{n}") for n in range(len(outcomes))]
+    action = factories.executed_action(factories.plan(*subjects), *outcomes, state=state)
+    markup = page_text(page, f"/actions/{action.pk}")
+    shown = text_of(markup)
     assert said in shown
     assert "LSO of payments-0 moved 48,211 → 49,981" in shown
     assert f"InitProducerId: {outcomes[-1]}" in shown
@@ -218,9 +224,9 @@ def test_every_end_says_what_to_do(
 
 
 def test_two_transactions_of_one_partition_have_their_own_results(page: Client, operator: User) -> None:
-    both = planned.plan(planned.marker(10), planned.marker(20), act=Act.ABORT_MARKER)
-    action = planned.executed(both, "done", "stale", state="partly")
-    markup = read(page, f"/actions/{action.pk}")
+    both = factories.plan(factories.marker_subject(10), factories.marker_subject(20), act=Act.ABORT_MARKER)
+    action = factories.executed_action(both, "done", "stale", state="partly")
+    markup = page_text(page, f"/actions/{action.pk}")
     assert 'name="subject" value="payments-0@20"' in markup
     assert 'name="subject" value="payments-0@10"' not in markup
 
@@ -228,14 +234,16 @@ def test_two_transactions_of_one_partition_have_their_own_results(page: Client, 
 def test_the_page_links_the_episode_and_the_episode_the_action(
     page: Client, operator: User, prod: Cluster
 ) -> None:
-    action = planned.executed()
-    episode = held.episode(prod, "payments-7", cause="admin_fence", opened_ms=seed.now_ms() - 3_500)
-    happened.caused(episode, action)
-    held.episode(prod, "payments-8", opened_ms=seed.now_ms() - 3_500)
-    held.episode(prod, "payments-7", opened_ms=seed.now_ms() - 900_000)
-    shown = read(page, f"/actions/{action.pk}")
+    action = factories.executed_action()
+    episode = factories.recovery(
+        prod, "payments-7", cause="admin_fence", opened_ms=factories.now_ms() - 3_500
+    )
+    factories.action_transition(episode, action)
+    factories.recovery(prod, "payments-8", opened_ms=factories.now_ms() - 3_500)
+    factories.recovery(prod, "payments-7", opened_ms=factories.now_ms() - 900_000)
+    shown = page_text(page, f"/actions/{action.pk}")
     assert re.findall(r'href="(/recoveries/prod/\d+)"', shown) == [f"/recoveries/prod/{episode.pk}"]
-    back = read(page, f"/recoveries/prod/{episode.pk}")
+    back = page_text(page, f"/recoveries/prod/{episode.pk}")
     assert f'href="/actions/{action.pk}"' in back
     assert "ticket 4411" in back
 

@@ -13,16 +13,16 @@ from django.test import Client
 from dashboard.actions import admin_actions
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Transaction
 from dashboard.system import access
-from tests.web import held, planned, seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    held.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.partition_collectors(of)
     return of
 
 
@@ -47,23 +47,25 @@ def message(client: Client, answer: Any) -> str:
 
 
 def test_nothing_to_end_says_so(root: Client, prod: Cluster) -> None:
-    clear = held.partition(prod, "payments", 1)
-    unknown = held.pinned(prod, "payments", 4, "unknown", ground="may_be_hidden", transactional_id="")
+    clear = factories.partition(prod, "payments", 1)
+    unknown = factories.lso_blocker(
+        prod, "payments", 4, "unknown", ground="may_be_hidden", transactional_id=""
+    )
     said = "Nothing that is selected is open and can be ended from here."
     assert said in message(root, choose(root, PartitionRecord, "abort_in", clear))
     assert said in message(root, choose(root, PinRecord, "abort_of_pins", unknown))
 
 
 def test_two_kinds_of_stuck_are_two_plans(root: Client, prod: Cluster) -> None:
-    hanging = held.pinned(prod, "payments", 0, "hanging", ground="not_its_partition")
-    late = held.pinned(prod, "payments", 1, "late", ground="past_timeout")
-    seed.transaction(prod, "payments-7", age_ms=600_000, producer_id=4017)
+    hanging = factories.lso_blocker(prod, "payments", 0, "hanging", ground="not_its_partition")
+    late = factories.lso_blocker(prod, "payments", 1, "late", ground="past_timeout")
+    factories.transaction(prod, "payments-7", age_ms=600_000, producer_id=4017)
     said = message(root, choose(root, PinRecord, "abort_of_pins", hanging, late))
     assert "1 of these hang and need an abort marker, 1 are owned by a coordinator" in said
 
 
 def test_more_than_a_plan_has_room_for_is_refused(root: Client, prod: Cluster) -> None:
-    rows = [seed.transaction(prod, f"payments-{n}") for n in range(51)]
+    rows = [factories.transaction(prod, f"payments-{n}") for n in range(51)]
     assert "at most 50 subjects" in message(root, choose(root, Transaction, "fence_producers", *rows))
     all_of_them = choose(root, Transaction, "fence_producers", rows[0], select_across="1")
     assert "at most 50 subjects" in message(root, all_of_them)
@@ -71,13 +73,13 @@ def test_more_than_a_plan_has_room_for_is_refused(root: Client, prod: Cluster) -
 
 
 def test_two_clusters_are_refused(root: Client, prod: Cluster) -> None:
-    rows = [seed.transaction(prod), seed.transaction(seed.cluster("staging"))]
+    rows = [factories.transaction(prod), factories.transaction(factories.cluster("staging"))]
     said = message(root, choose(root, Transaction, "fence_producers", *rows))
     assert "One plan is for one cluster, and these are of prod and staging" in said
 
 
 def test_a_cluster_that_cannot_be_reached_is_told(root: Client, prod: Cluster) -> None:
-    said = message(root, choose(root, Transaction, "fence_producers", seed.transaction(prod)))
+    said = message(root, choose(root, Transaction, "fence_producers", factories.transaction(prod)))
     assert "No plan can be made for prod" in said
 
 
@@ -91,14 +93,14 @@ def test_who_may_look_at_admin_may_not_act_by_that(
     user.groups.set([Group.objects.get(name="admin" if read_only else "viewer")])
     user.user_permissions.set(Permission.objects.filter(codename="view_transaction"))
     client.force_login(user)
-    said = message(client, choose(client, Transaction, "fence_producers", seed.transaction(prod)))
+    said = message(client, choose(client, Transaction, "fence_producers", factories.transaction(prod)))
     assert ("READ_ONLY is set" if read_only else "needs the role operator") in said
     assert not Action.objects.exists()
 
 
 def test_the_admin_s_own_actions_are_the_only_ones(root: Client, prod: Cluster) -> None:
     shown = root.get("/admin/dashboard/transaction/").content.decode()
-    seed.transaction(prod)
+    factories.transaction(prod)
     shown = root.get("/admin/dashboard/transaction/").content.decode()
     assert "Abort stuck transactions…" in shown
     assert "Fence producers…" in shown
@@ -106,7 +108,7 @@ def test_the_admin_s_own_actions_are_the_only_ones(root: Client, prod: Cluster) 
 
 
 def test_what_signs_and_what_leases_is_not_shown(root: Client, prod: Cluster) -> None:
-    action = planned.executed(lease_token="c0ffee" * 5)
+    action = factories.executed_action(lease_token="c0ffee" * 5)
     shown = root.get(f"/admin/dashboard/action/{action.pk}/change/").content.decode()
     assert "ticket 4411" in shown
     assert "c0ffee" not in shown

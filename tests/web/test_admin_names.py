@@ -16,7 +16,7 @@ MODELS = sorted(apps.get_app_config("dashboard").get_models(), key=lambda model:
 
 
 def plural(words: str) -> str:
-    """The plural of regular English nouns, by their last word, and of series, which has none of its own."""
+    """The plural of regular English nouns, by their last word; that of “series” is the same."""
     if words.endswith("series"):
         return words
     if re.search(r"[^aeiou]y$", words):

@@ -15,43 +15,42 @@ from dashboard.models import Action, Alert, Cluster
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.pages.alerting.alerts import AlertListQuery
 from dashboard.web.pages.alerting.deliveries import DeliveryListQuery
-from tests.web import roles, seed, voiced
-from tests.web.roles import read
-from tests.web.streams import QUERY_ID
+from tests.web import factories, roles
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def prod(page: Client) -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    voiced.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.alert_collector(of)
     return of
 
 
 def subjects(page: Client, query: str = "") -> list[str]:
-    found = re.findall(r'class="mono" href="[^"]+"><bdi>([^<]+)</bdi>', read(page, f"/alerts{query}"))
+    found = re.findall(r'class="mono" href="[^"]+"><bdi>([^<]+)</bdi>', page_html(page, f"/alerts{query}"))
     return [html.unescape(each) for each in found]
 
 
 def reasons(page: Client, row: Alert) -> list[str]:
     """Return the reasons on the page of one alert, without their links."""
-    text = read(page, f"/alerts/{row.pk}").partition("why-long")[2].partition("</ul>")[0]
+    text = page_html(page, f"/alerts/{row.pk}").partition("why-long")[2].partition("</ul>")[0]
     return [re.sub(r"<[^>]+>", "", each).strip() for each in re.findall(r"<li>(.*?)</li>", text)]
 
 
 @pytest.fixture
 def several(prod: Cluster) -> Cluster:
-    now = seed.now_ms()
-    voiced.alert(prod, "transaction:old-1", "resolved", resolved_ms=now - 2 * 86_400_000)
-    voiced.alert(prod, "transaction:over-1", "resolved")
-    voiced.alert(prod, "transaction:info-1", severity="info")
-    voiced.alert(prod, "transaction:worst-1", labels={"team": "Payments"})
-    voiced.alert(
+    now = factories.now_ms()
+    factories.alert(prod, "transaction:old-1", "resolved", resolved_ms=now - 2 * 86_400_000)
+    factories.alert(prod, "transaction:over-1", "resolved")
+    factories.alert(prod, "transaction:info-1", severity="info")
+    factories.alert(prod, "transaction:worst-1", labels={"team": "Payments"})
+    factories.alert(
         prod, "group:billing", rule="group_stalled", severity="warning", quiet=[["no_channel", "", ""]]
     )
-    voiced.alert(prod, "transaction:soon-1", "pending", quiet=[["pending", "", "1 of 2"]])
+    factories.alert(prod, "transaction:soon-1", "pending", quiet=[["pending", "", "1 of 2"]])
     return prod
 
 
@@ -91,15 +90,15 @@ def test_the_address_decides_what_is_shown(
     ],
 )
 def test_a_bad_value_is_ignored_and_told(page: Client, several: Cluster, query: str, said: str) -> None:
-    text = read(page, f"/alerts{query}")
+    text = page_html(page, f"/alerts{query}")
     assert "Ignored:" in text
     assert said in text
     assert "worst-1" in text
 
 
 def test_an_alert_of_another_cluster_is_shown_only_there(page: Client, several: Cluster) -> None:
-    staging = seed.cluster("staging")
-    voiced.alert(staging, "transaction:theirs-1")
+    staging = factories.cluster("staging")
+    factories.alert(staging, "transaction:theirs-1")
     assert subjects(page, "?cluster=staging") == ["theirs-1"]
     assert "theirs-1" in subjects(page)
     assert "theirs-1" not in subjects(page, "?cluster=prod")
@@ -123,8 +122,8 @@ def test_the_headline_says_whether_anybody_is_told(
     page: Client, prod: Cluster, rows: list[list[str]], said: str
 ) -> None:
     for number, kinds in enumerate(rows):
-        voiced.alert(prod, f"transaction:id-{number}", quiet=[[kind, "", "why"] for kind in kinds])
-    assert f"data-headline>{said}</h1>" in read(page, "/alerts")
+        factories.alert(prod, f"transaction:id-{number}", quiet=[[kind, "", "why"] for kind in kinds])
+    assert f"data-headline>{said}</h1>" in page_html(page, "/alerts")
 
 
 @pytest.mark.parametrize(
@@ -141,19 +140,19 @@ def test_the_headline_says_whether_anybody_is_told(
 def test_what_was_sent_and_not_taken_is_told_to_nobody(
     page: Client, prod: Cluster, states: list[str | list[str]], said: str
 ) -> None:
-    ops = voiced.channel("ops")
+    ops = factories.channel("ops")
     for number, each in enumerate(states):
-        sent = [voiced.delivery(ops, state) for state in ([each] if isinstance(each, str) else each)]
-        told = [[ops.pk, row.pk, seed.now_ms()] for row in sent]
-        voiced.alert(prod, f"transaction:id-{number}", told=told)
-    assert f"data-headline>{said}</h1>" in read(page, "/alerts")
+        sent = [factories.delivery(ops, state) for state in ([each] if isinstance(each, str) else each)]
+        told = [[ops.pk, row.pk, factories.now_ms()] for row in sent]
+        factories.alert(prod, f"transaction:id-{number}", told=told)
+    assert f"data-headline>{said}</h1>" in page_html(page, "/alerts")
 
 
 def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
-    of = seed.cluster()
-    seed.seen(of)
-    assert "The first read is still in progress." in read(page, "/alerts")
-    assert "Not collected yet" in read(page, "/alerts")
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    assert "The first read is still in progress." in page_html(page, "/alerts")
+    assert "Not collected yet" in page_html(page, "/alerts")
 
 
 @pytest.mark.parametrize(
@@ -178,35 +177,37 @@ def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
 def test_why_it_is_quiet_is_said(
     page: Client, prod: Cluster, fields: dict[str, Any], said: list[str]
 ) -> None:
-    number = str(voiced.silence().pk)
+    number = str(factories.silence().pk)
     quiet = [[kind, who.format(silence=number), words] for kind, who, words in fields["quiet"]]
-    row = voiced.alert(prod, **fields | {"quiet": quiet})
+    row = factories.alert(prod, **fields | {"quiet": quiet})
     assert reasons(page, row) == [each.format(silence=number) for each in said]
-    assert f'href="/silences/{number}"' in read(page, "/alerts") or quiet[0][0] != "silenced"
+    assert f'href="/silences/{number}"' in page_html(page, "/alerts") or quiet[0][0] != "silenced"
 
 
 def test_who_was_told_is_said_with_what_came_of_it(page: Client, prod: Cluster) -> None:
-    ops, pager, late = voiced.channel("ops"), voiced.channel("pager"), voiced.channel("late")
-    told, failed = voiced.delivery(ops), voiced.delivery(pager, "failed")
-    coming = voiced.delivery(late, "pending")
-    row = voiced.alert(
+    ops, pager, late = factories.channel("ops"), factories.channel("pager"), factories.channel("late")
+    told, failed = factories.delivery(ops), factories.delivery(pager, "failed")
+    coming = factories.delivery(late, "pending")
+    row = factories.alert(
         prod, told=[[c.pk, d.pk, 1] for c, d in ((ops, told), (pager, failed), (late, coming))]
     )
-    other = voiced.channel("other")
-    voiced.change(row, [ops.pk, "delivery", told.pk], [other.pk, "quiet", "it wants critical and worse"])
+    other = factories.channel("other")
+    factories.alert_change(
+        row, [ops.pk, "delivery", told.pk], [other.pk, "quiet", "it wants critical and worse"]
+    )
     first, second, third, fourth = reasons(page, row)
     assert first.startswith("notified ops")
     assert second.startswith("not delivered pager hooks.example.org answered 500. Check the receiver.")
     assert third.startswith("sending late")
     assert fourth == "not notified other it wants critical and worse"
-    text = read(page, "/alerts")
+    text = page_html(page, "/alerts")
     for each in (told, failed, coming):
         assert f'href="/deliveries/{each.pk}"' in text
 
 
 def test_a_delivery_or_channel_that_is_gone_is_said(page: Client, prod: Cluster) -> None:
-    row = voiced.alert(prod, "transaction:x", "resolved")
-    voiced.change(row, [77, "delivery", 4711], [78, "quiet", "it was told already"], new="resolved")
+    row = factories.alert(prod, "transaction:x", "resolved")
+    factories.alert_change(row, [77, "delivery", 4711], [78, "quiet", "it was told already"], new="resolved")
     assert reasons(page, row) == [
         "not notified delivery 4711 is not kept any more",
         "not notified it was told already",
@@ -214,18 +215,18 @@ def test_a_delivery_or_channel_that_is_gone_is_said(page: Client, prod: Cluster)
 
 
 def test_flapping_is_said_beside_who_was_told(page: Client, prod: Cluster) -> None:
-    row = voiced.alert(prod, flapping_ms=1_795_000_000_000, openings=[1, 2, 3, 4, 5])
+    row = factories.alert(prod, flapping_ms=1_795_000_000_000, openings=[1, 2, 3, 4, 5])
     (said,) = reasons(page, row)
     assert said.startswith("flapping since")
     assert "it opened 5 times within 10 min: it goes on firing until nothing was found" in said
 
 
 def test_one_alert_has_its_labels_words_changes_and_acts(page: Client, prod: Cluster) -> None:
-    ops = voiced.channel()
-    row = voiced.alert(prod, labels={"team": "Payments"})
-    sent = voiced.delivery(ops)
-    voiced.change(row, [ops.pk, "delivery", sent.pk])
-    voiced.change(row, settled=False, new="resolved")
+    ops = factories.channel()
+    row = factories.alert(prod, labels={"team": "Payments"})
+    sent = factories.delivery(ops)
+    factories.alert_change(row, [ops.pk, "delivery", sent.pk])
+    factories.alert_change(row, settled=False, new="resolved")
     plan = {
         "act": "fence",
         "state": "done",
@@ -238,11 +239,11 @@ def test_one_alert_has_its_labels_words_changes_and_acts(page: Client, prod: Clu
         "expires_ms": 0,
         "executed_by": "bob",
         "reason": "it was abandoned",
-        "ended_ms": seed.now_ms() - 9_000,
+        "ended_ms": factories.now_ms() - 9_000,
     }
     Action.objects.create(cluster=prod, subjects="transaction:a\ntransaction:payments-7", **plan | acted)
     Action.objects.create(cluster=prod, subjects="transaction:payments-77", **plan | acted | {"reason": "no"})
-    text = read(page, f"/alerts/{row.pk}")
+    text = page_html(page, f"/alerts/{row.pk}")
     for words in (
         "it pins payments-0",
         "Fence its producer.",
@@ -261,61 +262,61 @@ def test_one_alert_has_its_labels_words_changes_and_acts(page: Client, prod: Clu
 
 
 def test_only_who_may_silence_is_offered_to(page: Client, prod: Cluster, settings: Any) -> None:
-    row = voiced.alert(prod)
-    assert "Silence…" not in read(page, "/alerts")
-    assert "it needs the role operator" in read(page, f"/alerts/{row.pk}")
-    operator = roles.signed_in("operator")
+    row = factories.alert(prod)
+    assert "Silence…" not in page_html(page, "/alerts")
+    assert "it needs the role operator" in page_html(page, f"/alerts/{row.pk}")
+    operator = roles.client_with_role("operator")
     for url in ("/alerts", f"/alerts/{row.pk}"):
-        assert f'href="/silences/new?alert={row.pk}"' in read(operator, url)
+        assert f'href="/silences/new?alert={row.pk}"' in page_html(operator, url)
     settings.READ_ONLY = True
-    assert "Silence…" not in read(operator, "/alerts")
-    assert "READ_ONLY is set" in read(operator, f"/alerts/{row.pk}")
+    assert "Silence…" not in page_html(operator, "/alerts")
+    assert "READ_ONLY is set" in page_html(operator, f"/alerts/{row.pk}")
 
 
 def test_any_subject_is_shown_escaped_and_searched_for(page: Client, prod: Cluster) -> None:
-    for raw in (*seed.NASTY, seed.LONG):
-        voiced.alert(prod, f"transaction:{raw.decode(errors='backslashreplace')}".replace("\0", "\\x00"))
-    text = read(page, "/alerts")
+    for raw in (*factories.HOSTILE_IDS, factories.LONG_ID):
+        factories.alert(prod, f"transaction:{raw.decode(errors='backslashreplace')}".replace("\0", "\\x00"))
+    text = page_html(page, "/alerts")
     assert "<script>alert" not in text
     for row in Alert.objects.all():
-        assert "<script>alert" not in read(page, f"/alerts/{row.pk}")
+        assert "<script>alert" not in page_html(page, f"/alerts/{row.pk}")
     assert len(subjects(page, "?q=%3Cscript%3E")) == 1
 
 
 def test_many_are_walked_through_in_pages_and_few_queries(page: Client, prod: Cluster) -> None:
-    ops = voiced.channel()
+    ops = factories.channel()
     for number in range(120):
-        row = voiced.alert(prod, f"transaction:id-{number:03}", fired_ms=1_795_000_000_000 + number)
-        voiced.change(row, [ops.pk, "quiet", "why"])
+        row = factories.alert(prod, f"transaction:id-{number:03}", fired_ms=1_795_000_000_000 + number)
+        factories.alert_change(row, [ops.pk, "quiet", "why"])
     found = [name for number in (1, 2, 3) for name in subjects(page, f"?page={number}")]
     assert found == [f"id-{number:03}" for number in range(119, -1, -1)]
     with CaptureQueriesContext(
         connection,
     ) as captured:
-        read(page, "/alerts?size=200")
+        page_html(page, "/alerts?size=200")
     assert len(captured) <= 40
 
 
 def test_it_says_that_nobody_is_told_without_a_channel(page: Client, prod: Cluster) -> None:
-    assert "No notification channel is configured." in read(page, "/alerts")
-    channel = voiced.channel(enabled=False)
-    assert "All notification channels are disabled" in read(page, "/alerts")
+    assert "No notification channel is configured." in page_html(page, "/alerts")
+    channel = factories.channel(enabled=False)
+    assert "All notification channels are disabled" in page_html(page, "/alerts")
     channel.enabled = True
     channel.save()
-    assert "Nobody is told" not in read(page, "/alerts")
+    assert "Nobody is told" not in page_html(page, "/alerts")
 
 
 @pytest.mark.parametrize("number", ["1", "9" * 30])
 def test_an_unknown_alert_has_no_page(page: Client, prod: Cluster, number: str) -> None:
-    read(page, f"/alerts/{number}", 404)
+    page_html(page, f"/alerts/{number}", 404)
 
 
 def test_a_refetch_answers_304_until_something_moves(page: Client, prod: Cluster) -> None:
-    row = voiced.alert(prod)
+    row = factories.alert(prod)
     headers = {"HX-Request": "true"}
     tag = page.get("/alerts", headers=headers)["ETag"]
     assert page.get("/alerts", headers=headers | {"If-None-Match": tag}).status_code == 304
-    voiced.delivery(voiced.channel())
+    factories.delivery(factories.channel())
     assert page.get("/alerts", headers=headers | {"If-None-Match": tag}).status_code == 200
     assert page.get(f"/alerts/{row.pk}", headers=headers).status_code == 200
 
@@ -330,14 +331,14 @@ def test_no_query_string_fails(key: str, value: str) -> None:
 
 
 def test_the_sidebar_counts_what_fires_and_the_overview_what_is_quiet(page: Client, prod: Cluster) -> None:
-    assert "nav-alerts" in read(page, "/")
-    assert "firing alert" not in read(page, "/")
-    voiced.alert(prod, "transaction:a", severity="warning")
-    voiced.alert(prod, "transaction:b", quiet=[["silenced", "1", "by ada"]])
-    voiced.alert(prod, "transaction:c", severity="info")
-    voiced.alert(prod, "transaction:d", "resolved")
-    seed.finding(prod, "transaction:b")
-    text = read(page, "/")
+    assert "nav-alerts" in page_html(page, "/")
+    assert "firing alert" not in page_html(page, "/")
+    factories.alert(prod, "transaction:a", severity="warning")
+    factories.alert(prod, "transaction:b", quiet=[["silenced", "1", "by ada"]])
+    factories.alert(prod, "transaction:c", severity="info")
+    factories.alert(prod, "transaction:d", "resolved")
+    factories.finding(prod, "transaction:b")
+    text = page_html(page, "/")
     assert 'tone-critical">2<span class="visually-hidden"> firing alerts' in text
     assert 'href="/alerts?state=firing&amp;voice=quiet">1 firing alert not notified</a>' in text
     headers = {"HX-Request": "true"}
@@ -345,24 +346,24 @@ def test_the_sidebar_counts_what_fires_and_the_overview_what_is_quiet(page: Clie
 
 
 def test_a_query_is_shown_and_found_by_its_name_on_every_page(page: Client, prod: Cluster) -> None:
-    row = voiced.alert(
-        prod, f"query:{QUERY_ID}", rule="batch_slow", annotations={}, quiet=[],
-        labels={"query": QUERY_ID, "query_name": "orders_enrich"},
+    row = factories.alert(
+        prod, f"query:{factories.QUERY_ID}", rule="batch_slow", annotations={}, quiet=[],
+        labels={"query": factories.QUERY_ID, "query_name": "orders_enrich"},
     )  # fmt: skip
     assert subjects(page) == ["orders_enrich"]
     assert subjects(page, "?q=ORDERS_en") == ["orders_enrich"]
-    assert subjects(page, f"?q={QUERY_ID[:8]}") == ["orders_enrich"]
-    text = read(page, f"/alerts/{row.pk}")
+    assert subjects(page, f"?q={factories.QUERY_ID[:8]}") == ["orders_enrich"]
+    text = page_html(page, f"/alerts/{row.pk}")
     assert "<h1><bdi>orders_enrich</bdi></h1>" in text
     assert "batch slow: orders_enrich" in text
     # The id stays where programs and silences take it from: among the labels.
-    assert f"query:{QUERY_ID}" in text.partition('id="labels"')[2]
-    preview = read(page, "/silences/preview?matchers=query_name%3D%22orders_enrich%22")
+    assert f"query:{factories.QUERY_ID}" in text.partition('id="labels"')[2]
+    preview = page_html(page, "/silences/preview?matchers=query_name%3D%22orders_enrich%22")
     assert "<bdi>orders_enrich</bdi>" in preview
-    assert QUERY_ID not in preview
+    assert factories.QUERY_ID not in preview
 
 
 def test_a_silence_of_a_query_names_it(prod: Cluster) -> None:
-    row = voiced.alert(prod, f"query:{QUERY_ID}", labels={"query_name": "orders_enrich"})
-    form = html.unescape(read(roles.signed_in("operator"), f"/silences/new?alert={row.pk}"))
-    assert f'subject="query:{QUERY_ID}", query_name="orders_enrich"' in form
+    row = factories.alert(prod, f"query:{factories.QUERY_ID}", labels={"query_name": "orders_enrich"})
+    form = html.unescape(page_html(roles.client_with_role("operator"), f"/silences/new?alert={row.pk}"))
+    assert f'subject="query:{factories.QUERY_ID}", query_name="orders_enrich"' in form

@@ -11,8 +11,8 @@ from django.utils.timezone import now
 
 from dashboard.models import Cluster
 from fenceline.plans.plan import Act
-from tests.web import happened, held, planned, seed
-from tests.web.acting import operator, read
+from tests.web import factories
+from tests.web.action_fixtures import operator, page_text
 
 __all__ = ["operator"]
 
@@ -20,15 +20,17 @@ pytestmark = pytest.mark.django_db
 
 
 def lines(page: Client, query: str = "") -> list[int]:
-    return [int(each) for each in re.findall(r'<tr id="a-(\d+)"', read(page, f"/actions{query}"))]
+    return [int(each) for each in re.findall(r'<tr id="a-(\d+)"', page_text(page, f"/actions{query}"))]
 
 
 def test_the_log_lists_the_newest_first_and_its_address_filters_it(
     page: Client, operator: User, prod: Cluster
 ) -> None:
-    marked = planned.executed(planned.plan(planned.marker(), act=Act.ABORT_MARKER))
-    failed = planned.executed(planned.plan(planned.fence("orders-1")), "failed", state="failed")
-    waits = planned.kept(planned.plan(planned.fence("orders-2")), planned_by="grace")
+    marked = factories.executed_action(factories.plan(factories.marker_subject(), act=Act.ABORT_MARKER))
+    failed = factories.executed_action(
+        factories.plan(factories.fence_subject("orders-1")), "failed", state="failed"
+    )
+    waits = factories.planned_action(factories.plan(factories.fence_subject("orders-2")), planned_by="grace")
     numbers = [waits.pk, failed.pk, marked.pk]
     assert lines(page) == numbers
     assert lines(page, "?act=abort_marker") == [marked.pk]
@@ -38,7 +40,7 @@ def test_the_log_lists_the_newest_first_and_its_address_filters_it(
     assert lines(page, "?who=ada") == [failed.pk, marked.pk]
     assert lines(page, f"?before={failed.pk}") == [marked.pk]
     assert lines(page, "?cluster=prod") == numbers
-    assert "1 plan pending confirmation." in read(page, "/actions")
+    assert "1 plan pending confirmation." in page_text(page, "/actions")
 
 
 @pytest.mark.parametrize(
@@ -52,14 +54,14 @@ def test_the_log_lists_the_newest_first_and_its_address_filters_it(
     ],
 )
 def test_a_bad_value_is_ignored_and_told(page: Client, operator: User, query: str, said: str) -> None:
-    assert said in read(page, f"/actions{query}")
+    assert said in page_text(page, f"/actions{query}")
 
 
 def test_empty_logs_read_differently(page: Client, operator: User) -> None:
-    assert "No actions yet" in read(page, "/actions")
-    planned.kept()
-    assert "No matching actions" in read(page, "/actions?state=done")
-    assert "No older actions" in read(page, "/actions?before=1")
+    assert "No actions yet" in page_text(page, "/actions")
+    factories.planned_action()
+    assert "No matching actions" in page_text(page, "/actions?state=done")
+    assert "No older actions" in page_text(page, "/actions?before=1")
 
 
 @pytest.mark.parametrize(
@@ -72,19 +74,21 @@ def test_empty_logs_read_differently(page: Client, operator: User) -> None:
 )
 def test_the_headline_says_how_it_went(page: Client, operator: User, outcomes: list[str], said: str) -> None:
     for state in outcomes:
-        planned.executed(None, state, state=state)
-    assert said in read(page, "/actions")
+        factories.executed_action(None, state, state=state)
+    assert said in page_text(page, "/actions")
 
 
 def test_events_tell_every_abort_and_fence_and_whose_it_was(
     page: Client, operator: User, prod: Cluster
 ) -> None:
     # At the same moment on the same id: what is ours is joined by what the coordinator answered, not by time.
-    happened.takeover(prod, b"payments-7")
-    action = planned.executed(ended_ms=int(now().timestamp() * 1_000))
-    happened.caused(held.episode(prod, "payments-7", opened_ms=seed.now_ms() - 60_000), action)
-    marked = planned.executed(planned.plan(planned.marker(), act=Act.ABORT_MARKER))
-    rows = read(page, "/events").split("<tr ")[1:]
+    factories.takeover_history(prod, b"payments-7")
+    action = factories.executed_action(ended_ms=int(now().timestamp() * 1_000))
+    factories.action_transition(
+        factories.recovery(prod, "payments-7", opened_ms=factories.now_ms() - 60_000), action
+    )
+    marked = factories.executed_action(factories.plan(factories.marker_subject(), act=Act.ABORT_MARKER))
+    rows = page_text(page, "/events").split("<tr ")[1:]
     mine = next(row for row in rows if "payments-7" in row and "admin fence" in row)
     other = next(row for row in rows if "payments-7" in row and "takeover" in row)
     assert f"Fenced by ada, action {action.pk}" in mine
@@ -94,4 +98,7 @@ def test_events_tell_every_abort_and_fence_and_whose_it_was(
 
 def test_the_former_feed_leads_to_events(page: Client, operator: User) -> None:
     moved = page.get("/feed?q=payments&kind=takeover")
-    assert (moved.status_code, moved["Location"]) == (302, "/events?q=payments&source=transition")
+    assert (moved.status_code, moved["Location"]) == (
+        302,
+        "/events?q=payments&kind=takeover&source=transition",
+    )

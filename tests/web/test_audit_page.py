@@ -11,10 +11,9 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.models import AuditEntry
-from tests.web import roles, seed
-from tests.web.acting import read, text
-from tests.web.flat import FlatClient
-from tests.web.recorded import entry
+from tests.web import factories, roles
+from tests.web.action_fixtures import page_text, text_of
+from tests.web.compact_html import CompactClient
 
 pytestmark = pytest.mark.django_db
 Event = AuditEntry.Event
@@ -22,20 +21,24 @@ Event = AuditEntry.Event
 
 @pytest.fixture
 def admin(db: None) -> Client:
-    found = roles.signed_in("admin")
+    found = roles.client_with_role("admin")
     AuditEntry.objects.all().delete()
     return found
 
 
 def lines(page: Client, query: str = "") -> list[int]:
-    return [int(each) for each in re.findall(r'<tr id="e-(\d+)"', read(page, f"/audit{query}"))]
+    return [int(each) for each in re.findall(r'<tr id="e-(\d+)"', page_text(page, f"/audit{query}"))]
 
 
 def test_it_lists_the_newest_first_and_its_address_filters_it(admin: Client) -> None:
-    first = entry().pk
-    silence = entry(Event.SILENCE_ENDED, actor="grace").pk
-    failed = entry(Event.SIGN_IN_FAILED, actor="", subject_name="ada", address="198.51.100.7").pk
-    password = entry(Event.PASSWORD_CHANGED, actor="manage.py changepassword", via="command", address=None).pk
+    first = factories.audit_entry().pk
+    silence = factories.audit_entry(Event.SILENCE_ENDED, actor="grace").pk
+    failed = factories.audit_entry(
+        Event.SIGN_IN_FAILED, actor="", subject_name="ada", address="198.51.100.7"
+    ).pk
+    password = factories.audit_entry(
+        Event.PASSWORD_CHANGED, actor="manage.py changepassword", via="command", address=None
+    ).pk
     assert lines(admin) == [password, failed, silence, first]
     assert lines(admin, "?event=sign-ins") == [failed]
     assert lines(admin, "?event=users") == [password]
@@ -48,13 +51,13 @@ def test_it_lists_the_newest_first_and_its_address_filters_it(admin: Client) -> 
 
 
 def test_the_list_goes_on_page_by_page(admin: Client) -> None:
-    numbers = [entry(actor=f"user {number}").pk for number in range(120)]
+    numbers = [factories.audit_entry(actor=f"user {number}").pk for number in range(120)]
     found, query = [], ""
     for size in (50, 50, 20):
         page = lines(admin, query)
         assert len(page) == size
         found += page
-        shown = read(admin, f"/audit{query}").replace(' rel="next"', "")
+        shown = page_text(admin, f"/audit{query}").replace(' rel="next"', "")
         older = re.search(r'href="([^"]*)">Older<', shown)
         query = older[1] if older else ""
     assert found == numbers[::-1]
@@ -69,10 +72,10 @@ def test_a_row_says_what_changed_in_words(admin: Client) -> None:
         "group_wait_s": [None, 5.0],
         "groups": [["viewer"], ["admin", "operator"]],
     }
-    entry(changes=changes, count=1)
-    entry(Event.TOKEN_CREATED, subject_name="ci", changes={"role": [None, "viewer"]})
-    entry(Event.SIGN_IN_FAILED, actor="", subject_name="", count=1_234)
-    said = text(read(admin, "/audit"))
+    factories.audit_entry(changes=changes, count=1)
+    factories.audit_entry(Event.TOKEN_CREATED, subject_name="ci", changes={"role": [None, "viewer"]})
+    factories.audit_entry(Event.SIGN_IN_FAILED, actor="", subject_name="", count=1_234)
+    said = text_of(page_text(admin, "/audit"))
     for words in (
         "min severity: warning → critical",
         "secret: changed",
@@ -93,7 +96,7 @@ def test_a_row_says_what_changed_in_words(admin: Client) -> None:
     [
         ("?event=explode", "event “explode” is none of channels"),
         ("?before=x", "is not a place in this list"),
-        ("?q=nowhere", "No event matches"),
+        ("?q=nowhere", "No matching events"),
         ("?before=1", "No older events"),
         ("?q=%00&who=%00", "No changes or sign-ins yet"),
     ],
@@ -101,13 +104,13 @@ def test_a_row_says_what_changed_in_words(admin: Client) -> None:
 def test_a_bad_value_is_ignored_and_each_empty_list_has_its_own_words(
     admin: Client, query: str, said: str
 ) -> None:
-    assert said in read(admin, f"/audit{query}")
+    assert said in page_text(admin, f"/audit{query}")
 
 
-@pytest.mark.parametrize("raw", [*seed.NASTY, b"<script>alert(1)</script>"])
+@pytest.mark.parametrize("raw", [*factories.HOSTILE_IDS, b"<script>alert(1)</script>"])
 def test_hostile_names_are_text(admin: Client, raw: bytes) -> None:
     name = raw.decode("utf-8", "replace").replace("\0", "")[:150]
-    entry(actor=name, subject_name=name, changes={f"n {name}": [name, [name]]})
+    factories.audit_entry(actor=name, subject_name=name, changes={f"n {name}": [name, [name]]})
     answer = admin.get("/audit")
     assert answer.status_code == 200
     assert b"<script>alert" not in answer.content
@@ -116,25 +119,25 @@ def test_hostile_names_are_text(admin: Client, raw: bytes) -> None:
 
 def test_only_an_admin_may_see_it_and_finds_the_link(admin: Client, user: User) -> None:
     link = f'href="{reverse("audit")}"'
-    assert link in read(admin, "/actions")
+    assert link in page_text(admin, "/actions")
     for role in ("viewer", "operator"):
-        client = roles.signed_in(role)
-        assert link not in read(client, "/actions")
-        refused = read(client, "/audit", 403)
+        client = roles.client_with_role(role)
+        assert link not in page_text(client, "/actions")
+        refused = page_text(client, "/audit", 403)
         assert "needs the role admin (permission dashboard.view_auditentry)" in refused
         assert "pager" not in refused
     assert Client().get("/audit")["Location"] == "/login/?next=/audit"
 
 
 def test_it_is_read_only_and_readable_while_read_only(admin: Client, settings: Any) -> None:
-    row = entry()
+    row = factories.audit_entry()
     settings.READ_ONLY = True
     assert lines(admin) == [row.pk]
     assert admin.post("/audit").status_code == 405
-    root = FlatClient()
+    root = CompactClient()
     root.force_login(User.objects.create_superuser("root"))
     where = "/admin/dashboard/auditentry/"
-    assert "pager" in read(root, where)
+    assert "pager" in page_text(root, where)
     assert root.get(f"{where}{row.pk}/change/").status_code == 200
     for path in (f"{where}add/", f"{where}{row.pk}/delete/"):
         assert root.post(path, {"post": "yes"}).status_code == 403
@@ -142,11 +145,11 @@ def test_it_is_read_only_and_readable_while_read_only(admin: Client, settings: A
 
 
 def test_a_refetch_is_the_list_alone_and_nothing_when_nothing_is_new(admin: Client) -> None:
-    entry()
+    factories.audit_entry()
     headers = {"HX-Request": "true"}
     first = admin.get("/audit", headers=headers)
     assert b"<html" not in first.content
     again = headers | {"If-None-Match": first["ETag"]}
     assert admin.get("/audit", headers=again).status_code == 304
-    entry()
+    factories.audit_entry()
     assert admin.get("/audit", headers=again).status_code == 200

@@ -15,8 +15,8 @@ from django.test import Client
 from dashboard.models import Channel, Delivery
 from fenceline.alerts.limits import Alerting
 from tests.receivers import Receiver, answer
-from tests.web import roles, seed, voiced
-from tests.web.roles import read
+from tests.web import factories, roles
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 NEW = {"name": "ops", "kind": "webhook", "min_severity": "warning", "send_resolved": "on"}
@@ -27,7 +27,7 @@ CHANGED = {"name": "ops", "min_severity": "warning"}
 def limits(configured: None, settings: Any) -> None:
     alerts = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     settings.FENCELINE = replace(django_settings.FENCELINE, alerts=alerts)
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def admin(db: None) -> Client:
-    return roles.signed_in("admin")
+    return roles.client_with_role("admin")
 
 
 def add(admin: Client, receiver: Receiver, **more: str) -> Channel:
@@ -48,7 +48,7 @@ def add(admin: Client, receiver: Receiver, **more: str) -> Channel:
 
 
 def shown_secret(admin: Client, row: Channel) -> str:
-    found = re.search(r'id="the-secret"[^>]*>([^<]+)<', read(admin, f"/channels/{row.pk}/secret"))
+    found = re.search(r'id="the-secret"[^>]*>([^<]+)<', page_html(admin, f"/channels/{row.pk}/secret"))
     return html.unescape(found[1]) if found else ""
 
 
@@ -69,7 +69,7 @@ def test_a_channel_is_added_tested_and_told_what_was_answered(admin: Client, rec
     assert admin.post(f"/channels/{row.pk}/test")["Location"] == f"/channels/{row.pk}"
     (received,) = receiver.received
     assert received.verified(row.secret)["receiver"] == "ops"
-    text = read(admin, f"/channels/{row.pk}")
+    text = page_html(admin, f"/channels/{row.pk}")
     assert "answered 200" in text
     assert f'href="/deliveries/{Delivery.objects.get().pk}"' in text
 
@@ -78,20 +78,30 @@ def test_a_test_that_fails_says_what_was_answered(admin: Client) -> None:
     with Receiver(usually=answer(404, b"no such hook")) as receiver:
         row = add(admin, receiver)
         admin.post(f"/channels/{row.pk}/test")
-    text = read(admin, f"/channels/{row.pk}")
+    text = page_html(admin, f"/channels/{row.pk}")
     assert "answered 404" in text
     assert "no such hook" in text
     row.refresh_from_db()
     assert row.failures == 0
 
 
+def test_only_the_demo_s_channel_leads_to_what_its_receiver_got(settings: Any, admin: Client) -> None:
+    page = "http://127.0.0.1:14000/a-token/"
+    demo = factories.channel("demo-receiver", url="http://127.0.0.1:14000/hook")
+    other = factories.channel("other", url="http://127.0.0.1:14000/other")
+    link = f'<a id="receiver" href="{page}"'
+    for settings.DEMO_RECEIVER, expected in ((page, [True, False]), ("", [False, False])):
+        found = [link in page_html(admin, f"/channels/{row.pk}") for row in (demo, other)]
+        assert found == expected
+
+
 def test_the_secret_is_shown_once_to_whom_it_was_made_for(admin: Client, receiver: Receiver) -> None:
     row = add(admin, receiver)
-    other = roles.signed_in("admin")
+    other = roles.client_with_role("admin")
     assert shown_secret(other, row) == ""
     assert shown_secret(admin, row) == row.secret
     assert shown_secret(admin, row) == ""
-    assert "This secret is not shown again" in read(admin, f"/channels/{row.pk}/secret")
+    assert "This secret is not shown again" in page_html(admin, f"/channels/{row.pk}/secret")
 
 
 def test_both_secrets_sign_until_the_old_one_is_ended(admin: Client, receiver: Receiver) -> None:
@@ -101,7 +111,7 @@ def test_both_secrets_sign_until_the_old_one_is_ended(admin: Client, receiver: R
     new = shown_secret(admin, row)
     assert new not in ("", old)
     assert admin.post(f"/channels/{row.pk}/rotate")["Location"] == f"/channels/{row.pk}"
-    assert "An older secret still signs" in read(admin, f"/channels/{row.pk}")
+    assert "An older secret still signs" in page_html(admin, f"/channels/{row.pk}")
     admin.post(f"/channels/{row.pk}/test")
     assert receiver.received[-1].verified(old) == receiver.received[-1].verified(new)
     admin.post(f"/channels/{row.pk}/end-old")
@@ -112,26 +122,28 @@ def test_both_secrets_sign_until_the_old_one_is_ended(admin: Client, receiver: R
 
 
 def test_a_channel_of_a_service_that_is_not_supported_any_more_says_what_to_do(admin: Client) -> None:
-    row = voiced.channel("chat", kind="apprise", url=f"discord://4174216298/{voiced.TOKEN}", secret="")
+    row = factories.channel("chat", kind="apprise", url=f"discord://4174216298/{factories.TOKEN}", secret="")
     for url in ("/channels", f"/channels/{row.pk}", f"/channels/{row.pk}/edit"):
-        assert "discord://" in read(admin, url), url
+        assert "discord://" in page_html(admin, url), url
     assert admin.post(f"/channels/{row.pk}/test")["Location"] == f"/channels/{row.pk}"
     told = "Through apprise only vendors' own hosts are sent to, not discord://: take one of mailgun,"
-    assert told in html.unescape(read(admin, f"/channels/{row.pk}"))
-    assert voiced.TOKEN not in read(admin, f"/channels/{row.pk}")
+    assert told in html.unescape(page_html(admin, f"/channels/{row.pk}"))
+    assert factories.TOKEN not in page_html(admin, f"/channels/{row.pk}")
 
 
 def test_no_page_holds_a_secret(admin: Client) -> None:
-    hook = voiced.channel(old_secret=voiced.SECRET + "old", matchers=[["team", "=", "x"]])
-    chat = voiced.channel("chat", kind="apprise", url=f"slack://{voiced.TOKEN}/{voiced.TOKEN}", secret="")
-    sent = voiced.delivery(hook)
+    hook = factories.channel(old_secret=factories.SECRET + "old", matchers=[["team", "=", "x"]])
+    chat = factories.channel(
+        "chat", kind="apprise", url=f"slack://{factories.TOKEN}/{factories.TOKEN}", secret=""
+    )
+    sent = factories.delivery(hook)
     pages = ["/channels", "/deliveries", f"/deliveries/{sent.pk}"]
     for row in (hook, chat):
         pages += [f"/channels/{row.pk}{part}" for part in ("", "/edit", "/delete", "/secret")]
     for url in pages:
-        text = read(admin, url)
+        text = page_html(admin, url)
         assert "aGVsbG8" not in text, url
-        assert voiced.TOKEN not in text, url
+        assert factories.TOKEN not in text, url
 
 
 @pytest.mark.parametrize(
@@ -168,7 +180,7 @@ def test_no_page_holds_a_secret(admin: Client) -> None:
 def test_what_cannot_be_used_is_told(
     admin: Client, receiver: Receiver, asked: dict[str, str], said: str
 ) -> None:
-    voiced.channel("taken")
+    factories.channel("taken")
     assert said in wrong(admin, "/channels/add", NEW | {"url": receiver.url} | asked)
     assert Channel.objects.count() == 1
 
@@ -195,44 +207,44 @@ def test_a_change_keeps_what_is_not_asked_for(admin: Client, receiver: Receiver)
 
 
 def test_the_form_shows_what_is_kept_but_not_the_address(admin: Client) -> None:
-    row = voiced.channel(matchers=[["team", "=", 'a"b']], group_by=["team"], group_wait_s=2.5)
-    text = html.unescape(read(admin, f"/channels/{row.pk}/edit"))
+    row = factories.channel(matchers=[["team", "=", 'a"b']], group_by=["team"], group_wait_s=2.5)
+    text = html.unescape(page_html(admin, f"/channels/{row.pk}/edit"))
     assert 'team="a\\"b"</textarea>' in text
     assert 'value="2.5"' in text
     assert "https://hooks.example.org/services/***?key=***" in text
 
 
 def test_it_is_disabled_with_a_reason_and_enabled_as_if_nothing_had_failed(admin: Client) -> None:
-    row = voiced.channel(failures=4)
-    assert "Its last 4 messages failed." in read(admin, f"/channels/{row.pk}")
+    row = factories.channel(failures=4)
+    assert "Its last 4 messages failed." in page_html(admin, f"/channels/{row.pk}")
     admin.post(f"/channels/{row.pk}/disable")
     row.refresh_from_db()
     assert not row.enabled
     assert row.disabled_at
-    assert "Disabled by the admin." in read(admin, f"/channels/{row.pk}")
+    assert "Disabled by the admin." in page_html(admin, f"/channels/{row.pk}")
     admin.post(f"/channels/{row.pk}/enable")
     row.refresh_from_db()
     assert (row.enabled, row.failures, row.disabled_why) == (True, 0, "")
 
 
 def test_while_a_message_is_sent_again_it_does_not_claim_to_be_told(admin: Client) -> None:
-    row = voiced.channel()
-    voiced.delivery(row, "pending", attempts=0)
-    assert "Healthy." in read(admin, f"/channels/{row.pk}")
-    voiced.delivery(row, "pending")
-    assert "A message is being retried." in read(admin, f"/channels/{row.pk}")
+    row = factories.channel()
+    factories.delivery(row, "pending", attempts=0)
+    assert "Healthy." in page_html(admin, f"/channels/{row.pk}")
+    factories.delivery(row, "pending")
+    assert "A message is being retried." in page_html(admin, f"/channels/{row.pk}")
 
 
 def test_why_it_was_disabled_stays_when_it_is_disabled_again(admin: Client) -> None:
-    row = voiced.channel(enabled=False, disabled_why="10 messages in a row were not taken")
+    row = factories.channel(enabled=False, disabled_why="10 messages in a row were not taken")
     admin.post(f"/channels/{row.pk}/disable")
-    assert "10 messages in a row were not taken" in read(admin, f"/channels/{row.pk}")
+    assert "10 messages in a row were not taken" in page_html(admin, f"/channels/{row.pk}")
 
 
 def test_deleting_says_first_what_goes_with_it(admin: Client) -> None:
-    row = voiced.channel()
-    voiced.delivery(row)
-    assert "This deletes 1 delivery" in read(admin, f"/channels/{row.pk}/delete")
+    row = factories.channel()
+    factories.delivery(row)
+    assert "This deletes 1 delivery" in page_html(admin, f"/channels/{row.pk}/delete")
     assert Channel.objects.exists()
     assert admin.post(f"/channels/{row.pk}/delete-now")["Location"] == "/channels"
     assert not Channel.objects.exists()
@@ -244,12 +256,12 @@ POSTS = ("add", "1/change", "1/rotate", "1/end-old", "1/enable", "1/disable", "1
 
 @pytest.mark.parametrize("url", [*POSTS, "1/test"])
 def test_who_may_not_changes_nothing(url: str) -> None:
-    row = voiced.channel(pk=1)
+    row = factories.channel(pk=1)
     before = Channel.objects.values().get()
     for role in ("viewer", "operator"):
         if role == "operator" and url == "1/test":
             continue
-        answer = roles.signed_in(role).post(f"/channels/{url}", NEW)
+        answer = roles.client_with_role(role).post(f"/channels/{url}", NEW)
         assert answer.status_code == 403
         needed = "operator" if url == "1/test" else "admin"
         assert f"it needs the role {needed}" in answer.content.decode()
@@ -260,7 +272,7 @@ def test_who_may_not_changes_nothing(url: str) -> None:
 @pytest.mark.parametrize("url", [*POSTS, "1/test"])
 def test_read_only_forbids_it_to_admins_as_well(admin: Client, settings: Any, url: str) -> None:
     settings.READ_ONLY = True
-    voiced.channel(pk=1)
+    factories.channel(pk=1)
     answer = admin.post(f"/channels/{url}", NEW)
     assert answer.status_code == 403
     assert "READ_ONLY is set" in answer.content.decode()
@@ -268,21 +280,21 @@ def test_read_only_forbids_it_to_admins_as_well(admin: Client, settings: Any, ur
 
 @pytest.mark.parametrize("url", ["new", "1/edit", "1/delete"])
 def test_forms_are_for_who_may(url: str) -> None:
-    voiced.channel(pk=1)
-    assert roles.signed_in("operator").get(f"/channels/{url}").status_code == 403
+    factories.channel(pk=1)
+    assert roles.client_with_role("operator").get(f"/channels/{url}").status_code == 403
 
 
 def test_a_viewer_sees_channels_and_no_buttons() -> None:
-    viewer = roles.signed_in("viewer")
-    row = voiced.channel()
+    viewer = roles.client_with_role("viewer")
+    row = factories.channel()
     for url in ("/channels", f"/channels/{row.pk}"):
-        text = read(viewer, url).partition("<main")[2].partition("</main>")[0]
+        text = page_html(viewer, url).partition("<main")[2].partition("</main>")[0]
         assert "<form" not in text
         assert "Edit…" not in text
 
 
 def test_a_stranger_is_sent_to_sign_in(client: Client) -> None:
-    row = voiced.channel()
+    row = factories.channel()
     assert client.post(f"/channels/{row.pk}/test")["Location"] == f"/login/?next=/channels/{row.pk}"
     assert client.post("/channels/add")["Location"] == "/login/?next=/channels"
 
@@ -290,14 +302,14 @@ def test_a_stranger_is_sent_to_sign_in(client: Client) -> None:
 def test_nothing_is_posted_without_the_token_of_its_form(admin: Client) -> None:
     checking = Client(enforce_csrf_checks=True)
     checking.cookies = admin.cookies
-    row = voiced.channel()
+    row = factories.channel()
     assert checking.post(f"/channels/{row.pk}/delete-now").status_code == 403
     assert Channel.objects.exists()
 
 
 @pytest.mark.parametrize("url", ["7", "7/edit", "7/secret", "7/delete", "9" * 30])
 def test_an_unknown_channel_has_no_page(admin: Client, url: str) -> None:
-    read(admin, f"/channels/{url}", 404)
+    page_html(admin, f"/channels/{url}", 404)
 
 
 @pytest.mark.parametrize("url", ["7/test", "7/change", "7/delete-now"])

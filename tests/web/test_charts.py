@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import plotly
 import plotly.graph_objects as go
@@ -105,8 +104,6 @@ FIGURES = {
     "no lanes": event_figure.event_figure([], [], [], from_ms=NOW_MS, to_ms=NOW_MS + 1).figure,
     "durations of a range": query_figures.duration_figure(BATCHES, RANGE),
     "rows of a range": query_figures.row_figure(BATCHES, {40: 0, 41: None, 42: 2}, RANGE),
-    "over time": figures.over_time(minutes(EVERYTHING, {}, {TransitionKind.TIMEOUT: 3}), NOTABLE),
-    "one kind": figures.over_time(minutes({}, EVERYTHING), [TransitionKind.TAKEOVER]),
     "strip": figures.activity_strip(minutes(EVERYTHING, {}, {TransitionKind.COMMIT: 12_000})),
     "timeline": figures.timeline_figure(BARS, MARKS, now_ms=NOW_MS + 60_000),
     "one instant": figures.timeline_figure([], MARKS[:1], now_ms=NOW_MS),
@@ -160,17 +157,6 @@ def test_every_kind_has_a_look_a_word_and_a_shape() -> None:
     assert set(NOTABLE) == set(TransitionKind) - EVERYDAY
     assert len({look.words for look in LOOKS.values()}) == len(LOOKS)
     assert all(f".mark-{kind}" in SHEETS for kind in TransitionKind)
-
-
-def test_stacks_hold_every_count() -> None:
-    data: list[dict[str, Any]] = FIGURES["over time"]["data"]
-    first = {trace["name"]: trace["y"][0] for trace in data}
-    assert first == {LOOKS[kind].plural: EVERYTHING[kind] for kind in NOTABLE}
-
-
-def test_a_kind_that_never_came_takes_no_place() -> None:
-    figure = figures.over_time(minutes({TransitionKind.TIMEOUT: 1}), NOTABLE)
-    assert [trace["name"] for trace in figure["data"]] == ["timeouts"]
 
 
 def test_a_strip_counts_each_notable_kind_at_most_once() -> None:

@@ -17,7 +17,7 @@ def refuse(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/transactions", "/transactions/prod/a", "/fencing", "/system", "/admin/"]
+    "path", ["/", "/transactions", "/transactions/prod/a", "/events", "/system", "/admin/"]
 )
 def test_every_page_says_that_the_database_is_gone(path: str, caplog: pytest.LogCaptureFixture) -> None:
     client = Client(raise_request_exception=False)

@@ -14,6 +14,7 @@ from dashboard.alerts import http as alert_http
 from dashboard.alerts import ssrf
 from dashboard.alerts.ssrf import TargetGuard, TargetRefused
 from dashboard.config import ConfigError, load_config
+from fenceline.alerts.limits import split_port
 from tests.receivers import Receiver, answer
 
 
@@ -99,6 +100,33 @@ def test_what_allow_private_names_may_be_reached(allowed: tuple[str, ...], permi
             assert receiver.received == []
 
 
+def test_an_entry_with_a_port_permits_that_port_alone() -> None:
+    with Receiver() as meant, Receiver() as beside:
+        judge = TargetGuard((f"127.0.0.1:{meant.port}",))
+        assert send(f"http://127.0.0.1:{meant.port}/", judge).status == 200
+        assert send(f"http://2130706433:{meant.port}/", judge).status == 200
+        for host in ("127.0.0.1", "127.0.0.2"):
+            port = beside.port if host == "127.0.0.1" else meant.port
+            with pytest.raises(alert_http.NotSent, match="a loopback address"):
+                send(f"http://{host}:{port}/", judge)
+        assert beside.received == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "host", "port"),
+    [
+        ("hooks.example:8443", "hooks.example", 8443),
+        ("[::1]:9000", "[::1]", 9000),
+        ("10.20.0.0/16", "10.20.0.0/16", None),
+        ("::1", "::1", None),
+        ("[::1]", "[::1]", None),
+        ("fd00::1:9000", "fd00::1:9000", None),
+    ],
+)
+def test_only_an_unambiguous_port_is_split_from_its_host(entry: str, host: str, port: int | None) -> None:
+    assert split_port(entry) == (host, port)
+
+
 def test_a_changing_answer_moves_nothing() -> None:
     """The first look permits 127.0.0.2; what is asked later says 127.0.0.1, and is refused, never reached."""
     with Receiver(host="127.0.0.2") as meant, Receiver() as inside:
@@ -170,7 +198,18 @@ def test_the_address_of_a_name_is_unwrapped_before_it_is_judged() -> None:
     assert caught.value.retry, "a name may have an address later"
 
 
-@pytest.mark.parametrize("entry", ["10.0.0.0/33", "https://hooks.example", " ", "hooks.example/8"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "10.0.0.0/33",
+        "https://hooks.example",
+        " ",
+        "hooks.example/8",
+        "10.0.0.0/8:80",
+        "hooks.example:65536",
+        "a:0",
+    ],
+)
 def test_a_slip_in_allow_private_stops_the_start(tmp_path: Path, entry: str) -> None:
     path = tmp_path / "fenceline.toml"
     path.write_text(f'[alerts]\nallow_private = ["10.20.0.0/16", "hooks.example", "{entry}"]\n')

@@ -9,74 +9,74 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Delivery
-from tests.web import roles, seed, voiced
-from tests.web.roles import read
+from tests.web import factories, roles
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
 def prod(configured: None, db: None) -> None:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
 
 
 @pytest.fixture
 def operator(db: None) -> Client:
-    return roles.signed_in("operator")
+    return roles.client_with_role("operator")
 
 
 def numbers(page: Client, query: str = "") -> list[int]:
     return [
         int(each)
-        for each in re.findall(r'href="/deliveries/(\d+)" data-row', read(page, f"/deliveries{query}"))
+        for each in re.findall(r'href="/deliveries/(\d+)" data-row', page_html(page, f"/deliveries{query}"))
     ]
 
 
 def test_the_address_decides_what_is_shown(page: Client) -> None:
-    ops, pager = voiced.channel("ops"), voiced.channel("pager")
-    done = voiced.delivery(ops)
-    failed = voiced.delivery(pager, "failed")
-    waits = voiced.delivery(ops, "pending")
-    test = voiced.delivery(ops, origin="test")
+    ops, pager = factories.channel("ops"), factories.channel("pager")
+    done = factories.delivery(ops)
+    failed = factories.delivery(pager, "failed")
+    waits = factories.delivery(ops, "pending")
+    test = factories.delivery(ops, origin="test")
     assert numbers(page) == [test.pk, waits.pk, failed.pk, done.pk]
     assert numbers(page, "?state=pending") == [waits.pk]
     assert numbers(page, "?state=failed") == [failed.pk]
     assert numbers(page, "?origin=test") == [test.pk]
     assert numbers(page, f"?channel={pager.pk}") == [failed.pk]
     assert numbers(page, "?channel=4711") == []
-    assert "No matching deliveries" in read(page, "/deliveries?channel=4711")
+    assert "No matching deliveries" in page_html(page, "/deliveries?channel=4711")
     for query in ("state=open", "origin=x", "channel=x", "before=x"):
-        assert "Ignored:" in read(page, f"/deliveries?{query}")
+        assert "Ignored:" in page_html(page, f"/deliveries?{query}")
 
 
 def test_nothing_was_sent_so_far(page: Client) -> None:
-    assert "No deliveries yet" in read(page, "/deliveries")
+    assert "No deliveries yet" in page_html(page, "/deliveries")
 
 
 def test_many_are_walked_through_from_the_newest(page: Client) -> None:
-    ops = voiced.channel()
-    made = [voiced.delivery(ops).pk for _ in range(120)]
+    ops = factories.channel()
+    made = [factories.delivery(ops).pk for _ in range(120)]
     seen, query = [], ""
     while True:
-        text = read(page, f"/deliveries{query}")
+        text = page_html(page, f"/deliveries{query}")
         seen += numbers(page, query)
         older = re.search(r'rel="next" href="([^"]+)"', text)
         if not older:
             break
         query = older[1]
     assert seen == made[::-1]
-    assert "No older deliveries" in read(page, "/deliveries?before=1")
+    assert "No older deliveries" in page_html(page, "/deliveries?before=1")
 
 
 def test_one_delivery_shows_all_that_went_over_the_wire(page: Client) -> None:
-    alert = voiced.alert(seed.cluster())
-    over = voiced.alert(seed.cluster(), "transaction:payments-8", "resolved")
+    alert = factories.alert(factories.cluster())
+    over = factories.alert(factories.cluster(), "transaction:payments-8", "resolved")
     held = {
         "firing": [bytes(alert.fingerprint).hex()],
         "resolved": [bytes(over.fingerprint).hex(), "00" * 32],
     }
-    row = voiced.delivery(voiced.channel(), "failed", held=held, attempts=12)
-    text = read(page, f"/deliveries/{row.pk}")
+    row = factories.delivery(factories.channel(), "failed", held=held, attempts=12)
+    text = page_html(page, f"/deliveries/{row.pk}")
     for words in (
         "1 firing, 2 resolved", "failed after 12 attempts", "try 12", "Last attempts of 12.",
         "hooks.example.org answered 500. Check the receiver.", "&lt;b&gt;boom&lt;/b&gt;", "93.184.216.34",
@@ -89,27 +89,27 @@ def test_one_delivery_shows_all_that_went_over_the_wire(page: Client) -> None:
 
 def test_a_try_without_an_answer_says_so(page: Client) -> None:
     tried = {
-        "at_ms": seed.now_ms(),
+        "at_ms": factories.now_ms(),
         "ms": 5_000,
         "request": {"url": "https://x", "headers": {}},
         "error": "no DNS",
     }
-    row = voiced.delivery(voiced.channel(), "failed", tries=[tried])
-    text = read(page, f"/deliveries/{row.pk}")
+    row = factories.delivery(factories.channel(), "failed", tries=[tried])
+    text = page_html(page, f"/deliveries/{row.pk}")
     assert "no answer" in text
     assert "no response" in text
     assert "no DNS" in text
 
 
 def test_it_is_sent_again_with_the_same_id(operator: Client) -> None:
-    row = voiced.delivery(voiced.channel(), "failed", held={"firing": [], "resolved": []})
+    row = factories.delivery(factories.channel(), "failed", held={"firing": [], "resolved": []})
     answer = operator.post(f"/deliveries/{row.pk}/again")
     assert answer.status_code == 303
     again = Delivery.objects.exclude(pk=row.pk).get()
     assert answer["Location"] == f"/deliveries/{again.pk}"
     assert (again.message_id, again.payload, again.origin) == (row.message_id, row.payload, "again")
-    assert f'Sent again from <a href="/deliveries/{row.pk}"' in read(operator, f"/deliveries/{again.pk}")
-    assert f'href="/deliveries/{again.pk}"' in read(operator, f"/deliveries/{row.pk}")
+    assert f'Sent again from <a href="/deliveries/{row.pk}"' in page_html(operator, f"/deliveries/{again.pk}")
+    assert f'href="/deliveries/{again.pk}"' in page_html(operator, f"/deliveries/{row.pk}")
 
 
 @pytest.mark.parametrize(
@@ -122,16 +122,16 @@ def test_it_is_sent_again_with_the_same_id(operator: Client) -> None:
 def test_what_cannot_be_sent_again_says_why(
     operator: Client, state: str, channel: dict[str, Any], said: str
 ) -> None:
-    row = voiced.delivery(voiced.channel(**channel), state)
+    row = factories.delivery(factories.channel(**channel), state)
     operator.post(f"/deliveries/{row.pk}/again")
-    assert said in read(operator, f"/deliveries/{row.pk}")
+    assert said in page_html(operator, f"/deliveries/{row.pk}")
     assert Delivery.objects.count() == 1
 
 
 def test_who_may_not_sends_nothing(page: Client, operator: Client, settings: Any) -> None:
-    row = voiced.delivery(voiced.channel())
+    row = factories.delivery(factories.channel())
     assert page.post(f"/deliveries/{row.pk}/again").status_code == 403
-    assert "Send again" not in read(page, f"/deliveries/{row.pk}")
+    assert "Send again" not in page_html(page, f"/deliveries/{row.pk}")
     settings.READ_ONLY = True
     assert operator.post(f"/deliveries/{row.pk}/again").status_code == 403
     assert Delivery.objects.count() == 1
@@ -139,12 +139,12 @@ def test_who_may_not_sends_nothing(page: Client, operator: Client, settings: Any
 
 def test_an_unknown_delivery_has_no_page(operator: Client) -> None:
     for number in ("7", "9" * 30):
-        read(operator, f"/deliveries/{number}", 404)
+        page_html(operator, f"/deliveries/{number}", 404)
         assert operator.post(f"/deliveries/{number}/again").status_code == 404
 
 
 def test_a_page_is_read_again_when_a_try_has_ended(page: Client) -> None:
-    row = voiced.delivery(voiced.channel(), "pending")
+    row = factories.delivery(factories.channel(), "pending")
     headers = {"HX-Request": "true"}
     for url in ("/deliveries", f"/deliveries/{row.pk}", "/channels", f"/channels/{row.channel_id}"):
         tag = page.get(url, headers=headers)["ETag"]

@@ -25,7 +25,7 @@ from dashboard.timeline import routine
 from dashboard.timeline.queries import EventCriteria
 from fenceline.time_range import TimeRange
 from fenceline.timeline import ROUTINE, EventPlace, TimelineEvent
-from tests.web import happened, seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -35,17 +35,17 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def prod() -> Cluster:
     """A cluster with an hour of transitions, findings and incidents, whose instants often coincide."""
-    of = seed.cluster()
-    seed.seen(of)
-    dice, now = random.Random(18), seed.now_ms() // 60_000 * 60_000
-    happened.lives(of, 9, hours=1, trouble=0.5)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    dice, now = random.Random(18), factories.now_ms() // 60_000 * 60_000
+    factories.transaction_histories(of, 9, hours=1, trouble=0.5)
     for n in range(40):
-        row = seed.finding(of, f"partition:payments-{n}")
+        row = factories.finding(of, f"partition:payments-{n}")
         since_ms = now - dice.randrange(60) * 60_000
         closed = datetime.fromtimestamp(since_ms / 1_000 + 60.5, UTC) if n % 2 else None
         FindingRecord.objects.filter(pk=row.pk).update(since_ms=since_ms, closed_at=closed)
         if n % 5 == 0:
-            incident = seed.grouped(of, row)
+            incident = factories.incident_of(of, row)
             IncidentEvent.objects.create(incident=incident, at_ms=since_ms, kind="opened")
     return of
 
@@ -65,7 +65,7 @@ def walked(wanted: EventCriteria, time_range: TimeRange, limit: int) -> list[Tim
 
 
 def whole(of: Cluster) -> TimeRange:
-    now = seed.now_ms()
+    now = factories.now_ms()
     return TimeRange(now - 2 * HOUR_MS, now)
 
 
@@ -94,7 +94,7 @@ def told(events: list[TimelineEvent]) -> Counter[tuple[int, str, str]]:
 @pytest.mark.sql
 @pytest.mark.parametrize("limit", [3, 40, 1_000])
 def test_a_range_holds_what_happened_in_it_and_nothing_else(prod: Cluster, limit: int) -> None:
-    now = seed.now_ms()
+    now = factories.now_ms()
     for time_range in whole(prod), TimeRange(now - 40 * 60_000 - 123, now - 20 * 60_000 + 457):
         events = walked(EventCriteria(unfolded=True), time_range, limit)
         assert told(events) == truth(time_range)
@@ -142,9 +142,9 @@ def test_the_page_and_the_api_show_the_same_events(page: Client, prod: Cluster) 
 
 
 def test_what_was_not_seen_in_the_range_is_said(page: Client, prod: Cluster) -> None:
-    now = seed.now_ms()
-    inside = seed.gap(prod, since_ms=now - 600_000, until_ms=now - 500_000)
-    outside = seed.gap(prod, since_ms=now - 4 * HOUR_MS, until_ms=now - 3 * HOUR_MS, scope="9")
+    now = factories.now_ms()
+    inside = factories.gap(prod, since_ms=now - 600_000, until_ms=now - 500_000)
+    outside = factories.gap(prod, since_ms=now - 4 * HOUR_MS, until_ms=now - 3 * HOUR_MS, scope="9")
     text = page.get("/events", {"last": "1h"}).content.decode()
     assert re.findall(r'data-gap="(\d+)"', text) == [str(inside.pk)]
     found = page.get("/api/v1/events", {"last": "6h"}).json()["gaps"]
@@ -153,7 +153,7 @@ def test_what_was_not_seen_in_the_range_is_said(page: Client, prod: Cluster) -> 
 
 
 def test_a_range_that_begins_before_what_is_kept_says_so(page: Client, prod: Cluster) -> None:
-    now = seed.now_ms()
+    now = factories.now_ms()
     asked = {"from": _iso(now - 60 * 24 * HOUR_MS), "to": _iso(now)}
     assert 'data-cut="transition' in page.get("/events", asked).content.decode()
     kept = page.get("/api/v1/events", asked).json()["kept_since"]
@@ -171,7 +171,7 @@ def test_a_range_that_begins_before_what_is_kept_says_so(page: Client, prod: Clu
         {"from": "9999-12-31T23:59:59Z"},
         {"from": "1700-01-01", "to": "1700-01-02"},
         {"from": "0001-01-01T00:00:00+14:00", "to": "2026-01-01"},
-        {"last": "1y"},
+        {"last": "2y"},
     ],
 )
 def test_a_wrong_range_gets_a_clear_text(page: Client, prod: Cluster, asked: dict[str, str]) -> None:
@@ -180,7 +180,8 @@ def test_a_wrong_range_gets_a_clear_text(page: Client, prod: Cluster, asked: dic
     assert re.match(r"(from|to|last): ", answer.json()["detail"])
     shown = page.get("/events", asked)
     assert shown.status_code == 200
-    assert "data-ignored" in shown.content.decode()
+    # A page with an end alone shows the hour before it.
+    assert ("data-ignored" in shown.content.decode()) is (asked.keys() != {"to"})
 
 
 def test_a_range_before_the_first_record_is_empty(page: Client, prod: Cluster) -> None:

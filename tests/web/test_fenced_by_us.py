@@ -14,8 +14,8 @@ from dashboard.runtime.write_transactions import cluster_transaction
 from dashboard.transactions import attributions
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
-from tests.web import happened, held, planned, seed
-from tests.web.acting import operator, read, text
+from tests.web import factories
+from tests.web.action_fixtures import operator, page_text, text_of
 
 __all__ = ["operator"]
 
@@ -46,51 +46,52 @@ def life(done_ms: int, *, back: bool = False) -> list[TransactionRecord]:
 
 def fenced(of: Cluster, *, back: bool = False) -> tuple[Action, int]:
     """Let an action of ours have fenced the id some minutes ago; return it, and when that was complete."""
-    done_ms = seed.now_ms() - 300_000
-    happened.save(of, life(done_ms, back=back))
-    action = planned.executed()
+    done_ms = factories.now_ms() - 300_000
+    factories.save_histories(of, life(done_ms, back=back))
+    action = factories.executed_action()
     written = [
         WrittenRecord(NAME, PRODUCER, EPOCH + 1, TransactionState.PREPARE_ABORT.value, fence=True),
         WrittenRecord(NAME, PRODUCER, EPOCH + 2, TransactionState.EMPTY.value, fence=True),
     ]
     with cluster_transaction(of.name, of.pk) as write:
-        attributions.save_attributions(action, written, rev=write.next_rev(), now_ms=seed.now_ms())
+        attributions.save_attributions(action, written, rev=write.next_rev(), now_ms=factories.now_ms())
     return action, done_ms + 100
 
 
 def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster) -> None:
     action, at_ms = fenced(prod)
     row = TransitionRecord.objects.get(action=action)
-    episode = held.episode(
+    episode = factories.recovery(
         prod, NAME, topic_id=row.topic_id, log_partition=row.log_partition, log_offset=row.log_offset,
         cause="admin_fence",
     )  # fmt: skip
-    said = text(read(page, f"/transactions/prod/{NAME}"))
+    said = text_of(page_text(page, f"/transactions/prod/{NAME}"))
     moment = datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%H:%M:%S")
-    assert f"Idle, fenced by ada ( action {action.pk} ) at " in said
+    assert "It is idle, fenced by ada at " in said
+    assert f"See action {action.pk} ." in said
     assert moment in said
     assert "No producer has initialised it since." in said
     assert "Its producer initialised" not in said
     assert "Waiting for a producer" in said
     evidence = f"Fenced by ada, action {action.pk}"
-    for url in (f"/transactions/prod/{NAME}", "/fencing", "/events?last=24h"):
-        shown = read(page, url)
+    for url in (f"/transactions/prod/{NAME}", "/events?last=24h"):
+        shown = page_text(page, url)
         assert evidence in shown, url
         assert "takeover, certain" not in shown, url
-    assert f'href="/actions/{action.pk}"' in read(page, f"/recoveries/prod/{episode.pk}")
-    assert f'href="/recoveries/prod/{episode.pk}"' in read(page, f"/actions/{action.pk}")
-    assert "1 admin fence in the last" in text(read(page, "/fencing"))
+    assert f'href="/actions/{action.pk}"' in page_text(page, f"/recoveries/prod/{episode.pk}")
+    assert f'href="/recoveries/prod/{episode.pk}"' in page_text(page, f"/actions/{action.pk}")
+    assert "admin fence 1" in text_of(page_text(page, "/events?last=24h"))
 
 
 def test_a_producer_that_came_back_ends_the_sentence(page: Client, operator: User, prod: Cluster) -> None:
     fenced(prod, back=True)
-    said = text(read(page, f"/transactions/prod/{NAME}"))
+    said = text_of(page_text(page, f"/transactions/prod/{NAME}"))
     assert "No producer has initialised it" not in said
     assert "Its producer initialised" in said
 
 
 def test_the_api_names_the_action(page: Client, operator: User, prod: Cluster) -> None:
-    happened.takeover(prod, b"orders-1")
+    factories.takeover_history(prod, b"orders-1")
     action, _ = fenced(prod)
     ours = {"id": action.pk, "act": "fence", "executed_by": "ada"}
     items = page.get("/api/v1/transitions").json()["items"]

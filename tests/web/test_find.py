@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster
-from tests.web import busy_streams, happened, held, planned, seed, voiced
+from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 
@@ -22,12 +22,12 @@ HIT = re.compile(r'role="option".*?href="([^"]*)"\s*><bdi>([^<]*)</bdi>', re.DOT
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.busy(of, 120)
-    held.busy(of)
-    busy_streams.busy(of)
-    voiced.busy(of)
-    happened.lives(of, 6, hours=1)
+    of = factories.cluster()
+    scenarios.busy_transactions(of, 120)
+    scenarios.busy_partitions(of)
+    scenarios.busy_queries(of)
+    scenarios.busy_alerts(of)
+    factories.transaction_histories(of, 6, hours=1)
     return of
 
 
@@ -68,8 +68,8 @@ def test_a_name_is_found_first(
 
 
 def test_numbers_are_those_of_incidents_alerts_and_actions(page: Client, prod: Cluster) -> None:
-    row = seed.grouped(prod, seed.finding(prod, "partition:payments-3"))
-    alert, action = voiced.alert(prod, "transaction:later"), planned.kept()
+    row = factories.incident_of(prod, factories.finding(prod, "partition:payments-3"))
+    alert, action = factories.alert(prod, "transaction:later"), factories.planned_action()
     assert (f"#{row.pk}", f"/incidents/{row.pk}") in found(page, f"#{row.pk}")["Incidents"]
     assert (f"#{alert.pk}", f"/alerts/{alert.pk}") in found(page, f"{alert.pk}")["Alerts"]
     assert (f"#{action.pk}", f"/actions/{action.pk}") in found(page, f"{action.pk}")["Actions"]
@@ -89,9 +89,9 @@ def test_the_palette_gets_the_results_alone(page: Client, prod: Cluster) -> None
 
 
 def test_a_cluster_s_page_finds_its_own(page: Client, prod: Cluster) -> None:
-    staging = seed.cluster("staging")
-    seed.seen(staging)
-    seed.transaction(staging, "payments-ledger-staging")
+    staging = factories.cluster("staging")
+    factories.tail_collectors(staging)
+    factories.transaction(staging, "payments-ledger-staging")
     text = page.get("/find", {"q": "payments-ledger", "cluster": "staging"}).content.decode()
     assert re.findall(r"/transactions/(\w+)/", text) == ["staging"]
 
@@ -100,8 +100,8 @@ def test_a_cluster_s_page_finds_its_own(page: Client, prod: Cluster) -> None:
 def test_the_number_of_queries_does_not_grow(
     page: Client, django_assert_max_num_queries: Any, ids: int
 ) -> None:
-    of = seed.cluster()
-    seed.busy(of, ids)
+    of = factories.cluster()
+    scenarios.busy_transactions(of, ids)
     with django_assert_max_num_queries(22):
         page.get("/find", {"q": "a"})
 

@@ -14,7 +14,7 @@ from dashboard.labels.status import STATUS_LOOKS, trend_word
 from dashboard.models import Cluster, Group
 from dashboard.web import addresses
 from fenceline.kafka.groups import GroupStatus
-from tests.web import held, seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 FAMILY = "spark-kafka-source-*"
@@ -35,13 +35,13 @@ def names(page: Client, query: str = "") -> list[str]:
 
 @pytest.fixture
 def five(prod: Cluster) -> Cluster:
-    held.group(prod, "fine", lag_lso=1, lag_hw=1, lag_ms=10)
-    held.group(prod, "stopped", "STOP", lag_lso=50, lag_hw=50, lag_ms=9_000)
-    held.group(prod, "blocked", "BLOCKED", blocked=1, lag_lso=0, lag_hw=900, lag_ms=5_000)
-    held.group(prod, "pending", "UNKNOWN", unstable=1, lag_lso=None, lag_hw=None, lag_ms=None)
+    factories.group(prod, "fine", lag_lso=1, lag_hw=1, lag_ms=10)
+    factories.group(prod, "stopped", "STOP", lag_lso=50, lag_hw=50, lag_ms=9_000)
+    factories.group(prod, "blocked", "BLOCKED", blocked=1, lag_lso=0, lag_hw=900, lag_ms=5_000)
+    factories.group(prod, "pending", "UNKNOWN", unstable=1, lag_lso=None, lag_hw=None, lag_ms=None)
     for n in range(3):
         status = "WARN" if n else "OK"
-        held.group(prod, held.spark(n), status, lag_lso=2, lag_hw=100, lag_ms=None)
+        factories.group(prod, factories.spark_group_id(n), status, lag_lso=2, lag_hw=100, lag_ms=None)
     return prod
 
 
@@ -60,8 +60,8 @@ def five(prod: Cluster) -> Cluster:
         ("?status=WARN", [FAMILY]),
         ("?q=LOCK", ["blocked"]),
         ("?q=%25", []),
-        (f"?family={FAMILY}&sort=name", [held.spark(n) for n in range(3)]),
-        (f"?family={FAMILY}&status=OK", [held.spark(0)]),
+        (f"?family={FAMILY}&sort=name", [factories.spark_group_id(n) for n in range(3)]),
+        (f"?family={FAMILY}&status=OK", [factories.spark_group_id(0)]),
         ("?family=none", []),
     ],
 )
@@ -92,76 +92,78 @@ def test_families_are_folded_and_explained(page: Client, five: Cluster) -> None:
     text = read(page, f"/groups?family={FAMILY}")
     assert "Spark makes a group id of its own for every start of a query" in text
     assert "Family:" not in text
-    text = read(page, f"/groups/prod/{held.spark(1)}")
+    text = read(page, f"/groups/prod/{factories.spark_group_id(1)}")
     assert "Family:" in text
     assert "Spark makes a group id of its own" in text
 
 
 def test_a_sum_that_leaves_some_out_says_so(page: Client, prod: Cluster) -> None:
-    held.group(prod, held.spark(1), lag_hw=40, lag_lso=40)
-    held.group(prod, held.spark(2), lag_hw=None, lag_lso=None)
+    factories.group(prod, factories.spark_group_id(1), lag_hw=40, lag_lso=40)
+    factories.group(prod, factories.spark_group_id(2), lag_hw=None, lag_lso=None)
     assert "≥ 40" in read(page, "/groups")
 
 
 def test_a_family_of_one_is_still_a_family(page: Client, prod: Cluster) -> None:
-    held.group(prod, held.spark(1))
+    factories.group(prod, factories.spark_group_id(1))
     assert names(page) == [FAMILY]
 
 
 def test_what_blocks_a_group_is_named_and_linked(page: Client, prod: Cluster) -> None:
-    group = held.group(prod, "billing", "BLOCKED", blocked=2)
-    held.waits(group, held.pinned(prod, "payments", 0, transactional_id="payments-7"))
-    held.waits(group, held.pinned(prod, "payments", 1, transactional_id="payments-7"))
-    held.waits(group, held.pinned(prod, "payments", 2, transactional_id="", producer_id=9001))
+    group = factories.group(prod, "billing", "BLOCKED", blocked=2)
+    factories.blocked_offset(group, factories.lso_blocker(prod, "payments", 0, transactional_id="payments-7"))
+    factories.blocked_offset(group, factories.lso_blocker(prod, "payments", 1, transactional_id="payments-7"))
+    factories.blocked_offset(
+        group, factories.lso_blocker(prod, "payments", 2, transactional_id="", producer_id=9001)
+    )
     for url in ("/groups", "/groups/prod/billing"):
         text = read(page, url)
         assert 'href="/transactions/prod/payments-7"' in text, url
     assert "+1" in read(page, "/groups")
     text = read(page, "/groups/prod/billing")
     assert "producer 9001" in text
-    assert "Likely blocked on 2 partitions by" in text
-    assert "Healthy." not in text
+    assert "It has likely been blocked at 2 partitions for" in text
+    assert "It is healthy" not in text
 
 
 def test_a_blocked_group_is_ok_nowhere(page: Client, prod: Cluster) -> None:
-    """Its page, the list and the Overview's tiles agree."""
-    group = held.group(prod, "billing", "BLOCKED", blocked=1, members=0)
-    held.waits(group, held.pinned(prod, "payments"))
+    """Its page, the list and the first page agree."""
+    group = factories.group(prod, "billing", "BLOCKED", blocked=1, members=0)
+    factories.blocked_offset(group, factories.lso_blocker(prod, "payments"))
     one = read(page, "/groups/prod/billing")
     badge = '<i class="mark mark-critical" aria-hidden="true"></i>BLOCKED</span>'
     assert one.count(badge) == 2, "the group's and its partition's"
     assert "It has no members." in one
     assert badge in read(page, "/groups")
-    first = read(page, "/")
-    assert re.search(r'id="groups-BLOCKED".*?<span class="tile-value">1</span>', first)
-    assert re.search(r'id="groups-OK".*?<span class="tile-value">0</span>', first)
-    assert first.index('id="groups-BLOCKED"') < first.index('id="groups-STOP"')
-    assert "1 blocked by a transaction" in first
+    assert "<li>1 group blocked</li>" in read(page, "/")
 
 
 def test_a_group_that_has_just_come_to_the_lso_is_not_called_blocked(page: Client, prod: Cluster) -> None:
-    row = held.waits(held.group(prod, "billing"), held.pinned(prod, "payments"), age_ms=2_000)
+    row = factories.blocked_offset(
+        factories.group(prod, "billing"), factories.lso_blocker(prod, "payments"), age_ms=2_000
+    )
     row.status = "OK"
     row.save()
     text = read(page, "/groups/prod/billing")
-    assert "ikely blocked on" not in text
+    assert "ikely blocked at" not in text
     assert ">at the LSO</span>" in text
 
 
 def test_a_pending_commit_is_said_with_its_transaction_and_how_sure(page: Client, prod: Cluster) -> None:
-    group = held.group(prod, "billing", "UNKNOWN", unstable=1)
+    group = factories.group(prod, "billing", "UNKNOWN", unstable=1)
     blockers = [{"transactional_id": name, "pending": True, "certain": False} for name in ("app-1", "app-2")]
-    held.offset(group, unstable=True, offset=None, blockers=blockers)
+    factories.group_offset(group, unstable=True, offset=None, blockers=blockers)
     text = read(page, "/groups/prod/billing")
-    assert "A transactional commit is pending for 1 partition" in text
+    assert "Its transactional commit for payments-0 is pending, possibly in app-1 and app-2" in text
     assert "(possibly)" in text
     assert "only a pending commit exists" in text
 
 
 def test_lag_to_the_lso_and_to_the_end_are_told_apart(page: Client, prod: Cluster) -> None:
-    group = held.group(prod, "billing")
-    held.offset(group, offset=48_000, lso=48_211, high_watermark=49_981)
-    held.offset(group, "markers", offset=48_209, lso=48_211, high_watermark=48_211, only_markers=True)
+    group = factories.group(prod, "billing")
+    factories.group_offset(group, offset=48_000, lso=48_211, high_watermark=49_981)
+    factories.group_offset(
+        group, "markers", offset=48_209, lso=48_211, high_watermark=48_211, only_markers=True
+    )
     text = read(page, "/groups/prod/billing")
     assert '<td class="col-unread number">211</td>' in text
     assert '<td class="col-lag number">1,981' in text
@@ -169,8 +171,8 @@ def test_lag_to_the_lso_and_to_the_end_are_told_apart(page: Client, prod: Cluste
 
 
 def test_a_position_past_the_end_has_no_lag(page: Client, prod: Cluster) -> None:
-    group = held.group(prod, "billing", "UNKNOWN")
-    held.offset(group, offset=48_212, lso=48_211, high_watermark=48_211, status="UNKNOWN")
+    group = factories.group(prod, "billing", "UNKNOWN")
+    factories.group_offset(group, offset=48_212, lso=48_211, high_watermark=48_211, status="UNKNOWN")
     text = read(page, "/groups/prod/billing")
     assert "past the end</span>" in text
     assert '<td class="col-unread number">—</td>' in text
@@ -178,23 +180,31 @@ def test_a_position_past_the_end_has_no_lag(page: Client, prod: Cluster) -> None
 
 
 def test_who_reads_uncommitted_is_told_what_that_means(page: Client, prod: Cluster) -> None:
-    held.offset(held.group(prod, "mirror"), waiting="reads_past", offset=49_000, high_watermark=49_981)
-    assert "It reads uncommitted." in read(page, "/groups/prod/mirror")
+    factories.group_offset(
+        factories.group(prod, "mirror"), waiting="reads_past", offset=49_000, high_watermark=49_981
+    )
+    assert "It reads uncommitted; it is 12 records behind." in read(page, "/groups/prod/mirror")
+
+
+_SAID = {
+    GroupStatus.OK: "It is healthy and 12 records behind.",
+    GroupStatus.UNKNOWN: "There is not enough data for a status",
+}
 
 
 @pytest.mark.parametrize("status", GroupStatus)
 def test_each_status_is_said(page: Client, prod: Cluster, status: GroupStatus) -> None:
-    held.offset(held.group(prod, "billing", status.value))
+    factories.group_offset(factories.group(prod, "billing", status.value))
     text = read(page, "/groups/prod/billing")
     assert f"</i>{status}</span>" in text
-    said = "Healthy." if status is GroupStatus.OK else STATUS_LOOKS[status].means[1:]
+    said = _SAID.get(status) or STATUS_LOOKS[status].means[1:]
     assert said in text
 
 
 def test_the_worst_partition_comes_first_and_many_are_paged(page: Client, prod: Cluster) -> None:
-    group = held.group(prod, "billing", "STOP")
+    group = factories.group(prod, "billing", "STOP")
     for n in range(120):
-        held.offset(group, "payments", n, status="STOP" if n == 77 else "OK")
+        factories.group_offset(group, "payments", n, status="STOP" if n == 77 else "OK")
     text = read(page, "/groups/prod/billing")
     assert text.index("<bdi>payments-77</bdi>") < text.index("<bdi>payments-0</bdi>")
     assert "1–100 of 120" in text
@@ -204,17 +214,17 @@ def test_the_worst_partition_comes_first_and_many_are_paged(page: Client, prod: 
 def test_a_group_without_commits_and_one_that_is_unknown_read_differently(
     page: Client, prod: Cluster
 ) -> None:
-    held.group(prod, "reads")
+    factories.group(prod, "reads")
     assert "No committed offsets" in read(page, "/groups/prod/reads")
     assert "Unknown group on cluster prod" in read(page, "/groups/prod/<b>x", 404)
     assert page.get("/groups/nowhere/billing").status_code == 404
 
 
 @pytest.mark.sql
-@pytest.mark.parametrize("raw", [*seed.NASTY, seed.LONG, b"", b"x" * 513])
+@pytest.mark.parametrize("raw", [*factories.HOSTILE_IDS, factories.LONG_ID, b"", b"x" * 513])
 def test_any_id_has_a_page_that_shows_it_escaped(page: Client, prod: Cluster, raw: bytes) -> None:
-    row = held.group(prod, raw)
-    held.offset(row)
+    row = factories.group(prod, raw)
+    factories.group_offset(row)
     url = addresses.group_url("prod", row.group_id)
     assert len(url) < 2_000
     text = page.get(url).content.decode()
@@ -242,15 +252,15 @@ def test_a_trend_is_a_word_and_a_line(values: list[int], way: str) -> None:
 
 
 def test_a_trend_with_unknown_looks_is_drawn(page: Client, prod: Cluster) -> None:
-    held.group(prod, "billing", trend=json.dumps([[1, None, None], [2, 0, 5], [3, 0, 50]]))
+    factories.group(prod, "billing", trend=json.dumps([[1, None, None], [2, 0, 5], [3, 0, 50]]))
     text = read(page, "/groups")
     assert "arrow-rising" in text
     assert 'class="trend"' in text
 
 
 def test_whose_it_is_is_said(page: Client, prod: Cluster, settings: Any) -> None:
-    settings.FENCELINE = held.owned(settings.FENCELINE, held.owner("bill*"))
-    held.group(prod, "billing")
+    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, factories.owner("bill*"))
+    factories.group(prod, "billing")
     assert "Owner: <b>Payments</b>" in read(page, "/groups/prod/billing")
 
 

@@ -27,7 +27,7 @@ PATHS = (
 
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_is_kept(client: Client, user: User, path: str) -> None:
-    for asker in (client, roles.signed_in("admin")):
+    for asker in (client, roles.client_with_role("admin")):
         for method in ("get", "post"):
             answer = getattr(asker, method)(path)
             assert "no-store" in answer.headers["Cache-Control"], (path, method, answer.status_code)

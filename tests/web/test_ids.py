@@ -15,7 +15,7 @@ from dashboard.models import Transaction
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.queries import SORTS, SortedTransactions
 from fenceline.facts import OPEN_STATES, TransactionState
-from tests.web import seed
+from tests.web import factories
 
 pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 STATES = ("", "open", *(state.value for state in TransactionState))
@@ -26,21 +26,24 @@ def now_ms() -> int:
     """The present; two clusters have ids in every state, most of them committed."""
     dice = random.Random(11)
     for name, number in (("prod", 60), ("staging", 25)):
-        of = seed.cluster(name)
-        seed.seen(of)
+        of = factories.cluster(name)
+        factories.tail_collectors(of)
         for n in range(number):
             state = dice.choice([TransactionState.COMPLETE_COMMIT] * 9 + list(TransactionState))
             raw = f"{dice.choice(('orders', 'Payments'))}-{dice.randrange(4)}-{n}"
-            seed.transaction(of, raw, state, age_ms=dice.randrange(100_000), producer_epoch=dice.randrange(4))
-    return seed.now_ms()
+            factories.transaction(
+                of, raw, state, age_ms=dice.randrange(100_000), producer_epoch=dice.randrange(4)
+            )
+    return factories.now_ms()
 
 
 def plainly(wanted: SortedTransactions, now_ms: int) -> list[Transaction]:
     """Return what matches, in order, by reading every row."""
     rows = [row for row in Transaction.objects.select_related("cluster") if fits(row, wanted, now_ms)]
     rows.sort(key=lambda row: row.pk)
-    column = SORTS[wanted.sort]
-    if wanted.sort == "id" and wanted.descending:
+    by_id = wanted.sort in ("id", "attention")
+    column = "transactional_id" if by_id else SORTS[wanted.sort]
+    if by_id and wanted.descending:
         rows.reverse()  # By id, rows of one name turn round with the names.
     blank = [row for row in rows if getattr(row, column) is None]
     rows = [row for row in rows if getattr(row, column) is not None]
@@ -71,30 +74,48 @@ def check(wanted: SortedTransactions, now_ms: int) -> None:
     assert [row.pk for row in second.items] == [row.pk for row in expected[50:] or expected], wanted
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_every_filter_holds_what_matches(now_ms: int, state: str) -> None:
-    for cluster, q, application in product(("", "prod", "nowhere"), ("", "PAY", "-1-"), ("", "orders")):
+def test_every_filter_holds_what_matches(now_ms: int) -> None:
+    clusters, searches, applications = ("", "prod", "nowhere"), ("", "PAY", "-1-"), ("", "orders")
+    for state, cluster, q, application in product(STATES, clusters, searches, applications):
         check(
             SortedTransactions(cluster=cluster, state=state, q=q, application=application, sort="id"), now_ms
         )
-    check(SortedTransactions(state=state, min_age_s=50, sort="id"), now_ms)
-    check(SortedTransactions(state=state, min_age_s=50, q="pay", sort="id"), now_ms)
+    for state, q in product(STATES, ("", "pay")):
+        check(SortedTransactions(state=state, min_age_s=50, q=q, sort="id"), now_ms)
 
 
-@pytest.mark.parametrize("sort", SORTS)
-def test_every_order_is_kept(now_ms: int, sort: str) -> None:
-    for state, q, direction in product(("", "open", "Empty"), ("", "orders"), ("asc", "desc")):
+def test_every_order_is_kept(now_ms: int) -> None:
+    for sort, state, q, direction in product(SORTS, ("", "open", "Empty"), ("", "orders"), ("asc", "desc")):
         check(SortedTransactions(state=state, q=q, sort=sort, dir=direction), now_ms)
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_what_is_found_does_not_depend_on_the_index(
-    now_ms: int, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        transaction_queries, "_DENSE", 0
-    )  # No state counts as dense: each is read from its own index.
-    for q in ("", "orders"):
+def test_those_that_need_attention_come_first_on_every_page(now_ms: int) -> None:
+    """Whichever of them match; each id is on one page, whatever its place by id would be."""
+    dice = random.Random(5)
+    rows = list(Transaction.objects.all())
+    first = [(row.cluster_id, row.transactional_id) for row in dice.sample(rows, 20)]
+    names = [*first, (rows[0].cluster_id, "gone"), first[0]]
+    for state, q, cluster in product(("", "CompleteCommit", "Ongoing"), ("", "pay"), ("", "prod")):
+        wanted = SortedTransactions(state=state, q=q, cluster=cluster, sort="attention")
+        matching = plainly(wanted, now_ms)
+        leading = [
+            row for name in first for row in matching if (row.cluster_id, row.transactional_id) == name
+        ]
+        expected = [*leading, *(row for row in matching if row not in leading)]
+        found: list[Transaction] = []
+        for number in range(1, 9):
+            page = transaction_queries.transaction_page(
+                wanted, now_ms=now_ms, size=11, page=number, first=names
+            )
+            found += page.items if page.number == number else []
+            assert page.total == len(expected)
+        assert found == expected[:88], wanted
+
+
+def test_what_is_found_does_not_depend_on_the_index(now_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No state counts as dense: each is read from its own index.
+    monkeypatch.setattr(transaction_queries, "DENSE", 0)
+    for state, q in product(STATES, ("", "orders")):
         check(SortedTransactions(state=state, q=q, sort="id"), now_ms)
 
 
@@ -175,7 +196,7 @@ def leave_only(cursor: CursorWrapper, index: str) -> None:
 
 
 def test_letters_of_any_script_are_searched_for(now_ms: int) -> None:
-    row = seed.transaction(seed.cluster("prod"), "größe-Ω-1")
+    row = factories.transaction(factories.cluster("prod"), "größe-Ω-1")
     for asked in ("größe", "GRößE", "Ω-1"):
         assert [
             each.pk

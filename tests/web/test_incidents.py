@@ -3,8 +3,11 @@ and history, and that operators acknowledge it and add notes, with a clear text 
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 import re
+from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
@@ -12,9 +15,8 @@ from django.test import Client
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.pages.incidents import IncidentListQuery
-from fenceline.facts import TransactionState
-from tests.web import roles, seed, voiced
-from tests.web.roles import read
+from tests.web import factories, roles, scenarios
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
@@ -23,94 +25,276 @@ Role = IncidentFinding.Role
 
 @pytest.fixture
 def prod() -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
     return of
 
 
 def cards(text: str) -> list[str]:
-    return re.findall(r'<li class="finding" id="finding-(\d+)"', text)
+    return re.findall(r'<li class="incident edge-\w+" id="finding-(\d+)"', text)
+
+
+def card(text: str, of: FindingRecord) -> str:
+    """The markup of one card."""
+    return text.partition(f'id="finding-{of.pk}"')[2].partition("</details>")[0]
+
+
+def headline(text: str) -> str:
+    found = re.search(r"<h1[^>]*data-headline[^>]*>(.*?)</h1>", text)
+    assert found
+    return " ".join(re.sub("<[^>]+>", "", found[1]).split())
+
+
+def acts(markup: str) -> list[str]:
+    """The one action of each incident: an act that is planned, or a link."""
+    found = re.findall(r'name="act" value="(\w+)"|(data-primary)', markup)
+    return [act or link for act, link in found]
 
 
 def test_effects_are_folded_into_the_card_of_their_cause(page: Client, prod: Cluster) -> None:
-    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
-    row = seed.grouped(prod, cause, effect, severity="critical")
-    alone = seed.finding(prod, "group:billing")
-    text = read(page, "/")
+    cause, effect = (
+        factories.finding(prod, "transaction:payments-7"),
+        factories.finding(prod, "partition:payments-0"),
+    )
+    row = factories.incident_of(prod, cause, effect, severity="critical", owner="Payments")
+    alone = factories.finding(prod, "group:billing")
+    text = page_html(page, "/")
     assert cards(text) == [str(cause.pk), str(alone.pk)]
     assert re.findall(r'data-incident="(\d+)"', text) == [str(row.pk)]
-    folded = text.partition(f'id="effects-{row.pk}"')[2].partition("</details>")[0]
-    assert "1 effect" in folded
+    folded = card(text, cause).partition("<details")[2]
+    assert f'data-effect="{effect.pk}"' in folded
     assert effect.summary in folded
     # Its severity is that of the incident, which is the worst of cause and effects.
-    assert 'mark-critical"' in text.partition(f'id="finding-{cause.pk}"')[2].partition("</li>")[0]
+    assert 'mark-critical"' in card(text, cause)
+    assert "<dd><bdi>Payments</bdi></dd>" in card(text, cause)
     assert "(2) Incidents" in text
 
 
 def test_a_card_stays_with_an_effect_that_outlives_its_cause(page: Client, prod: Cluster) -> None:
-    effect = seed.finding(prod, "partition:payments-0")
-    seed.grouped(prod, None, effect, cause_over_ms=seed.now_ms())
-    assert cards(read(page, "/")) == [str(effect.pk)]
+    effect = factories.finding(prod, "partition:payments-0", rule="group_stalled", summary="p-0 is blocked")
+    row = factories.incident_of(prod, None, effect, cause_over_ms=factories.now_ms())
+    row.findings.create(
+        finding=0, rule=row.rule, subject=row.subject, role=Role.CAUSE, severity="warning",
+        summary="payments-7 was open", since_ms=row.opened_ms, until_ms=factories.now_ms(),
+    )  # fmt: skip
+    text = page_html(page, "/")
+    assert cards(text) == [str(effect.pk)]
+    assert "p-0 is blocked" in headline(text)
+    assert "payments-7 was open." in card(text, effect)
 
 
-def test_the_action_that_comes_first_is_offered_once(page: Client, prod: Cluster) -> None:
-    seed.transaction(prod, "payments-7", age_ms=842_000)
-    cause = seed.finding(prod, "transaction:payments-7")
-    row = seed.grouped(prod, cause, seed.finding(prod, "partition:payments-0"))
+def test_what_is_lost_first_comes_first_and_is_the_headline(page: Client, prod: Cluster) -> None:
+    """By damage and deadline: severity, then when records are lost, then how many readers are blocked."""
+    query = scenarios.abandoned_query(prod)
+    late = factories.finding(prod, "transaction:payments-7", "critical")
+    factories.incident_of(prod, late, severity="critical")
+    prepared = factories.finding(prod, f"query:{query.ident}", "critical", rule="batch_prepared")
+    ends_ms = factories.now_ms() + 600_000
+    lost = {"records_lost": 300, "transactions": 3, "partitions": 3, "groups": 0, "queries": 1, "backlog": 9}
+    row = factories.incident_of(
+        prod, prepared, rule=prepared.rule, subject=prepared.subject, severity="critical",
+        deadline_ms=ends_ms, impact=lost,
+    )  # fmt: skip
+    text = page_html(page, "/")
+    assert cards(text) == [str(prepared.pk), str(late.pk)]
+    assert re.match(
+        r"2 open incidents\. orders_enrich loses [\d,]+ rows at .+ unless batch 1,204 is finished\.",
+        headline(text),
+    )
+    assert "orders_enrich failed in the middle of batch 1,204" in card(text, prepared)
+    assert dict(re.findall(r"<dt>([\w ]+)</dt><dd>(\d+)</dd>", card(text, prepared))) == {
+        "transactions prepared": "3", "partitions blocked": "3", "uncommitted backlog": "9",
+        "records at risk": "300",
+    }  # fmt: skip
+    assert f'data-deadline="{ends_ms}"' in card(text, prepared)
+    assert headline(page_html(page, f"/incidents/{row.pk}")).startswith(
+        "orders_enrich failed in the middle of batch 1,204. A restart completes it; after "
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "subject", "expected"),
+    [
+        ("open_too_long", "transaction:payments-7", "fence"),
+        # A broker that is away ends no transaction, whatever is done to its effects.
+        ("stuck_in_prepare", "transaction:orders-1", "data-primary"),
+        ("coordinator_loading", "coordinators:prod", "data-primary"),
+        ("timeouts_in_a_row", "application:payments", "fence"),
+        ("abort_ratio", "application:payments", "fence"),
+    ],
+)
+def test_an_incident_offers_exactly_one_action(prod: Cluster, rule: str, subject: str, expected: str) -> None:
+    factories.transaction(prod, "payments-7", age_ms=842_000)
+    effects = [
+        factories.finding(prod, f"partition:payments-{number}", rule="lso_pinned") for number in range(12)
+    ]
+    opened = factories.finding(prod, "transaction:payments-7")
+    cause = opened if subject == opened.subject else factories.finding(prod, subject, rule=rule)
+    row = factories.incident_of(prod, cause, *effects, *([opened] if cause is not opened else []))
     for url in "/", f"/incidents/{row.pk}":
-        text = read(roles.signed_in("operator"), url)
-        assert text.count('name="act" value="fence"') == 1, url
+        assert acts(page_html(roles.client_with_role("operator"), url)) == [expected], url
 
 
-def test_the_deadline_is_the_first_timeout_of_its_open_transactions(page: Client, prod: Cluster) -> None:
-    first = seed.transaction(prod, "payments-7", age_ms=10_000)
-    seed.transaction(prod, "payments-8", age_ms=5_000)
-    seed.transaction(prod, "payments-9", TransactionState.COMPLETE_ABORT, age_ms=90_000)
-    names = [f"transaction:payments-{number}" for number in (9, 8)]
-    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7", affected=names))
-    none = seed.grouped(prod, seed.finding(prod, "group:billing"))
+def test_what_may_be_flinks_is_not_fenced_first(prod: Cluster) -> None:
+    factories.transaction(prod, "sink-0-17", age_ms=842_000)
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:sink-0-17"))
     for url in "/", f"/incidents/{row.pk}":
-        found = re.findall(r'data-deadline="(\d+)"', read(page, url))
-        assert found == [str(first.started_ms + first.timeout_ms)], url
-    assert "data-deadline" not in read(page, f"/incidents/{none.pk}")
+        assert acts(page_html(roles.client_with_role("operator"), url)) == ["data-primary"], url
 
 
-def test_a_page_has_cause_effects_history_and_who_else_blocks_them(page: Client, prod: Cluster) -> None:
-    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
-    row = seed.grouped(prod, cause, effect)
-    other = seed.grouped(prod, seed.finding(prod, "transaction:orders-1"), effect)
+def test_an_open_incident_counts_down_to_its_deadline(page: Client, prod: Cluster) -> None:
+    deadline_ms = factories.now_ms() + 50_000
+    row = factories.incident_of(
+        prod, factories.finding(prod, "transaction:payments-7"), deadline_ms=deadline_ms
+    )
+    none = factories.incident_of(prod, factories.finding(prod, "group:billing"))
+    for url in "/", f"/incidents/{row.pk}":
+        assert re.findall(r'data-deadline="(\d+)"', page_html(page, url)) == [str(deadline_ms)], url
+    assert "data-deadline" not in page_html(page, f"/incidents/{none.pk}")
+    Incident.objects.update(closed_ms=factories.now_ms())
+    assert "data-deadline" not in page_html(page, f"/incidents/{row.pk}")
+
+
+def test_an_effect_of_two_causes_names_the_other_incident(page: Client, prod: Cluster) -> None:
+    effect = factories.finding(prod, "partition:payments-0")
+    causes = [factories.finding(prod, f"transaction:{name}") for name in ("payments-7", "orders-1")]
+    first, second = (factories.incident_of(prod, cause, effect) for cause in causes)
+    text = page_html(page, "/")
+    for cause, other in zip(causes, (second, first), strict=True):
+        assert f'href="/incidents/{other.pk}"' in card(text, cause).partition(f'data-effect="{effect.pk}"')[2]
+    one = page_html(page, f"/incidents/{first.pk}")
+    assert f'also in <a href="/incidents/{second.pk}">' in one
+    assert "all of these causes must end" in one
+
+
+def test_a_range_that_has_ended_has_the_incidents_that_were_open_in_it(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms()
+    hour = 3_600_000
+    before = factories.incident(prod, opened_ms=now - 5 * hour, closed_ms=now - 4 * hour)
+    within = factories.incident(prod, opened_ms=now - 3 * hour, closed_ms=now - 2 * hour)
+    begin, end = (
+        datetime.fromtimestamp((now - hours * hour) / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for hours in (3.5, 1)
+    )
+    text = page_html(page, f"/?from={begin}&to={end}")
+    assert re.findall(r'<tr id="incident-(\d+)"', text) == [str(within.pk)]
+    assert headline(text) == "1 incident in this range."
+    assert str(before.pk) not in re.findall(r'<tr id="incident-(\d+)"', text)
+
+
+def test_a_page_has_evidence_effects_notes_and_history(page: Client, prod: Cluster) -> None:
+    opened = factories.transaction(prod, "payments-7", age_ms=900_000)
+    later_ms = factories.now_ms() - 60_000
+    cause, effect = (
+        factories.finding(prod, "transaction:payments-7", since_ms=later_ms - 60_000),
+        factories.finding(prod, "partition:payments-0", rule="lso_pinned", since_ms=later_ms),
+    )
+    row = factories.incident_of(prod, cause, effect)
     note = {"kind": "note", "actor": "ada", "text": "<b>4411</b>"}
-    IncidentEvent.objects.create(incident=row, at_ms=seed.now_ms(), **note)
-    text = read(page, f"/incidents/{row.pk}")
+    IncidentEvent.objects.create(incident=row, at_ms=factories.now_ms(), **note)
+    text = page_html(page, f"/incidents/{row.pk}")
     assert cause.evidence in text
     assert f'data-finding="{effect.pk}"' in text
-    assert f'also in <a href="/incidents/{other.pk}">' in " ".join(text.split())
-    assert "&lt;b&gt;4411&lt;/b&gt;" in text
-    assert re.findall(r"<dt>(\w+)</dt> *<dd>(\d+)</dd>", " ".join(text.split())) == [
-        ("transactions", "1"), ("partitions", "1"), ("groups", "1"), ("queries", "1"),
+    assert text.count("&lt;b&gt;4411&lt;/b&gt;") == 2, "among the notes and in the history"
+    evidence = text.partition('aria-labelledby="cause"')[2].partition("</table>")[0]
+    assert re.findall(r'<td class="mono">([^<]+)</td>', evidence) == [
+        f"__transaction_state-{opened.log_partition}", "__transaction_state", "partition offsets",
     ]  # fmt: skip
+    assert len(re.findall("<tr data-cause", evidence)) == 1
+
+
+def test_a_page_compares_what_acting_does_with_what_waiting_does(prod: Cluster) -> None:
+    factories.transaction(
+        prod, "payments-7", age_ms=842_000, partitions={"payments": [0]}, timeout_ms=900_000
+    )
+    blocker = factories.lso_blocker(prod, "payments", 0, transactional_id="payments-7", producer_id=2051)
+    factories.blocked_offset(factories.group(prod, "billing", "BLOCKED"), blocker)
+    cause = factories.finding(
+        prod, "transaction:payments-7", affected=["partition:payments-0", "group:billing"]
+    )
+    row = factories.incident_of(prod, cause, deadline_ms=factories.now_ms() + 60_000)
+    text = page_html(roles.client_with_role("operator"), f"/incidents/{row.pk}")
+    table = text.partition('aria-labelledby="outcomes"')[2].partition("</table>")[0]
+    plain = " ".join(re.sub("<[^>]+>", " ", table).split())
+    assert "Fence producer nothing until" in plain
+    assert re.search(r"billing resume at once: at least [\d,]+ offsets? resume at \d", plain), plain
+
+
+def test_notifications_of_its_findings_are_listed_and_no_others(page: Client, prod: Cluster) -> None:
+    cause, other = (
+        factories.finding(prod, "transaction:payments-7"), factories.finding(prod, "transaction:orders-1")
+    )  # fmt: skip
+    row = factories.incident_of(prod, cause)
+    ops = factories.channel("ops")
+    made = {"cluster": prod, "made_ms": factories.now_ms()}
+    about, elsewhere = (
+        factories.delivery(ops, held={"firing": [bytes(each.fingerprint).hex()]}, **made)
+        for each in (cause, other)
+    )
+    text = page_html(page, f"/incidents/{row.pk}")
+    assert re.findall(r'data-delivery="(\d+)"', text) == [str(about.pk)]
+    assert "1 channel notified" in text
+    assert f"/deliveries/{elsewhere.pk}" not in text
+
+
+def test_a_silence_is_filled_in_for_this_incident(prod: Cluster) -> None:
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7"))
+    operator = roles.client_with_role("operator")
+    link = re.search(r'href="([^"]+)" data-silence', page_html(operator, f"/incidents/{row.pk}"))
+    assert link
+    form = page_html(operator, html.unescape(link[1]))
+    assert f"incident=&quot;{row.pk}&quot;" in form
 
 
 def test_the_headline_is_the_cause_of_now_whatever_was_held_for_it_before(
     page: Client, prod: Cluster
 ) -> None:
     cause, before = (
-        seed.finding(prod, "query:q", rule="batch_prepared"),
-        seed.finding(prod, "transaction:t-1"),
+        factories.finding(prod, "query:q", rule="batch_lost"),
+        factories.finding(prod, "transaction:t-1"),
     )
-    row = seed.grouped(prod, cause)
+    row = factories.incident_of(prod, cause, rule="batch_lost", subject="query:q")
     IncidentFinding.objects.create(
         incident=row, finding=before.pk, rule=before.rule, subject=before.subject, role=Role.CAUSE,
-        severity="warning", summary="t-1 is open", since_ms=row.opened_ms, until_ms=seed.now_ms(),
+        severity="warning", summary="t-1 is open", since_ms=row.opened_ms, until_ms=factories.now_ms(),
     )  # fmt: skip
-    text = " ".join(read(page, f"/incidents/{row.pk}").split())
-    assert re.findall(r"<h1[^>]*> *<bdi>([^<]*)</bdi>", text) == [cause.summary]
+    text = page_html(page, f"/incidents/{row.pk}")
+    assert headline(text) == f"{cause.summary}."
     assert "1 finding that ended or changed role" in text
 
 
+def test_its_offsets_are_a_csv_of_what_is_aborted_open_and_blocked(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7", age_ms=842_000)
+    factories.lso_blocker(prod, "payments", 0, transactional_id="payments-7")
+    row = factories.incident_of(
+        prod,
+        factories.finding(prod, "transaction:payments-7"),
+        factories.finding(prod, "partition:payments-0"),
+    )
+    lost = [["orders", 2, 40, 49, 8, True, ""]]
+    factories.recovery(prod, "payments-7", opened_ms=row.opened_ms + 1, lost=lost)
+    factories.recovery(prod, "orders-1", opened_ms=row.opened_ms + 1, lost=lost)
+    answer = page.get(f"/incidents/{row.pk}.csv")
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    lines = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert [(each["topic"], each["effect"], each["transactional_id"]) for each in lines] == [
+        ("orders", "aborted", "payments-7"), ("payments", "blocked", ""), ("payments", "open", "payments-7"),
+    ]  # fmt: skip
+    assert (lines[0]["first_offset"], lines[0]["last_offset"], lines[0]["records"], lines[0]["sure"]) == (
+        "40", "49", "8", "true",
+    )  # fmt: skip
+    Incident.objects.update(closed_ms=factories.now_ms())
+    closed = page.get(f"/incidents/{row.pk}.csv").content.decode()
+    assert [each["effect"] for each in csv.DictReader(io.StringIO(closed))] == ["aborted"]
+    assert page.get("/incidents/999.csv").status_code == 404
+
+
 def test_its_markdown_has_cause_facts_effects_and_history(page: Client, prod: Cluster) -> None:
-    cause, effect = seed.finding(prod, "transaction:payments-7"), seed.finding(prod, "partition:payments-0")
-    row = seed.grouped(prod, cause, effect, owner="Payments")
+    cause, effect = (
+        factories.finding(prod, "transaction:payments-7"),
+        factories.finding(prod, "partition:payments-0"),
+    )
+    row = factories.incident_of(prod, cause, effect, owner="Payments")
     row.events.create(at_ms=row.opened_ms, kind="note", actor="ada", text="ticket 4411")
     answer = page.get(f"/incidents/{row.pk}.md")
     assert answer.headers["Content-Type"] == "text/markdown; charset=utf-8"
@@ -129,8 +313,10 @@ def test_its_markdown_has_cause_facts_effects_and_history(page: Client, prod: Cl
 
 def test_its_html_is_one_file_in_which_no_name_is_markup(page: Client, prod: Cluster) -> None:
     hostile = "payments</script><b>-7"
-    cause = seed.finding(prod, f"transaction:{hostile}")
-    row = seed.grouped(prod, cause, seed.finding(prod, "partition:payments-0"), owner="<i>Payments")
+    cause = factories.finding(prod, f"transaction:{hostile}")
+    row = factories.incident_of(
+        prod, cause, factories.finding(prod, "partition:payments-0"), owner="<i>Payments"
+    )
     row.events.create(
         at_ms=row.opened_ms, kind="note", actor="ada", text="</script><script>alert(1)</script>"
     )
@@ -147,19 +333,19 @@ def test_its_html_is_one_file_in_which_no_name_is_markup(page: Client, prod: Clu
 
 
 def test_a_closed_incident_outlives_its_findings(page: Client, prod: Cluster) -> None:
-    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7"))
-    row.findings.update(until_ms=seed.now_ms())
-    Incident.objects.update(closed_ms=seed.now_ms())
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7"))
+    row.findings.update(until_ms=factories.now_ms())
+    Incident.objects.update(closed_ms=factories.now_ms())
     FindingRecord.objects.all().delete()
-    text = read(page, f"/incidents/{row.pk}")
+    text = page_html(page, f"/incidents/{row.pk}")
     assert "payments-7 has been open since" in text
-    assert "Acknowledge" not in read(roles.signed_in("operator"), f"/incidents/{row.pk}")
+    assert "Acknowledge" not in page_html(roles.client_with_role("operator"), f"/incidents/{row.pk}")
 
 
 def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -> None:
-    now = seed.now_ms()
-    open_one = seed.incident(prod, severity="critical")
-    closed = seed.incident(prod, closed_ms=now)
+    now = factories.now_ms()
+    open_one = factories.incident(prod, severity="critical")
+    closed = factories.incident(prod, closed_ms=now)
     for query, shown in {
         "": [open_one],
         "?state=closed": [closed],
@@ -169,7 +355,7 @@ def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -
         f"?state=all&before={closed.pk}": [open_one],
         "?state=wrong&severity=wrong&before=x": [open_one],
     }.items():
-        found = re.findall(r'<tr id="incident-(\d+)"', read(page, f"/incidents{query}"))
+        found = re.findall(r'<tr id="incident-(\d+)"', page_html(page, f"/incidents{query}"))
         assert found == [str(row.pk) for row in shown], query
     asked = list_forms.parse({"state": "wrong"}, IncidentListQuery, "", [])
     assert asked.ignored == ("state “wrong” is none of open, closed, all",)
@@ -177,14 +363,14 @@ def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -
 
 
 def test_an_operator_acknowledges_and_adds_a_note(prod: Cluster) -> None:
-    row = seed.incident(prod)
-    operator = roles.signed_in("operator")
+    row = factories.incident(prod)
+    operator = roles.client_with_role("operator")
     assert operator.post(f"/incidents/{row.pk}/acknowledge").status_code == 303
     assert operator.post(f"/incidents/{row.pk}/notes", {"text": " ticket 4411 "}).status_code == 303
     row.refresh_from_db()
     assert row.acknowledged_by
     assert list(row.events.values_list("kind", "text")) == [("acknowledged", ""), ("note", "ticket 4411")]
-    assert "ticket 4411" in read(operator, f"/incidents/{row.pk}")
+    assert "ticket 4411" in page_html(operator, f"/incidents/{row.pk}")
 
 
 @pytest.mark.parametrize(
@@ -199,21 +385,21 @@ def test_an_operator_acknowledges_and_adds_a_note(prod: Cluster) -> None:
 def test_what_cannot_be_written_is_said_and_changes_nothing(
     prod: Cluster, act: str, text: str, why: str
 ) -> None:
-    row = seed.incident(prod, closed_ms=seed.now_ms())
-    operator = roles.signed_in("operator")
+    row = factories.incident(prod, closed_ms=factories.now_ms())
+    operator = roles.client_with_role("operator")
     operator.post(f"/incidents/{row.pk}/{act}", {"text": text})
-    assert why in read(operator, f"/incidents/{row.pk}").partition('role="alert"')[2]
+    assert why in page_html(operator, f"/incidents/{row.pk}").partition('role="alert"')[2]
     assert not row.events.exists()
 
 
 def test_an_incident_leads_to_the_events_around_it_and_an_alert_to_its_incident(
     page: Client, prod: Cluster
 ) -> None:
-    row = seed.grouped(prod, seed.finding(prod, "transaction:payments-7"))
-    url = re.search(r'href="([^"]+)" data-events', read(page, f"/incidents/{row.pk}"))
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7"))
+    url = re.search(r'href="([^"]+)" data-events', page_html(page, f"/incidents/{row.pk}"))
     assert url
-    shown = read(page, html.unescape(url[1]))
+    shown = page_html(page, html.unescape(url[1]))
     assert "data-ignored" not in shown
     assert "payments-7" in shown
-    alert = voiced.alert(prod, "transaction:payments-7", labels={"incident": str(row.pk)})
-    assert f'href="/incidents/{row.pk}"' in read(page, f"/alerts/{alert.pk}")
+    alert = factories.alert(prod, "transaction:payments-7", labels={"incident": str(row.pk)})
+    assert f'href="/incidents/{row.pk}"' in page_html(page, f"/alerts/{alert.pk}")

@@ -15,7 +15,7 @@ from dashboard.api import ingest
 from dashboard.models import Batch, Query, Token
 from dashboard.runtime import collector_store
 from dashboard.system.tokens import token_digest
-from tests.db.telling import OTHER_QUERY, document, done, event
+from tests.db.listener_posts import OTHER_QUERY, batch_event, listener_event, listener_post
 
 SENT_MS = 1_795_000_000_000
 BOMB = gzip.compress(b"[" + b" " * (65 * 2**20))
@@ -39,11 +39,13 @@ def post(client: Client, body: Any, *, role: str = "ingest", **headers: str) -> 
 
 
 def sent(*events: object, **members: Any) -> dict[str, Any]:
-    return document(*events, sent_ms=SENT_MS, **members)
+    return listener_post(*events, sent_ms=SENT_MS, **members)
 
 
 def test_events_are_taken_and_counted(client: Client) -> None:
-    body = sent(event("started", SENT_MS), done(0, SENT_MS), done(1, SENT_MS), {"seq": 9})
+    body = sent(
+        listener_event("started", SENT_MS), batch_event(0, SENT_MS), batch_event(1, SENT_MS), {"seq": 9}
+    )
     refused = [{"seq": 9, "reason": "at_ms is no time"}]
     answer = {"accepted": 3, "duplicates": 0, "refused": refused, "unread": {}}
     assert post(client, body) == (200, answer)
@@ -52,7 +54,7 @@ def test_events_are_taken_and_counted(client: Client) -> None:
 
 
 def test_a_body_need_not_be_compressed(client: Client) -> None:
-    assert post(client, json.dumps(sent(done(0, SENT_MS))).encode())[0] == 200
+    assert post(client, json.dumps(sent(batch_event(0, SENT_MS))).encode())[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_an_unknown_token_is_refused_with_the_remedy(client: Client, header: str
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 def test_a_token_of_another_role_may_not_ingest(client: Client, role: str) -> None:
-    status, problem = post(client, sent(done(0, SENT_MS)), role=role)
+    status, problem = post(client, sent(batch_event(0, SENT_MS)), role=role)
     assert status == 403
     assert f"role {role} may not ingest" in problem["detail"]
     assert not Query.objects.exists()
@@ -183,7 +185,7 @@ def test_only_who_sends_a_bomb_waits_for_the_answer(
 
 @pytest.mark.sql
 def test_what_no_database_holds_spoils_nothing_beside_it(client: Client) -> None:
-    text = json.dumps(sent(done(0, SENT_MS), done(1, SENT_MS), done(2, SENT_MS)))
+    text = json.dumps(sent(batch_event(0, SENT_MS), batch_event(1, SENT_MS), batch_event(2, SENT_MS)))
     text = text.replace('"batchId": 1', f'"batchId": {"9" * 5_000}').replace('"orders"', '"a\\u0000\\ud800"')
     text = text.replace('"inputRowsPerSecond": 0.0', '"inputRowsPerSecond": NaN')
     status, answer = post(client, text.encode())
@@ -195,7 +197,7 @@ def test_what_no_database_holds_spoils_nothing_beside_it(client: Client) -> None
 
 def test_a_query_of_no_known_cluster_is_answered_with_their_names(client: Client) -> None:
     collector_store.sync_clusters(["prod", "staging"])
-    status, problem = post(client, sent(done(0, SENT_MS, query=OTHER_QUERY)))
+    status, problem = post(client, sent(batch_event(0, SENT_MS, query=OTHER_QUERY)))
     assert status == 422
     assert "cluster=" in problem["detail"]
     assert "prod, staging" in problem["detail"]
@@ -206,6 +208,6 @@ def test_while_the_database_is_away_nothing_is_taken(client: Client, monkeypatch
         raise DatabaseError("locked")
 
     monkeypatch.setattr("dashboard.streaming.progress_store.save_progress", gone)
-    status, problem = post(client, sent(done(0, SENT_MS)))
+    status, problem = post(client, sent(batch_event(0, SENT_MS)))
     assert status == 503
     assert "Try again" in problem["detail"]

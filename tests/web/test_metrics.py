@@ -28,9 +28,9 @@ from dashboard.system.tokens import token_digest
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TransactionState, TransitionKind
 from fenceline.kafka import transactional_ids
-from fenceline.kafka.aggregate import MinuteTally
+from fenceline.kafka.counting import MinuteTally
 from sandbox.options import ROOT
-from tests.web import seed
+from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 ELSEWHERE = "10.0.0.7"
@@ -69,12 +69,17 @@ def partition(of: Cluster, number: int, **fields: Any) -> None:
 
 
 def group(of: Cluster, name: str, **fields: Any) -> None:
-    values: dict[str, Any] = {"family": name, "status": "OK", "seen_ms": seed.now_ms(), "rev": 1} | fields
+    values: dict[str, Any] = {
+        "family": name,
+        "status": "OK",
+        "seen_ms": factories.now_ms(),
+        "rev": 1,
+    } | fields
     Group.objects.create(cluster=of, key=transactional_ids.key_of(name.encode()), group_id=name, **values)
 
 
 def test_both_formats_are_what_their_parsers_take(client: Client) -> None:
-    seed.busy(seed.cluster("prod"))
+    scenarios.busy_transactions(factories.cluster("prod"))
     families = {family.name: family for family in prometheus(told(client))}
     asked = client.get("/metrics", HTTP_ACCEPT="application/openmetrics-text;version=1.0.0,*/*;q=0.1")
     assert asked["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
@@ -85,7 +90,7 @@ def test_both_formats_are_what_their_parsers_take(client: Client) -> None:
 
 
 def test_every_family_is_explained(client: Client) -> None:
-    seed.cluster()
+    factories.cluster()
     families = set(re.findall(r"^# TYPE (\S+) ", told(client), re.MULTILINE))
     lines = (ROOT / "docs" / "metrics.md").read_text().splitlines()
     explained = {line.split("`")[1].partition("{")[0] for line in lines if line.startswith("| `fenceline_")}
@@ -93,10 +98,10 @@ def test_every_family_is_explained(client: Client) -> None:
 
 
 def test_what_is_there_is_counted(value: Value) -> None:
-    of = seed.cluster("prod")
-    seed.busy(of)
-    seed.gap(of)
-    partition(of, 0, verdict="hanging", pinned_ms=seed.now_ms() - 90_000)
+    of = factories.cluster("prod")
+    scenarios.busy_transactions(of)
+    factories.gap(of)
+    partition(of, 0, verdict="hanging", pinned_ms=factories.now_ms() - 90_000)
     partition(of, 1, verdict="clear")
     group(of, "billing", lag_lso=10, lag_hw=40, lag_ms=2_500, blocked=1, status="BLOCKED")
     group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100, unstable=2)
@@ -122,9 +127,9 @@ def test_what_is_there_is_counted(value: Value) -> None:
 
 
 def test_collectors_and_what_they_cost_are_told(value: Value) -> None:
-    of = seed.cluster("prod")
-    seed.collector(of, behind=12, requests=40, broker_ms=2_500, undecoded={"value_version": 3, "key": 1})
-    seed.collector(of, "partitions", behind=None, seen_through_ms=None, error="no route")
+    of = factories.cluster("prod")
+    factories.collector(of, behind=12, requests=40, broker_ms=2_500, undecoded={"value_version": 3, "key": 1})
+    factories.collector(of, "partitions", behind=None, seen_through_ms=None, error="no route")
     tail = {"cluster": "prod", "collector": "transaction_state"}
     blind = {"cluster": "prod", "collector": "partitions"}
     assert 0 <= (value("collector_seen_seconds_ago", **tail) or -1) < 60
@@ -139,14 +144,14 @@ def test_collectors_and_what_they_cost_are_told(value: Value) -> None:
 
 
 def test_the_dead_mans_figure_is_never_missing(value: Value) -> None:
-    seed.collector(seed.cluster("prod"), "judge", seen_through_ms=seed.now_ms() - 40_000)
-    seed.cluster("staging")
+    factories.collector(factories.cluster("prod"), "judge", seen_through_ms=factories.now_ms() - 40_000)
+    factories.cluster("staging")
     assert 40 <= (value("judgement_age_seconds", cluster="prod") or 0) < 100
     assert value("judgement_age_seconds", cluster="staging") == float("inf")
 
 
 def test_what_counts_nothing_is_there_as_well(value: Value) -> None:
-    seed.cluster("prod")
+    factories.cluster("prod")
     for name, labels in (
         ("findings", {"rule": "hanging", "severity": "critical"}),
         ("alerts", {"severity": "critical", "state": "firing"}),
@@ -163,7 +168,7 @@ def test_what_counts_nothing_is_there_as_well(value: Value) -> None:
 
 
 def test_alerts_channels_deliveries_and_actions_are_counted(value: Value) -> None:
-    of = seed.cluster("prod")
+    of = factories.cluster("prod")
     for number, state in enumerate(("firing", "firing", "pending", "resolved")):
         Alert.objects.create(
             cluster=of,
@@ -194,7 +199,7 @@ def test_alerts_channels_deliveries_and_actions_are_counted(value: Value) -> Non
 
 
 def test_counters_of_transitions_never_fall(client: Client, value: Value) -> None:
-    of = seed.cluster("prod")
+    of = factories.cluster("prod")
     first = MinuteTally({TransitionKind.TIMEOUT: 2, TransitionKind.COMMIT: 3}, {2: 2, 40: 1}, {1: 3})
     transaction_sql.add_tallies(of.pk, 0, {("payments", MINUTE_MS): first})
     # A verdict that is revised is taken back where it was counted; a counter keeps it and counts it anew.
@@ -214,12 +219,12 @@ def test_counters_of_transitions_never_fall(client: Client, value: Value) -> Non
 
 
 def test_a_scrape_asks_as_much_and_says_as_much_however_much_there_is(client: Client) -> None:
-    of = seed.cluster("prod")
-    seed.seen(of)
+    of = factories.cluster("prod")
+    factories.tail_collectors(of)
     with CaptureQueriesContext(connection) as few:
         lines = len(told(client).splitlines())
-    for number, raw in enumerate(seed.NASTY):
-        seed.transaction(of, raw, TransactionState.ONGOING)
+    for number, raw in enumerate(factories.HOSTILE_IDS):
+        factories.transaction(of, raw, TransactionState.ONGOING)
         partition(of, number, verdict="open")
         group(of, f"group-{number}")
     with CaptureQueriesContext(connection) as many:
@@ -227,7 +232,7 @@ def test_a_scrape_asks_as_much_and_says_as_much_however_much_there_is(client: Cl
     assert len(text.splitlines()) == lines
     assert len(many) == len(few) < 20
     for number in range(2, 8):
-        seed.seen(seed.cluster(f"cluster-{number}"))
+        factories.tail_collectors(factories.cluster(f"cluster-{number}"))
     with CaptureQueriesContext(connection) as clusters:
         told(client)
     assert len(clusters) == len(few)
@@ -235,9 +240,9 @@ def test_a_scrape_asks_as_much_and_says_as_much_however_much_there_is(client: Cl
 
 
 def test_a_cluster_that_is_not_configured_any_more_is_not_told_of(client: Client) -> None:
-    of = seed.cluster("gone")
-    seed.busy(of, ids=20)
-    seed.gap(of)
+    of = factories.cluster("gone")
+    scenarios.busy_transactions(of, ids=20)
+    factories.gap(of)
     Cluster.objects.filter(pk=of.pk).update(configured=False)
     assert "gone" not in told(client)
 

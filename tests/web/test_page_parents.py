@@ -6,8 +6,9 @@ import pytest
 from django.test import Client
 
 from dashboard.urls import urlpatterns
-from tests.web import held, seed, streams
-from tests.web.doors import ADMINISTER, AUDIT, DOORS, OPERATE, PAGE
+from sandbox.scenes.player import ScenePlayer
+from tests.web import factories
+from tests.web.route_permissions import ADMINISTER, AUDIT, OPERATE, PAGE, ROUTE_PERMISSIONS
 
 pytestmark = pytest.mark.django_db
 #: What answers programs, not people: `/api/v1/docs` is the one page below it.
@@ -16,7 +17,7 @@ _FOR_PROGRAMS = ("/api/", "/ingest/")
 
 def page_paths() -> list[str]:
     """Paths of pages: of every route that shows or does something for whoever is signed in."""
-    found = [door.path for door in DOORS if door.rule in (PAGE, OPERATE, ADMINISTER, AUDIT)]
+    found = [door.path for door in ROUTE_PERMISSIONS if door.rule in (PAGE, OPERATE, ADMINISTER, AUDIT)]
     return ["/api/v1/docs", *(path for path in found if not path.startswith(_FOR_PROGRAMS))]
 
 
@@ -37,12 +38,12 @@ def test_the_walk_meets_every_page_of_the_urlconf() -> None:
 
 
 @pytest.mark.parametrize("path", PARENTS)
-def test_a_parent_of_a_page_is_a_page(page: Client, path: str) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    held.watched(prod)
-    held.partition(prod)
-    ids = {"query": streams.query(prod).ident, "recovery": held.episode(prod).pk}
+def test_a_parent_of_a_page_is_a_page(page: Client, sandbox: ScenePlayer, path: str) -> None:
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.partition_collectors(prod)
+    factories.partition(prod)
+    ids = {"query": factories.query(prod).ident, "recovery": factories.recovery(prod).pk}
     if "{" in path and path.split("{")[1].rstrip("}") not in ids:
         pytest.skip("one row's own page: its route is asked in test_permissions")
     answer = page.get(path.format(**ids), follow=True)
@@ -51,9 +52,9 @@ def test_a_parent_of_a_page_is_a_page(page: Client, path: str) -> None:
 
 
 def test_a_cluster_below_a_list_is_the_list_of_that_cluster(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.cluster("staging")
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.cluster("staging")
     answer = page.get("/partitions/prod/payments")
     assert answer["Location"] == "/partitions?cluster=prod&q=payments"
     assert page.get("/transactions/prod")["Location"] == "/transactions?cluster=prod"

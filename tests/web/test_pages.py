@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,10 +11,11 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from fenceline.facts import TransactionState
-from tests.web import held, over_time, seed
+from sandbox.scenes.player import ScenePlayer
+from tests.web import factories, scenarios, series
 
 pytestmark = pytest.mark.django_db
-PAGES = ("/", "/transactions", "/fencing", "/system")
+PAGES = ("/", "/transactions", "/events", "/system")
 #: What collectors of their own tell of.
 NOUNS = ("partitions", "groups", "recoveries")
 
@@ -33,34 +35,34 @@ def test_nothing_at_all_is_shown_as_nothing(page: Client, url: str, headers: dic
 
 
 def test_a_new_cluster_is_said_not_to_be_seen_yet(page: Client) -> None:
-    seed.cluster()
+    factories.cluster()
     assert "prod has not been read yet." in read(page, "/")
     assert "No collector has reported" in read(page, "/")
     assert "Not collected yet" in read(page, "/transactions")
 
 
 def test_a_first_look_under_way_tells_how_far_it_is(page: Client) -> None:
-    seed.collector(seed.cluster(), seen_through_ms=None, behind=1_200_000, records=34_000)
+    factories.collector(factories.cluster(), seen_through_ms=None, behind=1_200_000, records=34_000)
     assert "34,000 records read, 1,200,000 to go" in read(page, "/")
     assert "first read" in read(page, "/system")
 
 
 def test_a_calm_cluster_is_fine_and_says_what_was_looked_at(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.transaction(prod, state=TransactionState.COMPLETE_COMMIT, partitions={})
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.transaction(prod, state=TransactionState.COMPLETE_COMMIT, partitions={})
     text = read(page, "/")
     assert "No transaction is stuck." in text
     assert "1 transactional id" in text
-    assert "No transaction is open" in text
     assert "Data is incomplete" not in text
 
 
 def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) -> None:
-    prod = seed.cluster()
-    seed.busy(prod, 40)
+    prod = factories.cluster()
+    scenarios.busy_transactions(prod, 40)
     text = read(page, "/")
-    assert "payments-ledger-7 has been open since 10:21:14 (+1 more)." in text
+    headline = re.sub("<[^>]+>", "", text.partition("data-headline")[2].partition("</h1>")[0])
+    assert "2 open incidents. payments-ledger-7 has been open for 1 h 5 min." in headline
     assert text.index("payments-ledger-7 has been open") < text.index("inventory-sync-stuck-3 has been open")
     assert "(2) Incidents · Fenceline" in text
 
@@ -81,7 +83,7 @@ def test_the_worst_finding_is_the_verdict_and_the_rest_is_counted(page: Client) 
 def test_a_cluster_that_is_not_seen_now_is_never_called_fine(
     page: Client, fields: dict[str, Any], reason: str
 ) -> None:
-    seed.collector(seed.cluster(), seen_through_ms=seed.now_ms() - 61_000, **fields)
+    factories.collector(factories.cluster(), seen_through_ms=factories.now_ms() - 61_000, **fields)
     for url in PAGES:
         text = read(page, url)
         assert "Data is incomplete since" in text, url
@@ -92,9 +94,9 @@ def test_a_cluster_that_is_not_seen_now_is_never_called_fine(
 
 def test_a_collector_that_is_late_for_less_than_a_minute_is_one_line(page: Client) -> None:
     """And nothing is called fine meanwhile."""
-    prod = seed.cluster()
-    seed.collector(prod, seen_through_ms=seed.now_ms() - 30_000)
-    seed.collector(prod, "judge", behind=None)
+    prod = factories.cluster()
+    factories.collector(prod, seen_through_ms=factories.now_ms() - 30_000)
+    factories.collector(prod, "judge", behind=None)
     for url in PAGES:
         text = read(page, url)
         assert "transaction_state of prod is late: this page shows data up to" in text, url
@@ -103,45 +105,45 @@ def test_a_collector_that_is_late_for_less_than_a_minute_is_one_line(page: Clien
 
 
 def test_a_stale_collector_is_a_gap_on_system(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.collector(prod, "groups", behind=None, seen_through_ms=seed.now_ms() - 240_000)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.collector(prod, "groups", behind=None, seen_through_ms=factories.now_ms() - 240_000)
     text = read(page, "/system")
     assert 'id="gap-prod-groups"' in text
     assert "it has reported nothing newer than" in text
 
 
 def test_a_gap_is_named_with_its_reason_on_every_page(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.gap(prod)
-    row = seed.transaction(prod)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.gap(prod)
+    row = factories.transaction(prod)
     for url in (*PAGES, f"/transactions/prod/{row.transactional_id}"):
         assert "connection refused. Is it running" in read(page, url), url
     assert "No transaction is stuck." not in read(page, "/")
 
 
 def test_a_finding_on_a_blind_cluster_is_shown_with_the_doubt(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.gap(prod)
-    seed.finding(prod, "transaction:a", complete=False)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.gap(prod)
+    factories.finding(prod, "transaction:a", complete=False)
     text = read(page, "/")
-    assert "a has been open since 10:21:14." in text
+    assert "1 open incident. a has been open for " in text
     assert "data is incomplete since" in text
-    assert "some of the data that this rule needs is missing" in text
+    assert "Some of the data that this rule needs is missing." in text
 
 
 def test_a_dead_judge_takes_the_fine_away(page: Client) -> None:
-    prod = seed.cluster()
-    seed.collector(prod)
+    prod = factories.cluster()
+    factories.collector(prod)
     late = datetime.now(UTC) - timedelta(minutes=1)
-    seed.collector(prod, "judge", expires_at=late, seen_through_ms=seed.now_ms() - 60_000)
+    factories.collector(prod, "judge", expires_at=late, seen_through_ms=factories.now_ms() - 60_000)
     assert "No transaction is stuck." not in read(page, "/")
 
 
 def test_many_rows_are_paged(page: Client) -> None:
-    seed.busy(seed.cluster(), 130)
+    scenarios.busy_transactions(factories.cluster(), 130)
     first = read(page, "/transactions")
     assert "1–50 of 133" in first
     assert first.count('<tr id="t-') == 50
@@ -150,23 +152,23 @@ def test_many_rows_are_paged(page: Client) -> None:
 
 
 def test_one_row_is_one_row(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.transaction(prod)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.transaction(prod)
     assert read(page, "/transactions").count('<tr id="t-') == 1
 
 
 def test_four_reasons_for_an_empty_list_read_differently(page: Client) -> None:
-    prod = seed.cluster()
+    prod = factories.cluster()
     assert "Not collected yet" in read(page, "/transactions")
-    seed.gap(prod, since_ms=1_795_000_000_000)
-    tail = seed.collector(prod, seen_through_ms=None, error="connection refused")
+    factories.gap(prod, since_ms=1_795_000_000_000)
+    tail = factories.collector(prod, seen_through_ms=None, error="connection refused")
     text = read(page, "/transactions")
     assert "Cannot reach prod since" in text
     assert "connection refused" in text
     prod.gaprecord_set.all().delete()
     tail.delete()
-    seed.seen(prod)
+    factories.tail_collectors(prod)
     assert "No transactional ids exist" in read(page, "/transactions")
     assert "No matching transactions" in read(page, "/transactions?q=x&state=open")
     assert "Clear the filter" in read(page, "/transactions?q=x&state=open")
@@ -174,15 +176,15 @@ def test_four_reasons_for_an_empty_list_read_differently(page: Client) -> None:
 
 @pytest.mark.parametrize("noun", NOUNS)
 def test_each_noun_s_empty_list_says_why(page: Client, noun: str) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
     assert "Not collected yet" in read(page, f"/{noun}")
-    blind = seed.collector(prod, noun, seen_through_ms=None, error="not authorized to describe topics")
+    blind = factories.collector(prod, noun, seen_through_ms=None, error="not authorized to describe topics")
     text = read(page, f"/{noun}")
     assert f"Cannot read {noun} of prod since" in text
     assert "not authorized to describe topics" in text
     blind.delete()
-    held.watched(prod)
+    factories.partition_collectors(prod)
     text = read(page, f"/{noun}")
     assert any(words in text for words in ("No partitions yet", "No consumer groups", "No recoveries"))
     text = read(page, f"/{noun}?q=nothing-like-it")
@@ -192,12 +194,12 @@ def test_each_noun_s_empty_list_says_why(page: Client, noun: str) -> None:
 @pytest.mark.parametrize("noun", NOUNS)
 def test_a_noun_that_is_not_seen_now_says_so_on_its_own_pages(page: Client, noun: str) -> None:
     """What the tail sees says nothing of a partition's end."""
-    prod = seed.cluster()
-    seed.seen(prod)
-    held.watched(prod)
-    held.partition(prod)
-    held.offset(held.group(prod))
-    prod.collector_set.filter(name=noun).update(seen_through_ms=seed.now_ms() - 60_000)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.partition_collectors(prod)
+    factories.partition(prod)
+    factories.group_offset(factories.group(prod))
+    prod.collector_set.filter(name=noun).update(seen_through_ms=factories.now_ms() - 60_000)
     assert "Data is incomplete since" in read(page, f"/{noun}")
     assert "Data is incomplete since" not in read(page, "/transactions")
     told = "whether anything is stuck is unknown" in read(page, "/")
@@ -205,7 +207,7 @@ def test_a_noun_that_is_not_seen_now_says_so_on_its_own_pages(page: Client, noun
 
 
 def test_system_shows_the_configuration_without_its_secrets(page: Client) -> None:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     text = read(page, "/system")
     assert "(hidden)" in text
     assert "hunter2" not in text
@@ -214,17 +216,17 @@ def test_system_shows_the_configuration_without_its_secrets(page: Client) -> Non
 
 
 def test_system_counts_what_could_not_be_decoded(page: Client) -> None:
-    seed.collector(seed.cluster(), undecoded={"value_version": 3, "truncated": 12})
+    factories.collector(factories.cluster(), undecoded={"value_version": 3, "truncated": 12})
     text = read(page, "/system")
     assert "3 value version" in text
     assert "12 truncated" in text
 
 
 def test_a_choice_of_cluster_holds_for_the_whole_page(page: Client) -> None:
-    seed.busy(seed.cluster(), 20)
-    staging = seed.cluster("staging")
-    seed.seen(staging)
-    seed.transaction(staging, "only-here")
+    scenarios.busy_transactions(factories.cluster(), 20)
+    staging = factories.cluster("staging")
+    factories.tail_collectors(staging)
+    factories.transaction(staging, "only-here")
     text = read(page, "/?cluster=staging")
     assert "No transaction is stuck." in text
     assert "/transactions?cluster=staging" in text
@@ -234,7 +236,7 @@ def test_a_choice_of_cluster_holds_for_the_whole_page(page: Client) -> None:
 
 
 def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> None:
-    seed.busy(seed.cluster("gone"), 20)
+    scenarios.busy_transactions(factories.cluster("gone"), 20)
     Cluster.objects.update(configured=False)
     assert "orders-gateway" not in read(page, "/transactions")
     assert page.get("/transactions/gone/orders-gateway-0").status_code == 404
@@ -244,28 +246,30 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
     ("name", "most"),
     [
         # Who looks, what they may, what fires, and how many incidents are open.
-        ("/", 33),
-        ("/transactions", 16),
-        # The list and its number, each kind by itself: only so has each an index.
-        ("/fencing", 40),
+        # The lanes read each source by itself, as on the page of events; what lasted, and figures.
+        ("/", 66),
+        ("/transactions", 18),
         # Each source by itself, once for the list and once for the lanes; what lasted, and figures.
-        ("/events", 52),
+        ("/events", 55),
+        # What applications write, groups read, queries read and write, and what blocks them.
+        ("/pipelines", 32),
         ("/system", 16),
         ("/transactions?state=open", 18),
         ("/transactions/prod/payments-ledger-7", 31),
         ("/partitions", 16),
-        ("/partitions/prod/payments/0", 23),
+        ("/partitions/prod/payments/0", 24),
         ("/groups", 17),
-        ("/groups/prod/billing", 20),
+        ("/groups/prod/billing", 22),
         ("/recoveries", 15),
+        ("/scenes", 14),
     ],
 )
 def test_a_page_asks_the_database_a_bounded_number_of_times(
-    page: Client, django_assert_max_num_queries: Any, name: str, most: int
+    page: Client, sandbox: ScenePlayer, django_assert_max_num_queries: Any, name: str, most: int
 ) -> None:
-    prod = seed.cluster()
-    seed.busy(prod, 120)
-    held.busy(prod)
-    over_time.hour(prod)
+    prod = factories.cluster()
+    scenarios.busy_transactions(prod, 120)
+    scenarios.busy_partitions(prod)
+    series.hour(prod)
     with django_assert_max_num_queries(most):
         read(page, name)

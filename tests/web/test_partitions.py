@@ -16,8 +16,8 @@ from dashboard.models import Cluster, PartitionRecord, PinRecord
 from dashboard.web.pages import partitions as views
 from fenceline.explanations import verdict_reason
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
-from tests.web import held, seed
-from tests.web.roles import give
+from tests.web import factories, scenarios
+from tests.web.roles import give_role
 
 pytestmark = pytest.mark.django_db
 ONE = "/partitions/prod/payments/0"
@@ -35,13 +35,13 @@ def names(page: Client, query: str = "") -> list[str]:
 
 @pytest.fixture
 def six(prod: Cluster) -> Cluster:
-    held.partition(prod, "clear", 10, high_watermark=48_212)
-    held.partition(prod, "clear", 9)
-    held.pinned(prod, "open", age_ms=9_000)
-    held.pinned(prod, "late", verdict="late", age_ms=5_000)
-    held.pinned(prod, "hanging", verdict="hanging", age_ms=7_000)
-    held.partition(prod, "unseen", error="leader not available")
-    held.partition(prod, "__consumer_offsets", 17)
+    factories.partition(prod, "clear", 10, high_watermark=48_212)
+    factories.partition(prod, "clear", 9)
+    factories.lso_blocker(prod, "open", age_ms=9_000)
+    factories.lso_blocker(prod, "late", verdict="late", age_ms=5_000)
+    factories.lso_blocker(prod, "hanging", verdict="hanging", age_ms=7_000)
+    factories.partition(prod, "unseen", error="leader not available")
+    factories.partition(prod, "__consumer_offsets", 17)
     return prod
 
 
@@ -92,21 +92,21 @@ def test_no_search_breaks_the_page(page: Client, six: Cluster, query: str) -> No
 
 
 def test_internal_topics_are_hidden_but_their_trouble_is_counted(page: Client, prod: Cluster) -> None:
-    held.pinned(prod, "__consumer_offsets", 17)
-    held.partition(prod, "__transaction_state", 3)
+    factories.lso_blocker(prod, "__consumer_offsets", 17)
+    factories.partition(prod, "__transaction_state", 3)
     text = read(page, "/partitions")
     assert "show 2 internal, 1 blocked" in text
     assert "__consumer_offsets-17" not in text
 
 
 def test_a_row_names_what_holds_it(page: Client, prod: Cluster) -> None:
-    pin = held.pinned(prod, "payments", transactional_id="payments-7")
+    pin = factories.lso_blocker(prod, "payments", transactional_id="payments-7")
     PinRecord.objects.create(
         cluster=prod, topic="payments", partition=0, producer_id=9, producer_epoch=0, start_offset=48_900,
         last_sequence=1, last_timestamp_ms=-1, first_seen_ms=pin.first_seen_ms, seen_ms=pin.seen_ms,
         verdict="unknown", ground="seen_once",
     )  # fmt: skip
-    held.pinned(prod, "audit", transactional_id="", producer_id=9001)
+    factories.lso_blocker(prod, "audit", transactional_id="", producer_id=9001)
     text = read(page, "/partitions")
     assert "/transactions/prod/payments-7" in text
     assert "+1" in text
@@ -115,7 +115,7 @@ def test_a_row_names_what_holds_it(page: Client, prod: Cluster) -> None:
 
 
 def test_many_are_paged(page: Client, prod: Cluster) -> None:
-    held.many(prod, partitions=120)
+    scenarios.many_partitions(prod, partitions=120)
     assert "1–50 of 120" in read(page, "/partitions")
     assert len(names(page, "?page=3")) == 20
     assert len(names(page, "?page=99")) == 20
@@ -125,7 +125,7 @@ def test_many_are_paged(page: Client, prod: Cluster) -> None:
 def test_every_ground_is_put_into_words_with_a_next_step(
     page: Client, prod: Cluster, ground: VerdictReason
 ) -> None:
-    held.pinned(prod, "payments", ground=ground.value)
+    factories.lso_blocker(prod, "payments", ground=ground.value)
     text = html.unescape(read(page, ONE))
     assert verdict_reason(ground)[1:] in text
     assert NEXT_STEPS[ground] in text
@@ -135,10 +135,10 @@ def test_every_ground_is_put_into_words_with_a_next_step(
 def test_a_pinned_partition_says_since_when_and_how_much(
     page: Client, prod: Cluster, verdict: PartitionVerdict
 ) -> None:
-    held.pinned(prod, "payments", verdict=verdict.value, age_ms=90_000)
+    factories.lso_blocker(prod, "payments", verdict=verdict.value, age_ms=90_000)
     text = read(page, ONE)
-    assert "LSO stuck at 48,211 for" in text
-    assert "up to 1,770 records are uncommitted" in text
+    assert "has blocked it at offset 48,211 for" in text
+    assert "up to 1,770 records behind it are uncommitted" in text
     assert ("kafka-transactions.sh" in text) is (verdict is PartitionVerdict.HANGING)
 
 
@@ -147,7 +147,7 @@ def test_a_pinned_partition_says_since_when_and_how_much(
     [
         ({}, "No transaction blocks it."),
         ({"high_watermark": 48_300}, "Its LSO advances."),
-        ({"error": "leader not available"}, "Unavailable."),
+        ({"error": "leader not available"}, "It is unavailable: leader not available."),
         (
             {"lso": None, "high_watermark": None, "ends": "", "seen_ms": None},
             "Its offsets are not known yet.",
@@ -157,14 +157,14 @@ def test_a_pinned_partition_says_since_when_and_how_much(
 def test_what_is_true_now_is_said_first(
     page: Client, prod: Cluster, fields: dict[str, Any], said: str
 ) -> None:
-    row = held.partition(prod)
+    row = factories.partition(prod)
     PartitionRecord.objects.filter(pk=row.pk).update(**fields)
     assert said in read(page, ONE)
 
 
 def test_zero_and_unknown_look_different(page: Client, prod: Cluster) -> None:
-    held.partition(prod, "zero", log_start=0, lso=0, high_watermark=0)
-    PartitionRecord.objects.filter(pk=held.partition(prod, "never").pk).update(
+    factories.partition(prod, "zero", log_start=0, lso=0, high_watermark=0)
+    PartitionRecord.objects.filter(pk=factories.partition(prod, "never").pk).update(
         log_start=None, lso=None, high_watermark=None, ends=""
     )
     zero, never = read(page, "/partitions?q=zero"), read(page, "/partitions?q=never")
@@ -173,12 +173,12 @@ def test_zero_and_unknown_look_different(page: Client, prod: Cluster) -> None:
 
 
 def test_who_waits_and_who_reads_past_are_told_apart(page: Client, prod: Cluster) -> None:
-    pin = held.pinned(prod, "payments")
-    held.waits(held.group(prod, "billing"), pin)
-    held.offset(held.group(prod, "mirror"), offset=49_981, waiting="reads_past")
-    held.offset(held.group(prod, "slow"), offset=12, waiting="not_yet")
-    held.offset(held.group(prod, "rpw"), unstable=True, offset=None)
-    held.offset(held.group(prod, "elsewhere"), "payments", 1)
+    pin = factories.lso_blocker(prod, "payments")
+    factories.blocked_offset(factories.group(prod, "billing"), pin)
+    factories.group_offset(factories.group(prod, "mirror"), offset=49_981, waiting="reads_past")
+    factories.group_offset(factories.group(prod, "slow"), offset=12, waiting="not_yet")
+    factories.group_offset(factories.group(prod, "rpw"), unstable=True, offset=None)
+    factories.group_offset(factories.group(prod, "elsewhere"), "payments", 1)
     text = read(page, ONE)
     assert "1 group likely blocked" in text
     order = [text.index(f"<bdi>{name}</bdi>") for name in ("rpw", "billing", "mirror", "slow")]
@@ -189,9 +189,9 @@ def test_who_waits_and_who_reads_past_are_told_apart(page: Client, prod: Cluster
 
 
 def test_whose_it_is_is_said(page: Client, prod: Cluster, settings: Any) -> None:
-    owner = held.owner("payments*", runbook="https://runbooks.example/payments")
-    settings.FENCELINE = held.owned(settings.FENCELINE, owner)
-    held.pinned(prod, "payments", transactional_id="payments-7")
+    owner = factories.owner("payments*", runbook="https://runbooks.example/payments")
+    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, owner)
+    factories.lso_blocker(prod, "payments", transactional_id="payments-7")
     text = read(page, ONE)
     assert "Owner: <b>Payments</b> · #payments-oncall" in text
     assert 'href="https://runbooks.example/payments"' in text
@@ -209,7 +209,7 @@ def test_a_partition_that_is_not_watched_is_said_not_to_be(page: Client, prod: C
 
 def test_a_producer_may_claim_any_instant(page: Client, prod: Cluster) -> None:
     for number, claimed in enumerate((-1, 2**62)):
-        held.pinned(prod, "payments", number, last_timestamp_ms=claimed)
+        factories.lso_blocker(prod, "payments", number, last_timestamp_ms=claimed)
         assert f"{claimed} ms is no instant" in read(page, f"/partitions/prod/payments/{number}")
 
 
@@ -218,7 +218,7 @@ class TestReplicas:
 
     @pytest.fixture(autouse=True)
     def is_operator(self, user: User) -> None:
-        give(user, "operator")
+        give_role(user, "operator")
 
     @pytest.fixture
     def sent(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
@@ -229,7 +229,7 @@ class TestReplicas:
     def test_a_press_sends_the_task_and_shows_the_page(
         self, page: Client, prod: Cluster, sent: list[Any]
     ) -> None:
-        held.partition(prod)
+        factories.partition(prod)
         answer = page.post(f"{ONE}/replicas")
         assert answer.status_code == 303
         assert re.fullmatch(rf"{ONE}\?asked=\d+#replicas", answer["Location"])
@@ -249,8 +249,8 @@ class TestReplicas:
         role: str,
         read_only: bool,
     ) -> None:
-        held.partition(prod)
-        give(user, role)
+        factories.partition(prod)
+        give_role(user, role)
         settings.READ_ONLY = read_only
         assert re.search(r"<button[^>]* disabled>Query all replicas</button>", read(page, ONE))
         answer = page.post(f"{ONE}/replicas")
@@ -259,12 +259,24 @@ class TestReplicas:
         assert not sent
 
     def test_answers_end_the_asking(self, page: Client, prod: Cluster) -> None:
-        held.partition(prod)
-        asked = seed.now_ms() - 2_000
-        held.looked(prod, "payments", 0, 1, [held.producer(4017, 48_211, "payments-7"), held.producer(5000)])
+        factories.partition(prod)
+        asked = factories.now_ms() - 2_000
+        factories.replica(
+            prod,
+            "payments",
+            0,
+            1,
+            [factories.replica_producer(4017, 48_211, "payments-7"), factories.replica_producer(5000)],
+        )
         assert "Waiting for answers" in read(page, f"{ONE}?asked={asked}")
-        held.looked(prod, "payments", 0, 2, [held.producer(4017, 48_211, "payments-7"), held.producer(5000)])
-        held.looked(prod, "payments", 0, 3, error="connection refused")
+        factories.replica(
+            prod,
+            "payments",
+            0,
+            2,
+            [factories.replica_producer(4017, 48_211, "payments-7"), factories.replica_producer(5000)],
+        )
+        factories.replica(prod, "payments", 0, 3, error="connection refused")
         text = read(page, f"{ONE}?asked={asked}")
         assert "Asking" not in text
         assert 'broker 3 · <span class="trouble">connection refused</span>' in text
@@ -272,13 +284,13 @@ class TestReplicas:
         assert "The replicas differ" not in text
 
     def test_nobody_who_answers_is_said(self, page: Client, prod: Cluster) -> None:
-        held.partition(prod)
-        assert "No answer for 15 s" in read(page, f"{ONE}?asked={seed.now_ms() - 60_000}")
+        factories.partition(prod)
+        assert "No answer for 15 s" in read(page, f"{ONE}?asked={factories.now_ms() - 60_000}")
 
     def test_replicas_that_differ_are_pointed_out(self, page: Client, prod: Cluster) -> None:
-        held.partition(prod)
-        held.looked(prod, "payments", 0, 1, [])
-        held.looked(prod, "payments", 0, 2, [held.producer(4017, 48_211)])
+        factories.partition(prod)
+        factories.replica(prod, "payments", 0, 1, [])
+        factories.replica(prod, "payments", 0, 2, [factories.replica_producer(4017, 48_211)])
         assert "The replicas differ" in read(page, ONE)
 
     def test_redis_away_is_said(self, page: Client, prod: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,19 +298,19 @@ class TestReplicas:
             raise OperationalError("connection refused")
 
         monkeypatch.setattr(views.app, "send_task", refuse)
-        held.partition(prod)
+        factories.partition(prod)
         answer = page.post(f"{ONE}/replicas")
         assert "Redis does not answer" in read(page, answer["Location"].partition("#")[0])
 
     @pytest.mark.parametrize("asked", ["x", "%C2%B2", "-1", "9" * 40, ""])
     def test_no_value_of_asked_breaks_the_page(self, page: Client, prod: Cluster, asked: str) -> None:
-        held.partition(prod)
+        factories.partition(prod)
         read(page, f"{ONE}?asked={asked}")
 
     def test_nobody_asks_without_signing_in_nor_by_a_link(
         self, client: Client, prod: Cluster, page: Client, sent: list[Any]
     ) -> None:
-        held.partition(prod)
+        factories.partition(prod)
         assert page.get(f"{ONE}/replicas").status_code == 405
         assert page.post("/partitions/prod/never/0/replicas").status_code == 404
         assert page.post("/partitions/nowhere/payments/0/replicas").status_code == 404
@@ -308,7 +320,7 @@ class TestReplicas:
         assert not sent
 
     def test_a_forged_press_is_refused(self, user: User, prod: Cluster, sent: list[Any]) -> None:
-        held.partition(prod)
+        factories.partition(prod)
         strict = Client(enforce_csrf_checks=True)
         strict.force_login(user)
         assert strict.post(f"{ONE}/replicas").status_code == 403

@@ -1,6 +1,6 @@
-"""Proves who may do what: every route and method × who asks × READ_ONLY, from one table (tests/web/doors.py).
+"""Proves who may do what: every route and method, for each caller, with and without READ_ONLY.
 
-The table is held against the routes that there are: one without a line fails here.
+The table is tests/web/route_permissions.py. It is compared with the routes: one without a line fails here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,19 @@ from dashboard.celery import app
 from dashboard.models import Token
 from dashboard.system import access
 from dashboard.system.tokens import token_digest
-from tests.web import held, planned, seed, streams, voiced
-from tests.web.doors import CALLERS, DOORS, FORBIDDEN, IN, OPEN, SIGN_IN, UNKNOWN, Door
+from tests.web import factories, scenarios
+from tests.web.route_permissions import (
+    CALLERS,
+    FORBIDDEN,
+    IN,
+    OPEN,
+    ROUTE_PERMISSIONS,
+    SIGN_IN,
+    UNKNOWN,
+    RoutePermission,
+)
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sandbox")]
 #: Django's own pages: nobody but staff gets in, and of those who who may is Django's own affair.
 _ADMIN = "admin/"
 #: Who signs in or out has no role yet, or any; signing out is only posted.
@@ -58,23 +67,25 @@ def _shape(route: str) -> str:
 def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str, object]]:
     """A row of each kind by its name, for all tests of this file: what they change is taken back."""
     with django_db_blocker.unblock(), transaction.atomic():
-        of = seed.cluster()
-        seed.seen(of)
-        held.watched(of)
-        voiced.watched(of)
-        seed.transaction(of, "payments-7")
-        held.waits(held.group(of, "billing"), held.pinned(of, "payments", 0, "hanging"))
-        channel = voiced.channel()
+        of = factories.cluster()
+        factories.tail_collectors(of)
+        factories.partition_collectors(of)
+        factories.alert_collector(of)
+        factories.transaction(of, "payments-7")
+        factories.blocked_offset(
+            factories.group(of, "billing"), factories.lso_blocker(of, "payments", 0, "hanging")
+        )
+        channel = factories.channel()
         yield {
-            "query": streams.abandoned(of).ident,
-            "recovery": held.episode(of).pk,
-            "finding": seed.finding(of, "transaction:payments-7").pk,
-            "incident": seed.incident(of).pk,
-            "action": planned.kept().pk,
-            "alert": voiced.alert(of).pk,
+            "query": scenarios.abandoned_query(of).ident,
+            "recovery": factories.recovery(of).pk,
+            "finding": factories.finding(of, "transaction:payments-7").pk,
+            "incident": factories.incident(of).pk,
+            "action": factories.planned_action().pk,
+            "alert": factories.alert(of).pk,
             "channel": channel.pk,
-            "delivery": voiced.delivery(channel, "failed").pk,
-            "silence": voiced.silence().pk,
+            "delivery": factories.delivery(channel, "failed").pk,
+            "silence": factories.silence().pk,
         }
         transaction.set_rollback(True)
 
@@ -125,18 +136,18 @@ def met(answer: Any) -> str:
     return IN if status < 400 or status in (400, 409, 422, 503) else str(status)
 
 
-def named(door: Door) -> str:
+def named(door: RoutePermission) -> str:
     return f"{door.method} {door.path}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test of each line."""
     if "door" in metafunc.fixturenames:
-        metafunc.parametrize("door", DOORS, ids=named)
+        metafunc.parametrize("door", ROUTE_PERMISSIONS, ids=named)
 
 
 def test_a_line_for_every_caller(
-    door: Door, rows: Mapping[str, object], clients: Mapping[str, Client], settings: Any
+    door: RoutePermission, rows: Mapping[str, object], clients: Mapping[str, Client], settings: Any
 ) -> None:
     path, wrong = door.path.format(**rows), []
     for settings.READ_ONLY in (False, True):
@@ -153,27 +164,27 @@ def test_a_line_for_every_caller(
 
 
 def test_every_route_has_its_line(rows: Mapping[str, object]) -> None:
-    told = {resolve(door.path.format(**rows)).route for door in DOORS}
+    told = {resolve(door.path.format(**rows)).route for door in ROUTE_PERMISSIONS}
     missing = {route for route in ROUTES - told if not route.startswith(_ADMIN) and route != "logout/"}
-    assert not missing, f"tests/web/doors.py says nothing of {sorted(missing)}"
+    assert not missing, f"tests/web/route_permissions.py says nothing of {sorted(missing)}"
 
 
 def test_every_operation_of_the_api_has_its_line(rows: Mapping[str, object]) -> None:
     told = {
         (door.method.lower(), _shape(resolve(door.path.format(**rows)).route))
-        for door in DOORS
+        for door in ROUTE_PERMISSIONS
         if door.path.startswith("/api/v1/")
     }
     for path, operations in api.get_openapi_schema()["paths"].items():
         for method in operations:
-            assert (method, path) in told, f"tests/web/doors.py says nothing of {method} {path}"
+            assert (method, path) in told, f"tests/web/route_permissions.py says nothing of {method} {path}"
 
 
 def test_what_has_no_line_is_no_method_of_its_route(
     rows: Mapping[str, object], clients: Mapping[str, Client]
 ) -> None:
     told: dict[str, set[str]] = {}
-    for door in DOORS:
+    for door in ROUTE_PERMISSIONS:
         told.setdefault(door.path.format(**rows), set()).add(door.method)
     wrong = []
     for path, methods in told.items():

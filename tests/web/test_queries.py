@@ -18,11 +18,11 @@ from dashboard.web import addresses
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
 from tests.db.conftest import NOW_MS
-from tests.db.streaming import LEDGER_ID, decision, done, ledger, look
-from tests.web import busy_streams, held, seed, streams
-from tests.web.flat import flat
-from tests.web.querying import ONE, headline, prod
-from tests.web.roles import read
+from tests.db.factories import LEDGER_ID, checkpoint_look, decision, decision_end, ledger_state
+from tests.web import factories, scenarios
+from tests.web.compact_html import compact
+from tests.web.query_fixtures import QUERY_PAGE, headline, prod
+from tests.web.roles import page_html
 
 __all__ = ["prod"]
 
@@ -31,18 +31,18 @@ pytestmark = pytest.mark.django_db
 
 def names(page: Client, query: str = "") -> list[str]:
     found = re.findall(
-        r'col-name"><span class="id"><a[^>]+data-row><bdi>([^<]+)</bdi>', read(page, f"/queries{query}")
+        r'col-name"><span class="id"><a[^>]+data-row><bdi>([^<]+)</bdi>', page_html(page, f"/queries{query}")
     )
     return [html.unescape(name) for name in found]
 
 
 @pytest.fixture
 def four(prod: Cluster) -> Cluster:
-    now = seed.now_ms()
-    streams.query(prod, "runs", "id-1", planned=7, finished_ms=now - 9_000)
-    streams.query(prod, "idles", "id-2", state="idle", sink="kafka", planned=90, finished_ms=now - 1_000)
-    streams.query(prod, "failed", "id-3", state="failed", sink="other", planned=8, finished_ms=now - 5_000)
-    streams.query(prod, "waits", "id-4", state="stopped", prepared=1, planned=9, finished_ms=None, sink="")
+    now = factories.now_ms()
+    factories.query(prod, "runs", "id-1", planned=7, finished_ms=now - 9_000)
+    factories.query(prod, "idles", "id-2", state="idle", sink="kafka", planned=90, finished_ms=now - 1_000)
+    factories.query(prod, "failed", "id-3", state="failed", sink="other", planned=8, finished_ms=now - 5_000)
+    factories.query(prod, "waits", "id-4", state="stopped", prepared=1, planned=9, finished_ms=None, sink="")
     return prod
 
 
@@ -79,7 +79,7 @@ def test_the_address_decides_what_is_shown(page: Client, four: Cluster, query: s
     ],
 )
 def test_a_bad_value_is_ignored_and_told(page: Client, four: Cluster, query: str, said: str) -> None:
-    text = read(page, f"/queries{query}")
+    text = page_html(page, f"/queries{query}")
     assert said in text
     assert "runs" in text
 
@@ -88,17 +88,17 @@ def test_many_queries_are_paged_in_as_few_questions(
     page: Client, prod: Cluster, django_assert_max_num_queries: Any
 ) -> None:
     for n in range(60):
-        row = streams.query(prod, f"q{n:02}", f"id-{n}", ledger_id=f"{n:08x}-0000-4000-8000-000000000000")
-        streams.batches(row, (1_202, 1_203))
+        row = factories.query(prod, f"q{n:02}", f"id-{n}", ledger_id=f"{n:08x}-0000-4000-8000-000000000000")
+        factories.batches(row, (1_202, 1_203))
     with django_assert_max_num_queries(45):
-        text = read(page, "/queries")
+        text = page_html(page, "/queries")
     assert "1–50 of 60" in text
-    assert "51–60 of 60" in read(page, "/queries?page=2")
+    assert "51–60 of 60" in page_html(page, "/queries?page=2")
 
 
 def test_the_verdict_names_what_is_lost_and_when(page: Client, prod: Cluster) -> None:
-    streams.abandoned(prod)
-    streams.query(prod, "fine", "id-2", ledger_id="5a6b7c8d-0000-4000-8000-000000000000")
+    scenarios.abandoned_query(prod)
+    factories.query(prod, "fine", "id-2", ledger_id="5a6b7c8d-0000-4000-8000-000000000000")
     first = headline(page, "/queries")
     assert first.startswith("Batch 1,204 of orders_enrich is prepared and the driver is gone (failed at ")
     assert re.search(r": a restart finishes it until \d\d:\d\d:\d\d UTC; 2 queries\.$", first)
@@ -109,42 +109,42 @@ def test_the_verdict_names_what_is_lost_and_when(page: Client, prod: Cluster) ->
 
 
 def test_without_anything_prepared_failed_ones_are_counted(page: Client, prod: Cluster) -> None:
-    streams.query(prod, state="failed")
+    factories.query(prod, state="failed")
     assert headline(page, "/queries") == "1 query; 1 of them failed."
     Query.objects.update(state="unheard")
     assert headline(page, "/queries") == "1 query; no heartbeat from any driver."
 
 
 def test_a_batch_that_is_just_being_committed_is_no_trouble(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod, prepared=1, expires_ms=seed.now_ms() + 60_000)
-    streams.decision(row, 1_204, outcome="", decided_ms=seed.now_ms() - 50)
+    row = factories.query(prod, prepared=1, expires_ms=factories.now_ms() + 60_000)
+    factories.sink_decision(row, 1_204, outcome="", decided_ms=factories.now_ms() - 50)
     assert headline(page, "/queries") == "1 query; nothing waits for a commit."
 
 
 def test_the_worst_finding_is_the_verdict_where_nothing_is_prepared(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod)
-    seed.finding(prod, f"query:{row.ident}", "warning", rule="x", summary="orders_enrich is slow")
+    row = factories.query(prod)
+    factories.finding(prod, f"query:{row.ident}", "warning", rule="x", summary="orders_enrich is slow")
     assert headline(page, "/queries") == "1 query; orders_enrich is slow."
-    assert f'href="{ONE}"' in read(page, "/")
-    assert "orders_enrich is slow" in read(page, ONE)
+    assert f'href="{QUERY_PAGE}"' in page_html(page, "/")
+    assert "orders_enrich is slow" in page_html(page, QUERY_PAGE)
 
 
 def test_the_overview_asks_once_whose_all_its_queries_are(
     page: Client, prod: Cluster, settings: Any, django_assert_max_num_queries: Any
 ) -> None:
-    settings.FENCELINE = held.owned(settings.FENCELINE, held.owner("orders_*"))
+    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, factories.owner("orders_*"))
     for number in range(30):
-        row = streams.query(prod, f"orders_{number}", f"id-{number}")
-        seed.finding(prod, f"query:{row.ident}", "warning", rule="x", summary="it is slow")
-    with django_assert_max_num_queries(40):
-        text = read(page, "/")
-    assert text.count("owner: <b>Payments</b>") == 30
+        row = factories.query(prod, f"orders_{number}", f"id-{number}")
+        factories.finding(prod, f"query:{row.ident}", "warning", rule="x", summary="it is slow")
+    with django_assert_max_num_queries(58):
+        text = page_html(page, "/")
+    assert text.count("<dt>Owner</dt><dd><b>Payments</b>") == 30
 
 
 def test_a_row_tells_chain_lag_rate_restart_and_whether_to_stop(page: Client, prod: Cluster) -> None:
-    streams.partitions(prod)
-    streams.abandoned(prod)
-    text = read(page, "/queries")
+    scenarios.source_partitions(prod)
+    scenarios.abandoned_query(prod)
+    text = page_html(page, "/queries")
     assert (
         'aria-label="planned done, written done, prepared done, committed broken, recorded waiting, '
         'checkpointed waiting"' in text
@@ -154,7 +154,7 @@ def test_a_row_tells_chain_lag_rate_restart_and_whether_to_stop(page: Client, pr
 
 
 def test_an_empty_page_says_how_a_query_becomes_known(page: Client, prod: Cluster, settings: Any) -> None:
-    text = read(page, "/queries?cluster=prod")
+    text = page_html(page, "/queries?cluster=prod")
     assert "No streaming queries" in text
     assert "[[checkpoints]]" in text
     assert "cluster = &quot;prod&quot;" in text or 'cluster = "prod"' in text
@@ -163,19 +163,19 @@ def test_an_empty_page_says_how_a_query_becomes_known(page: Client, prod: Cluste
     root = CheckpointRoot(root="file:///checkpoints", cluster="prod")
     settings.FENCELINE = replace(settings.FENCELINE, checkpoints=[root])
     prod.collector_set.filter(name="checkpoints").delete()
-    assert "Not collected yet" in read(page, "/queries?cluster=prod")
-    assert "No matching queries" in read(page, "/queries?q=x")
+    assert "Not collected yet" in page_html(page, "/queries?cluster=prod")
+    assert "No matching queries" in page_html(page, "/queries?q=x")
 
 
 def test_without_a_root_a_query_is_known_from_its_listener_alone(page: Client, prod: Cluster) -> None:
     prod.collector_set.filter(name="checkpoints").delete()
-    row = streams.query(
+    row = factories.query(
         prod, checkpoint="", seen_ms=None, planned=None, finished=None, ledger_id="", sink="", restart="",
         restart_words="", detail={},
     )  # fmt: skip
-    streams.batch(row, 1_203, planned_ms=None, committed_ms=None, offsets=[])
-    streams.run(row)
-    text = read(page, ONE)
+    factories.batch(row, 1_203, planned_ms=None, committed_ms=None, offsets=[])
+    factories.query_run(row)
+    text = page_html(page, QUERY_PAGE)
     assert "No checkpoint known" in text
     assert "No ledger" in text
     assert "Its sink is not known" in text
@@ -184,40 +184,40 @@ def test_without_a_root_a_query_is_known_from_its_listener_alone(page: Client, p
 
 
 def test_files_alone_say_that_no_listener_is_attached(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod, state="unheard", heard_ms=None)
-    streams.planned(row, 1_203, committed_ms=seed.now_ms())
-    text = read(page, ONE)
+    row = factories.query(prod, state="unheard", heard_ms=None)
+    factories.unfinished_batch(row, 1_203, committed_ms=factories.now_ms())
+    text = page_html(page, QUERY_PAGE)
     assert text.count("No listener is attached") == 2
     assert "Add a query" in text
 
 
 def test_the_overview_shows_those_that_need_somebody_first(page: Client, prod: Cluster) -> None:
-    assert "No query is known." in read(page, "/")
-    busy_streams.busy(prod)
-    text = read(page, "/")
+    assert "No query is known." in page_html(page, "/")
+    scenarios.busy_queries(prod)
+    text = page_html(page, "/")
     assert "7 known" in text
     assert text.index("<bdi>orders_enrich</bdi>") < text.index("<bdi>clicks_sessions</bdi>")
 
 
-@pytest.mark.parametrize("raw", seed.NASTY)
+@pytest.mark.parametrize("raw", factories.HOSTILE_IDS)
 def test_any_name_is_shown_escaped(page: Client, prod: Cluster, raw: bytes) -> None:
     name = raw.decode(errors="replace").replace("\0", "")
-    row = streams.query(prod, name, "id-1")
-    streams.batch(row, 1_203)
+    row = factories.query(prod, name, "id-1")
+    factories.batch(row, 1_203)
     text = (
         page.get(addresses.query_url("prod", row.ident)).content.decode()
         + page.get("/queries").content.decode()
     )
-    assert flat(html.escape(name)) in text
+    assert compact(html.escape(name)) in text
     assert "<script>alert" not in text
 
 
 def test_what_is_not_known_says_so(page: Client, prod: Cluster) -> None:
-    assert "Unknown query on cluster prod" in read(page, "/queries/prod/<b>x", 404)
+    assert "Unknown query on cluster prod" in page_html(page, "/queries/prod/<b>x", 404)
     assert page.get("/queries/nowhere/x").status_code == 404
-    streams.query(prod)
+    factories.query(prod)
     Cluster.objects.update(configured=False)
-    assert page.get(ONE).status_code == 404
+    assert page.get(QUERY_PAGE).status_code == 404
     assert names(page) == []
 
 
@@ -230,11 +230,11 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
         "operators": (StateOperator(0, "dedupe", (StateStore("default", 8),)),),
         "initial": {"0": {TopicPartition("orders", 0): 7}},
     }
-    looks = [look(3, 2, ledger=ledger([decision(2), stuck], [done(2)]), **facts)]
+    looks = [checkpoint_look(3, 2, ledger=ledger_state([decision(2), stuck], [decision_end(2)]), **facts)]
     for at_ms in (NOW_MS, NOW_MS + 11_000):
         checkpoint_store.save_checkpoints(lease, looks, (), gaps={}, now_ms=at_ms)
     row = Query.objects.get()
-    text = html.unescape(read(page, addresses.query_url("prod", row.ident)))
+    text = html.unescape(page_html(page, addresses.query_url("prod", row.ident)))
     for said in (
         "format v1, batches 0 to 3 kept", "commits/1", "_SUCCESS", "dedupe, default in 8 partitions",
         '{"orders":{"0":7}}', '{"orders":{"0":30}}', f"On restart: {row.restart_words}.", LEDGER_ID,
@@ -252,8 +252,8 @@ def take_checkpoints() -> leases.Lease:
 
 
 def test_a_blind_collector_is_said_on_the_page(page: Client, prod: Cluster) -> None:
-    streams.query(prod)
-    seed.gap(prod, source="checkpoints", reason="s3a://x: access denied")
-    for url in ("/queries", ONE, "/"):
-        assert "Data is incomplete since" in read(page, url), url
-    assert "Data is incomplete since" not in read(page, "/transactions")
+    factories.query(prod)
+    factories.gap(prod, source="checkpoints", reason="s3a://x: access denied")
+    for url in ("/queries", QUERY_PAGE, "/"):
+        assert "Data is incomplete since" in page_html(page, url), url
+    assert "Data is incomplete since" not in page_html(page, "/transactions")

@@ -15,9 +15,9 @@ from dashboard.web.charts import query_figures
 from fenceline.facts import TransactionState
 from fenceline.spark.records import QueryState
 from fenceline.spark.restart_prediction import RestartVerdict
-from tests.web import held, seed, streams
-from tests.web.querying import ONE, headline, prod
-from tests.web.roles import read
+from tests.web import factories, scenarios
+from tests.web.query_fixtures import QUERY_PAGE, headline, prod
+from tests.web.roles import page_html
 
 __all__ = ["prod"]
 
@@ -34,13 +34,13 @@ pytestmark = pytest.mark.django_db
     ],
 )
 def test_what_a_sink_promises_is_said(page: Client, prod: Cluster, sink: str, said: str) -> None:
-    streams.query(prod, sink=sink)
-    assert said in read(page, ONE)
+    factories.query(prod, sink=sink)
+    assert said in page_html(page, QUERY_PAGE)
 
 
 def test_a_broken_link_names_its_recovery_and_its_transactions(page: Client, prod: Cluster) -> None:
-    streams.abandoned(prod)
-    text = read(page, ONE)
+    scenarios.abandoned_query(prod)
+    text = page_html(page, QUERY_PAGE)
     assert "Batch 1,204 is not committed." in text
     assert "Restart the query: it commits this batch from its ledger first." in text
     assert "recoverAndCommit" in text
@@ -54,36 +54,40 @@ def test_a_broken_link_names_its_recovery_and_its_transactions(page: Client, pro
 
 
 def test_an_earlier_batch_is_opened_with_what_became_of_it(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod)
-    streams.batches(row, (1_202, 1_203))
+    row = factories.query(prod)
+    factories.batches(row, (1_202, 1_203))
     for number in (1_202, 1_203):
-        decided = streams.decision(row, number)
-    streams.coordinated(row, decided, *[TransactionState.COMPLETE_COMMIT] * 4)
-    assert 'href="?batch=1202#chain"' in read(page, ONE)
-    text = read(page, f"{ONE}?batch=1202")
+        decided = factories.sink_decision(row, number)
+    factories.coordinator_transactions(row, decided, *[TransactionState.COMPLETE_COMMIT] * 4)
+    assert 'href="?batch=1202#chain"' in page_html(page, QUERY_PAGE)
+    text = page_html(page, f"{QUERY_PAGE}?batch=1202")
     assert "newest: batch" in text
     assert text.count("no coordinator record of this id is known") == 4  # Not those of the other half.
-    assert "No data for batch 7" in read(page, f"{ONE}?batch=7")
-    assert "newest: batch" not in read(page, f"{ONE}?batch=x")
+    assert "No data for batch 7" in page_html(page, f"{QUERY_PAGE}?batch=7")
+    assert "newest: batch" not in page_html(page, f"{QUERY_PAGE}?batch=x")
 
 
 def test_an_id_that_went_on_is_told_by_its_ledger(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod)
-    streams.batches(row, (1_201, 1_203))
-    streams.decision(row, 1_201)
-    newest = streams.decision(row, 1_203, transactions=streams.sent(row, 1_203, age_ms=2_000))
-    streams.coordinated(row, newest, *[TransactionState.COMPLETE_COMMIT] * 4)
-    text = read(page, f"{ONE}?batch=1201")
+    row = factories.query(prod)
+    factories.batches(row, (1_201, 1_203))
+    factories.sink_decision(row, 1_201)
+    newest = factories.sink_decision(
+        row, 1_203, transactions=factories.sink_transactions(row, 1_203, age_ms=2_000)
+    )
+    factories.coordinator_transactions(row, newest, *[TransactionState.COMPLETE_COMMIT] * 4)
+    text = page_html(page, f"{QUERY_PAGE}?batch=1201")
     # The ledger's word is named as such: a coordinator that cannot confirm it any more is no confirmation.
     assert text.count("id reused; ledger: committed") == 4
-    assert "id reused" not in read(page, ONE)
+    assert "id reused" not in page_html(page, QUERY_PAGE)
 
 
 def test_a_lost_batch_says_that_no_restart_mends_it(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod, planned=1_204, state="failed")
-    streams.planned(row, 1_204)
-    streams.decision(row, 1_204, "lost", lost=[streams.transactional_id(row, 0, 1_204)], done_by="operator")
-    text = read(page, ONE)
+    row = factories.query(prod, planned=1_204, state="failed")
+    factories.unfinished_batch(row, 1_204)
+    factories.sink_decision(
+        row, 1_204, "lost", lost=[factories.sink_transactional_id(row, 0, 1_204)], done_by="operator"
+    )
+    text = page_html(page, QUERY_PAGE)
     assert "A restart does not restore these records" in text
     assert "by an operator" in text
     assert "13120" in text  # What it read.
@@ -91,14 +95,14 @@ def test_a_lost_batch_says_that_no_restart_mends_it(page: Client, prod: Cluster)
 
 @pytest.mark.parametrize("state", QueryState)
 def test_each_state_is_said(page: Client, prod: Cluster, state: QueryState) -> None:
-    streams.query(prod, state=state.value)
+    factories.query(prod, state=state.value)
     word = "no heartbeat" if state is QueryState.UNHEARD else state
-    assert f"</i>{word}</span>" in read(page, ONE)
+    assert f"</i>{word}</span>" in page_html(page, QUERY_PAGE)
 
 
 def first_sentence(text: str) -> str:
     """Return the first sentence of a query's page below its name."""
-    found = re.search(r'<p class="now-true[^"]*"[^>]*>(.*?)</p>', text, re.DOTALL)
+    found = re.search(r"<p [^>]*data-fact[^>]*>(.*?)</p>", text, re.DOTALL)
     assert found
     return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found[1])).split())
 
@@ -114,51 +118,55 @@ def first_sentence(text: str) -> str:
 def test_a_dead_driver_with_a_prepared_batch_is_the_first_sentence(
     page: Client, prod: Cluster, columns: dict[str, str], evidence: str
 ) -> None:
-    streams.abandoned(prod)
+    scenarios.abandoned_query(prod)
     Query.objects.update(heartbeat_every_ms=5_000, **columns)
     wanted = (
         rf"Batch 1,204 is prepared and the driver is gone \({evidence}\): "
         r"a restart finishes it until \d\d:\d\d:\d\d UTC\."
     )
-    assert re.fullmatch(wanted, first_sentence(read(page, ONE)))
+    assert re.fullmatch(wanted, first_sentence(page_html(page, QUERY_PAGE)))
     assert re.match(
         wanted.replace("Batch 1,204 is", "Batch 1,204 of orders_enrich is")[:-2], headline(page, "/queries")
     )
 
 
 def test_a_driver_that_is_heard_is_not_called_gone(page: Client, prod: Cluster) -> None:
-    streams.abandoned(prod)
-    Query.objects.update(state="running", heard_ms=seed.now_ms() - 9_000, heartbeat_every_ms=5_000)
-    text = read(page, ONE)
+    scenarios.abandoned_query(prod)
+    Query.objects.update(state="running", heard_ms=factories.now_ms() - 9_000, heartbeat_every_ms=5_000)
+    text = page_html(page, QUERY_PAGE)
     assert "driver is gone" not in text
     assert first_sentence(text).startswith("Batch 1,204 has been prepared since ")
 
 
 def test_one_that_fell_silent_is_not_called_running(page: Client, prod: Cluster) -> None:
-    streams.query(prod, heard_ms=seed.now_ms() - 600_000)
-    text = read(page, ONE)
+    factories.query(prod, heard_ms=factories.now_ms() - 600_000)
+    text = page_html(page, QUERY_PAGE)
     assert re.search(r"no heartbeat since \d\d:\d\d:\d\d UTC: its driver may be gone", text)
     assert "</i>running</span>" not in text
 
 
 @pytest.mark.parametrize("verdict", RestartVerdict)
 def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster, verdict: RestartVerdict) -> None:
-    detail = streams.detail(restart={"first_batch": None, "severity": "critical", "remedy": "do this"})
-    streams.query(prod, restart=verdict.value, restart_words="fails: so and so", detail=detail)
-    text = read(page, ONE)
+    detail = factories.checkpoint_detail(
+        restart={"first_batch": None, "severity": "critical", "remedy": "do this"}
+    )
+    factories.query(prod, restart=verdict.value, restart_words="fails: so and so", detail=detail)
+    text = page_html(page, QUERY_PAGE)
     assert "On restart: fails: so and so." in text
     assert "First: do this." in text
-    assert f"{verdict.value.replace('_', ' ')}</span>" in read(page, "/queries")
+    assert f"{verdict.value.replace('_', ' ')}</span>" in page_html(page, "/queries")
 
 
 def test_the_inspector_tells_broken_and_foreign_files(page: Client, prod: Cluster) -> None:
     broken = [{"path": "offsets/17", "damage": "torn", "detail": "line 2 ends too early"}]
     operators = [{"operator_id": 0, "name": "dedupe", "stores": [{"name": "default", "partitions": 8}]}]
-    streams.query(
+    factories.query(
         prod,
-        detail=streams.detail(broken=broken, foreign=["_SUCCESS"], operators=operators, asynchronous=True),
+        detail=factories.checkpoint_detail(
+            broken=broken, foreign=["_SUCCESS"], operators=operators, asynchronous=True
+        ),
     )
-    text = read(page, ONE)
+    text = page_html(page, QUERY_PAGE)
     for said in (
         "offsets/17", "line 2 ends too early", "_SUCCESS", "dedupe, default in 8 partitions",
         "tracked asynchronously", "batches 1,103 to 1,203 kept", "spark.sql.shuffle.partitions",
@@ -167,46 +175,52 @@ def test_the_inspector_tells_broken_and_foreign_files(page: Client, prod: Cluste
 
 
 def test_a_query_whose_checkpoint_cannot_be_read_says_why(page: Client, prod: Cluster) -> None:
-    streams.query(prod, error="s3a://x: access denied", detail={}, seen_ms=seed.now_ms() - 31_000)
-    text = read(page, ONE)
+    factories.query(prod, error="s3a://x: access denied", detail={}, seen_ms=factories.now_ms() - 31_000)
+    text = page_html(page, QUERY_PAGE)
     assert "Its checkpoint cannot be read." in text
     assert "s3a://x: access denied" in text
     assert "Whether orders_enrich is safe to restart is not known: s3a://x: access denied." in text
 
 
 def test_sources_tell_position_lag_and_what_blocks_them(page: Client, prod: Cluster) -> None:
-    pin = held.pinned(prod, "payments", 0, transactional_id="payments-7")
-    held.partition(prod, "payments", 1, lso=48_211, high_watermark=48_300)
-    row = streams.query(prod)
-    streams.batch(row, 1_203, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 48_300}})]])
-    text = read(page, ONE)
+    pin = factories.lso_blocker(prod, "payments", 0, transactional_id="payments-7")
+    factories.partition(prod, "payments", 1, lso=48_211, high_watermark=48_300)
+    row = factories.query(prod)
+    factories.batch(
+        row, 1_203, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 48_300}})]]
+    )
+    text = page_html(page, QUERY_PAGE)
     assert "likely blocked" in text
     assert 'href="/transactions/prod/payments-7"' in text
     assert 'href="/partitions/prod/payments/0"' in text
     assert "1,770" in text
-    assert "at a blocked LSO" in read(page, "/queries")
-    assert f'href="{ONE}"' in read(page, "/partitions/prod/payments/0")
+    assert "at a blocked LSO" in page_html(page, "/queries")
+    assert f'href="{QUERY_PAGE}"' in page_html(page, "/partitions/prod/payments/0")
 
 
 def test_records_deleted_unread_come_first_and_are_counted(page: Client, prod: Cluster) -> None:
-    streams.partitions(prod)
-    streams.batch(streams.query(prod), 1_203, offsets=[["0", streams.offsets("order_events", 4, 13_120)]])
-    text = read(page, ONE)
+    scenarios.source_partitions(prod)
+    factories.batch(
+        factories.query(prod), 1_203, offsets=[["0", factories.source_offsets("order_events", 4, 13_120)]]
+    )
+    text = page_html(page, QUERY_PAGE)
     assert "30 unread offsets were deleted." in text
     assert text.index("order_events-2</bdi>") < text.index("order_events-0</bdi>")
 
 
 def test_a_position_past_the_end_is_shown_once_the_end_is_newer(page: Client, prod: Cluster) -> None:
-    streams.partitions(prod)
-    batch = streams.batch(
-        streams.query(prod), 1_203, offsets=[["0", streams.offsets("order_events", 4, 13_120)]]
+    scenarios.source_partitions(prod)
+    batch = factories.batch(
+        factories.query(prod), 1_203, offsets=[["0", factories.source_offsets("order_events", 4, 13_120)]]
     )
     cut = {"high_watermark": 9_000, "lso": 9_000, "log_start": 0}
     PartitionRecord.objects.update(**cut, seen_ms=batch.committed_ms)
-    assert read(page, ONE).count("past the end</span>") == 0, "the query may be ahead of the last poll"
+    assert page_html(page, QUERY_PAGE).count("past the end</span>") == 0, (
+        "the query may be ahead of the last poll"
+    )
     PartitionRecord.objects.update(seen_ms=batch.committed_ms + 11_000)
-    assert read(page, ONE).count("past the end</span>") == 4
-    assert "past the end</span>" in read(page, "/partitions/prod/order_events/0")
+    assert page_html(page, QUERY_PAGE).count("past the end</span>") == 4
+    assert "past the end</span>" in page_html(page, "/partitions/prod/order_events/0")
 
 
 @pytest.mark.parametrize(
@@ -214,26 +228,26 @@ def test_a_position_past_the_end_is_shown_once_the_end_is_newer(page: Client, pr
 )
 def test_any_source_is_told_as_it_is(page: Client, prod: Cluster, raw: str | None) -> None:
     assert not lag.source_positions(raw)
-    streams.batch(streams.query(prod), 1_203, offsets=[["0", raw]])
-    text = read(page, ONE)
+    factories.batch(factories.query(prod), 1_203, offsets=[["0", raw]])
+    text = page_html(page, QUERY_PAGE)
     said = "nothing read yet" if raw is None else "not Kafka's; read up to"
     assert said in html.unescape(text)
 
 
 def test_batches_are_paged_and_keep_our_own_history(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod)
+    row = factories.query(prod)
     Batch.objects.bulk_create(
-        Batch(query=row, batch_id=n, planned_ms=seed.now_ms(), rev=1) for n in range(130)
+        Batch(query=row, batch_id=n, planned_ms=factories.now_ms(), rev=1) for n in range(130)
     )
-    text = read(page, ONE)
+    text = page_html(page, QUERY_PAGE)
     assert "130 recorded; Spark keeps about 100" in text
     assert "1–25 of 130" in text
-    assert "126–130 of 130" in read(page, f"{ONE}?page=6")
+    assert "126–130 of 130" in page_html(page, f"{QUERY_PAGE}?page=6")
 
 
 def test_charts_stack_the_phases_and_say_in_words_what_they_show(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod)
-    streams.batches(row, range(1_200, 1_204))
+    row = factories.query(prod)
+    factories.batches(row, range(1_200, 1_204))
     drawn = query_figures.duration_figure(list(Batch.objects.order_by("batch_id")))
     by_name = {trace["name"]: trace["y"] for trace in drawn["data"]}
     assert by_name["walCommit"] == [48] * 4
@@ -243,16 +257,16 @@ def test_charts_stack_the_phases_and_say_in_words_what_they_show(page: Client, p
         (trace["meta"]["tone"], trace["marker"].get("pattern", {}).get("shape")) for trace in drawn["data"]
     ]
     assert len(set(looks)) == len(looks)
-    text = read(page, ONE)
+    text = page_html(page, QUERY_PAGE)
     assert "How long each phase of batches 1,200 to 1,203 took" in text
     assert 'id="rows-chart-figure"' in text
 
 
 def test_rows_written_are_shown_from_the_ledger_in_table_and_chart(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod)
-    streams.batches(row, range(1_200, 1_204))
-    counted = sum(each["records"] for each in streams.decision(row, 1_203).transactions)
-    cells = re.findall(r"<td[^>]* data-rows-written>(.*?)</td>", read(page, ONE), re.DOTALL)
+    row = factories.query(prod)
+    factories.batches(row, range(1_200, 1_204))
+    counted = sum(each["records"] for each in factories.sink_decision(row, 1_203).transactions)
+    cells = re.findall(r"<td[^>]* data-rows-written>(.*?)</td>", page_html(page, QUERY_PAGE), re.DOTALL)
     assert len(cells) == 8, "four batches in the table and in the chart's own"
     assert [f"{counted:,}" in cell for cell in cells] == [True, False, False, False] * 2
     assert all("unknown: Spark does not count" in cell for cell in cells if f"{counted:,}" not in cell)
@@ -262,25 +276,27 @@ def test_rows_written_are_shown_from_the_ledger_in_table_and_chart(page: Client,
 
 
 def test_batches_whose_rows_nothing_counts_have_no_figure(page: Client, prod: Cluster) -> None:
-    streams.batches(streams.query(prod, sink="other"), range(1_200, 1_204), input_rows=None)
-    text = read(page, ONE)
+    factories.batches(factories.query(prod, sink="other"), range(1_200, 1_204), input_rows=None)
+    text = page_html(page, QUERY_PAGE)
     assert "rows read are not reported" in text
     assert "0 to 0 rows" not in text
 
 
 def test_runs_tell_what_their_listener_could_not(page: Client, prod: Cluster) -> None:
-    row = streams.query(prod)
-    streams.run(row, spooled=3, dropped=2, spool_age_ms=61_000, exception="java.lang.Error: boom", ended_ms=1)
-    text = read(page, ONE)
+    row = factories.query(prod)
+    factories.query_run(
+        row, spooled=3, dropped=2, spool_age_ms=61_000, exception="java.lang.Error: boom", ended_ms=1
+    )
+    text = page_html(page, QUERY_PAGE)
     assert "2 dropped" in text
     assert "3 spooled, oldest 1 min 1 s" in text
     assert "java.lang.Error: boom" in text
 
 
 def test_a_transaction_names_the_query_and_batch_it_belongs_to(page: Client, prod: Cluster) -> None:
-    row = streams.abandoned(prod)
-    text = read(page, f"/transactions/prod/{streams.transactional_id(row, 1, 1_204)}")
-    assert f'href="{ONE}"' in text
-    assert f'<a href="{ONE}?batch=1204#chain">batch 1,204</a> is the last decided batch' in text
-    seed.transaction(prod, "plain-1")
-    assert "The sink of" not in read(page, "/transactions/prod/plain-1")
+    row = scenarios.abandoned_query(prod)
+    text = page_html(page, f"/transactions/prod/{factories.sink_transactional_id(row, 1, 1_204)}")
+    assert f'href="{QUERY_PAGE}"' in text
+    assert f'<a href="{QUERY_PAGE}?batch=1204#chain">batch 1,204</a> is the last decided batch' in text
+    factories.transaction(prod, "plain-1")
+    assert "The sink of" not in page_html(page, "/transactions/prod/plain-1")

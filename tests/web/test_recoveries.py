@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard.labels.status import OUTCOME_LOOKS
 from dashboard.models import Cluster, Recovery
 from fenceline.recoveries import RecoveryOutcome
-from tests.web import held, seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -41,9 +41,9 @@ def ids(page: Client, query: str = "") -> list[str]:
     ],
 )
 def test_the_address_decides_what_is_shown(page: Client, prod: Cluster, query: str, shown: list[str]) -> None:
-    held.episode(prod, "a-1")
-    held.episode(prod, "b-1", outcome="open", closed_ms=None, released_ms=None, resumed_ms=None)
-    held.episode(prod, "c-1", cause="takeover")
+    factories.recovery(prod, "a-1")
+    factories.recovery(prod, "b-1", outcome="open", closed_ms=None, released_ms=None, resumed_ms=None)
+    factories.recovery(prod, "c-1", cause="takeover")
     assert ids(page, query) == shown
 
 
@@ -51,7 +51,7 @@ def test_the_address_decides_what_is_shown(page: Client, prod: Cluster, query: s
     "query", ["?outcome=lost", "?cause=commit", "?before=x", "?before=1-2-3", "?cluster=no"]
 )
 def test_a_bad_value_is_ignored_and_told(page: Client, prod: Cluster, query: str) -> None:
-    held.episode(prod, "a-1")
+    factories.recovery(prod, "a-1")
     assert "Ignored:" in read(page, f"/recoveries{query}")
     assert ids(page, query) == ["a-1"]
 
@@ -59,7 +59,7 @@ def test_a_bad_value_is_ignored_and_told(page: Client, prod: Cluster, query: str
 @pytest.mark.sql
 def test_many_are_walked_through_from_the_newest(page: Client, prod: Cluster) -> None:
     for n in range(120):
-        held.episode(prod, f"id-{n}", opened_ms=1_795_000_000_000 + n // 3)
+        factories.recovery(prod, f"id-{n}", opened_ms=1_795_000_000_000 + n // 3)
     seen, query = [], ""
     while True:
         text = read(page, f"/recoveries{query}")
@@ -84,7 +84,7 @@ def test_many_are_walked_through_from_the_newest(page: Client, prod: Cluster) ->
 def test_the_headline_says_what_is_left_to_do(
     page: Client, prod: Cluster, fields: dict[str, object], said: str
 ) -> None:
-    held.episode(prod, **fields)
+    factories.recovery(prod, **fields)
     assert said in read(page, "/recoveries")
 
 
@@ -93,7 +93,7 @@ def test_each_outcome_has_its_page(page: Client, prod: Cluster, outcome: Recover
     times = {} if outcome is RecoveryOutcome.RESUMED else {"resumed_ms": None, "resumed_by": ""}
     if outcome in (RecoveryOutcome.OPEN, RecoveryOutcome.UNSEEN):
         times |= {"released_ms": None, "records_released": None}
-    row = held.episode(prod, outcome=outcome.value, **times)
+    row = factories.recovery(prod, outcome=outcome.value, **times)
     text = read(page, f"/recoveries/prod/{row.pk}")
     assert OUTCOME_LOOKS[outcome].words in text
     waits = "Waiting for the LSO to pass everywhere" in text
@@ -101,7 +101,7 @@ def test_each_outcome_has_its_page(page: Client, prod: Cluster, outcome: Recover
 
 
 def test_what_was_lost_is_a_range_for_each_partition_sure_or_at_most(page: Client, prod: Cluster) -> None:
-    row = held.episode(prod)
+    row = factories.recovery(prod)
     text = read(page, f"/recoveries/prod/{row.pk}")
     assert "48,211" in text
     assert "48,273" in text
@@ -119,13 +119,15 @@ def test_records_of_a_deleted_topic_are_not_said_to_be_sure_nor_offered_for_repr
     page: Client, prod: Cluster
 ) -> None:
     gone = ["payments", 1, 7_000, None, None, False, "the topic was deleted and re-created", None, None, True]
-    row = held.episode(prod, lost=[["orders", 0, 10, 12, 3, True, ""], gone])
+    row = factories.recovery(prod, lost=[["orders", 0, 10, 12, 3, True, ""], gone])
     text = read(page, f"/recoveries/prod/{row.pk}")
     assert "at least</small> 3" in text
     assert "the topic was deleted and re-created" in text
     assert '<pre class="raw card" id="lost-text" tabindex="0">orders 0 10 12</pre>' in text
     assert "at least </span>3" in read(page, "/recoveries")
-    only = held.episode(prod, "b-1", lost=[gone], outcome="topic_deleted", released_ms=None, resumed_ms=None)
+    only = factories.recovery(
+        prod, "b-1", lost=[gone], outcome="topic_deleted", released_ms=None, resumed_ms=None
+    )
     text = read(page, f"/recoveries/prod/{only.pk}")
     assert "Topic deleted" in text
     assert "not known" in text
@@ -136,13 +138,13 @@ def test_records_of_a_deleted_topic_are_not_said_to_be_sure_nor_offered_for_repr
 def test_when_consumers_were_unblocked_is_said_to_be_noticed_where_no_log_shows_it(
     page: Client, prod: Cluster, noticed: bool
 ) -> None:
-    row = held.episode(prod, release_noticed=noticed)
+    row = factories.recovery(prod, release_noticed=noticed)
     assert ("Consumers unblocked by" in read(page, f"/recoveries/prod/{row.pk}")) is noticed
     assert ('title="upper bound, from the poll' in read(page, "/recoveries")) is noticed
 
 
 def test_what_was_lost_is_a_file_for_reprocessing(page: Client, prod: Cluster) -> None:
-    row = held.episode(prod, b"=cmd()")
+    row = factories.recovery(prod, b"=cmd()")
     answer = page.get(f"/recoveries/prod/{row.pk}?format=csv")
     assert answer["Content-Type"] == "text/csv; charset=utf-8"
     assert answer["Content-Disposition"] == f'attachment; filename="lost-{row.pk}.csv"'
@@ -167,22 +169,22 @@ def test_what_was_lost_is_a_file_for_reprocessing(page: Client, prod: Cluster) -
 def test_what_is_not_there_is_said_and_why(
     page: Client, prod: Cluster, fields: dict[str, object], said: str
 ) -> None:
-    row = held.episode(prod, **fields)
+    row = factories.recovery(prod, **fields)
     assert said in read(page, f"/recoveries/prod/{row.pk}")
 
 
 def test_an_episode_is_found_from_its_id(page: Client, prod: Cluster) -> None:
-    seed.transaction(prod, "payments-7")
-    row = held.episode(prod, "payments-7")
-    held.episode(prod, "payments-8")
+    factories.transaction(prod, "payments-7")
+    row = factories.recovery(prod, "payments-7")
+    factories.recovery(prod, "payments-8")
     text = read(page, "/transactions/prod/payments-7")
     assert f'href="/recoveries/prod/{row.pk}"' in text
     assert len(re.findall(r'<tr id="r-', text)) == 1
 
 
 def test_any_id_is_shown_escaped(page: Client, prod: Cluster) -> None:
-    for raw in (*seed.NASTY, seed.LONG):
-        held.episode(prod, raw, resumed_by="<b>x</b>")
+    for raw in (*factories.HOSTILE_IDS, factories.LONG_ID):
+        factories.recovery(prod, raw, resumed_by="<b>x</b>")
     text = read(page, "/recoveries")
     assert "<script>alert" not in text
     for row in Recovery.objects.all():
@@ -192,7 +194,7 @@ def test_any_id_is_shown_escaped(page: Client, prod: Cluster) -> None:
 
 
 def test_an_unknown_episode_has_no_page(page: Client, prod: Cluster) -> None:
-    row = held.episode(prod)
+    row = factories.recovery(prod)
     for url in (
         f"/recoveries/prod/{row.pk + 1}",
         f"/recoveries/nowhere/{row.pk}",

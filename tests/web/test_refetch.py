@@ -10,20 +10,24 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Cluster
-from tests.web import held, seed
+from sandbox.scenes.player import ScenePlayer
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 ROUTES = (
     "/",
     "/transactions?state=open",
     "/transactions/prod/orders-gateway-1",
-    "/fencing?since=1h",
+    "/events?from=2026-11-18&to=2026-11-19",
     "/partitions?internal=1",
     "/partitions/prod/payments/0",
     "/groups?status=OK",
     "/groups/prod/billing",
     "/recoveries",
+    # A range that ends now moves with the clock.
+    "/pipelines?from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z",
     "/system",
+    "/scenes",
 )
 
 
@@ -32,16 +36,16 @@ def refetch(page: Client, url: str, **headers: str) -> Any:
 
 
 @pytest.fixture
-def one(page: Client) -> Client:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.transaction(prod)
-    held.watched(prod)
-    held.partition(prod)
-    held.offset(held.group(prod))
-    held.episode(prod)
+def one(page: Client, sandbox: ScenePlayer) -> Client:
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.transaction(prod)
+    factories.partition_collectors(prod)
+    factories.partition(prod)
+    factories.group_offset(factories.group(prod))
+    factories.recovery(prod)
     # So far ahead that no collector is late during a test, however busy the machine is.
-    prod.collector_set.update(seen_through_ms=seed.now_ms() + 600_000)
+    prod.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)
     return page
 
 
@@ -65,7 +69,9 @@ def test_nothing_new_is_answered_304_without_a_look_at_the_rows(one: Client, url
     assert again.status_code == 304
     assert not again.content
     assert again["Fenceline-As-Of"] == first["Fenceline-As-Of"]
-    rows = ("dashboard_trans", "dashboard_partition", "dashboard_group", "dashboard_recovery")
+    rows = (
+        "dashboard_trans", "dashboard_partition", "dashboard_group", "dashboard_recovery", "dashboard_topic",
+    )  # fmt: skip
     assert not [each["sql"] for each in asked if any(name in each["sql"] for name in rows)]
 
 
@@ -87,7 +93,7 @@ def test_sight_that_is_lost_is_a_new_page_without_a_new_revision(one: Client, ur
 
 def test_another_cluster_s_change_is_none_of_ours(page: Client) -> None:
     for name in ("prod", "staging"):
-        seed.seen(seed.cluster(name))
+        factories.tail_collectors(factories.cluster(name))
     first = refetch(page, "/transactions?cluster=prod")
     Cluster.objects.filter(name="staging").update(rev=9)
     assert refetch(page, "/transactions?cluster=prod", **{"If-None-Match": first["ETag"]}).status_code == 304

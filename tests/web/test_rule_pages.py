@@ -19,7 +19,7 @@ from fenceline.facts import Severity
 from fenceline.limits import Limits
 from fenceline.rule_names import RENAMED
 from fenceline.rules import RULES
-from tests.web import seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 TEXT = """# open_too_long
@@ -87,22 +87,22 @@ def test_nothing_in_it_runs(page: Client, documented: Path) -> None:
 
 
 def test_what_the_rule_finds_now_is_there_and_leads_on(page: Client, documented: Path) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
     assert "No active findings." in read(page, "/rules/open_too_long")
-    seed.transaction(prod, "payments-7")
-    seed.finding(prod, "transaction:payments-7")
-    seed.finding(prod, "transaction:other", rule="coordinator_overdue", summary="quite another one")
+    factories.transaction(prod, "payments-7")
+    factories.finding(prod, "transaction:payments-7")
+    factories.finding(prod, "transaction:other", rule="coordinator_overdue", summary="quite another one")
     text = read(page, "/rules/open_too_long")
     assert "/transactions/prod/payments-7" in text
     assert "quite another one" not in text
 
 
 def test_a_finding_leads_to_its_rule_from_every_page_that_shows_it(page: Client, documented: Path) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.transaction(prod, "payments-7")
-    seed.finding(prod, "transaction:payments-7")
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.transaction(prod, "payments-7")
+    factories.finding(prod, "transaction:payments-7")
     for url in ("/", "/transactions/prod/payments-7"):
         assert 'href="/rules/open_too_long"' in read(page, url), url
     assert "about “open too long”" in read(page, "/")
@@ -123,7 +123,7 @@ def test_a_former_name_leads_to_the_rule(page: Client) -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_is_called_by_its_label(page: Client, name: str) -> None:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     label = rule_label(name)
     assert "_" not in label
     assert f"<h1>{label.capitalize()}</h1>" in read(page, f"/rules/{name}")
@@ -136,9 +136,9 @@ def test_an_edited_page_is_shown_as_it_is_now(page: Client, documented: Path) ->
 
 
 def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
-    seed.finding(prod, "transaction:payments-7", rule="coordinator_overdue", severity="critical")
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
+    factories.finding(prod, "transaction:payments-7", rule="coordinator_overdue", severity="critical")
     html = page.get("/rules").content.decode()
     assert re.findall(r'id="rule-(\w+)"', html) == list(RULES)
     for entry in markdown.rule_index():
@@ -151,7 +151,7 @@ def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page
 
 
 def test_the_index_is_reached_from_a_rule_and_from_system(page: Client) -> None:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     for url in ("/rules/coordinator_overdue", "/system"):
         assert 'href="/rules"' in read(page, url), url
 
@@ -170,7 +170,7 @@ def test_the_documentations_own_index_is_no_rule(page: Client) -> None:
 def test_a_page_shows_the_limits_in_effect_and_names_a_default_that_differs(
     page: Client, settings: Any
 ) -> None:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     settings.FENCELINE = replace(settings.FENCELINE, limits=Limits(open_too_long_s=7.5, open_usual_factor=4))
     text = read(page, "/rules/open_too_long")
     assert "<th>limit</th><th>value</th>" in text
@@ -210,7 +210,7 @@ def test_no_markdown_is_left_unrendered(name: str) -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_link_of_a_rule_page_leads_to_a_page(page: Client, name: str) -> None:
-    seed.seen(seed.cluster())
+    factories.tail_collectors(factories.cluster())
     html = markdown.render_rule(name, Limits())
     for href in re.findall(r'href="([^"]+)"', html or ""):
         assert href.startswith("https://") or href in (*RULES, "../rules"), href

@@ -11,8 +11,8 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster, Silence
-from tests.web import roles, seed, voiced
-from tests.web.roles import read
+from tests.web import factories, roles
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 NEW = {"matchers": 'alertname="open_too_long"', "lasts": "7200", "reason": "maintenance"}
@@ -21,15 +21,15 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(autouse=True)
 def prod(configured: None, db: None) -> Cluster:
-    of = seed.cluster()
-    seed.seen(of)
-    voiced.watched(of)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.alert_collector(of)
     return of
 
 
 @pytest.fixture
 def operator(db: None) -> Client:
-    return roles.signed_in("operator")
+    return roles.client_with_role("operator")
 
 
 def local(hours: float) -> str:
@@ -45,27 +45,27 @@ def wrong(operator: Client, **asked: str) -> str:
 
 
 def test_a_silence_is_made_listed_and_ended(operator: Client, prod: Cluster) -> None:
-    voiced.alert(prod)
+    factories.alert(prod)
     answer = operator.post("/silences/make", NEW)
     row = Silence.objects.get()
     assert answer["Location"] == f"/silences/{row.pk}"
     assert row.matchers == [["alertname", "=", "open_too_long"]]
     assert (row.created_by, row.reason) == ("the operator", "maintenance")
     assert row.ends_ms - row.starts_ms == 2 * HOUR_MS
-    assert "Suppresses 1 alert now" in read(operator, f"/silences/{row.pk}")
-    assert "1 silence is active" in read(operator, "/silences")
+    assert "Suppresses 1 alert now" in page_html(operator, f"/silences/{row.pk}")
+    assert "1 silence is active" in page_html(operator, "/silences")
     assert operator.post(f"/silences/{row.pk}/end")["Location"] == f"/silences/{row.pk}"
     row.refresh_from_db()
     assert row.ended_by == "the operator"
-    assert row.ends_ms <= seed.now_ms()
-    assert "by the operator" in read(operator, f"/silences/{row.pk}")
-    text = read(operator, "/silences")
+    assert row.ends_ms <= factories.now_ms()
+    assert "by the operator" in page_html(operator, f"/silences/{row.pk}")
+    text = page_html(operator, "/silences")
     assert "No silence is active" in text
     assert f'href="/silences/{row.pk}"' in text
 
 
 def test_ending_one_that_is_over_changes_nothing(operator: Client) -> None:
-    row = voiced.silence(starts_s=-7_200, ends_s=-3_600)
+    row = factories.silence(starts_s=-7_200, ends_s=-3_600)
     operator.post(f"/silences/{row.pk}/end")
     after = Silence.objects.get()
     assert (after.ends_ms, after.ended_by) == (row.ends_ms, "")
@@ -75,9 +75,9 @@ def test_it_may_begin_later_and_end_at_an_instant(operator: Client) -> None:
     operator.post("/silences/make", NEW | {"starts": local(2), "ends": local(5)})
     row = Silence.objects.get()
     assert row.ends_ms - row.starts_ms == 3 * HOUR_MS
-    assert abs(row.starts_ms - seed.now_ms() - 2 * HOUR_MS) <= 60_000
-    assert "Begins" in read(operator, f"/silences/{row.pk}")
-    assert "Scheduled" in read(operator, "/silences")
+    assert abs(row.starts_ms - factories.now_ms() - 2 * HOUR_MS) <= 60_000
+    assert "Begins" in page_html(operator, f"/silences/{row.pk}")
+    assert "Scheduled" in page_html(operator, "/silences")
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_everything_that_is_wrong_is_told_at_once_and_what_was_written_stays(ope
 
 
 def test_the_preview_says_what_it_would_keep_quiet(operator: Client, prod: Cluster) -> None:
-    voiced.alert(prod, "transaction:payments-7", labels={"team": "Payments"})
-    voiced.alert(prod, "transaction:payments-8", "pending")
-    voiced.alert(prod, "transaction:payments-9", "resolved")
-    voiced.alert(prod, "group:billing", rule="group_stalled")
+    factories.alert(prod, "transaction:payments-7", labels={"team": "Payments"})
+    factories.alert(prod, "transaction:payments-8", "pending")
+    factories.alert(prod, "transaction:payments-9", "resolved")
+    factories.alert(prod, "group:billing", rule="group_stalled")
 
     def previewed(matchers: str) -> str:
         answer = operator.get("/silences/preview", {"matchers": matchers})
@@ -151,42 +151,44 @@ def test_the_preview_says_what_it_would_keep_quiet(operator: Client, prod: Clust
 
 
 def test_a_form_is_filled_for_one_alert_and_for_the_same_again(operator: Client, prod: Cluster) -> None:
-    row = voiced.alert(prod)
-    text = html.unescape(read(operator, f"/silences/new?alert={row.pk}"))
+    row = factories.alert(prod)
+    text = html.unescape(page_html(operator, f"/silences/new?alert={row.pk}"))
     filled = 'alertname="open_too_long", cluster="prod", subject="transaction:payments-7"'
     assert f"{filled}</textarea>" in text
-    old = voiced.silence(matchers=[["team", "=~", 'a"b\\.']], ends_s=-1)
-    assert 'team=~"a\\"b\\\\."</textarea>' in html.unescape(read(operator, f"/silences/new?silence={old.pk}"))
+    old = factories.silence(matchers=[["team", "=~", 'a"b\\.']], ends_s=-1)
+    assert 'team=~"a\\"b\\\\."</textarea>' in html.unescape(
+        page_html(operator, f"/silences/new?silence={old.pk}")
+    )
     for query in ("alert=x", "alert=4711", "silence=" + "9" * 40):
-        assert "</textarea>" in read(operator, f"/silences/new?{query}")
+        assert "</textarea>" in page_html(operator, f"/silences/new?{query}")
 
 
 def test_the_longest_subject_can_be_silenced(operator: Client, prod: Cluster) -> None:
-    row = voiced.alert(prod, f"transaction:{seed.LONG.decode()}")
-    text = html.unescape(read(operator, f"/silences/new?alert={row.pk}"))
+    row = factories.alert(prod, f"transaction:{factories.LONG_ID.decode()}")
+    text = html.unescape(page_html(operator, f"/silences/new?alert={row.pk}"))
     matchers = text.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0]
     operator.post("/silences/make", NEW | {"matchers": matchers})
-    assert f"Suppresses {Silence.objects.count()} alert now" in read(
+    assert f"Suppresses {Silence.objects.count()} alert now" in page_html(
         operator, f"/silences/{Silence.objects.get().pk}"
     )
 
 
 def test_what_is_expired_stays_listed(operator: Client) -> None:
     for number in range(60):
-        voiced.silence(starts_s=-7_200 - number, ends_s=-3_600 - number)
-    text = read(operator, "/silences")
+        factories.silence(starts_s=-7_200 - number, ends_s=-3_600 - number)
+    text = page_html(operator, "/silences")
     assert "60, newest first" in text
     assert len(re.findall(r"data-row>#\d+<", text)) == 50
-    assert len(re.findall(r"data-row>#\d+<", read(operator, "/silences?page=2"))) == 10
+    assert len(re.findall(r"data-row>#\d+<", page_html(operator, "/silences?page=2"))) == 10
 
 
 def test_who_may_not_silences_nothing(page: Client, operator: Client, settings: Any) -> None:
-    row = voiced.silence()
+    row = factories.silence()
     assert page.get("/silences/new").status_code == 403
     assert page.post("/silences/make", NEW).status_code == 403
     assert page.post(f"/silences/{row.pk}/end").status_code == 403
-    assert "End now" not in read(page, "/silences")
-    assert "End now" not in read(page, f"/silences/{row.pk}")
+    assert "End now" not in page_html(page, "/silences")
+    assert "End now" not in page_html(page, f"/silences/{row.pk}")
     settings.READ_ONLY = True
     assert operator.post("/silences/make", NEW).status_code == 403
     assert operator.post(f"/silences/{row.pk}/end").status_code == 403
@@ -195,5 +197,5 @@ def test_who_may_not_silences_nothing(page: Client, operator: Client, settings: 
 
 def test_an_unknown_silence_has_no_page(operator: Client) -> None:
     for number in ("7", "9" * 30):
-        read(operator, f"/silences/{number}", 404)
+        page_html(operator, f"/silences/{number}", 404)
         assert operator.post(f"/silences/{number}/end").status_code == 404

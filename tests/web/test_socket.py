@@ -135,7 +135,7 @@ ACCEPT, CLOSE = "websocket.accept", "websocket.close"
 class TestWhoGetsOne:
     @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
     def test_every_role_does(self, role: str) -> None:
-        assert answer_to(Socket(roles.signed_in(role))) == ACCEPT
+        assert answer_to(Socket(roles.client_with_role(role))) == ACCEPT
 
     def test_a_superuser_does(self, client: Client) -> None:
         client.force_login(User.objects.create_superuser("root"))
@@ -166,7 +166,7 @@ class TestOrigin:
         ],
     )
     def test_only_the_own_one_counts(self, origin: str, answer: str) -> None:
-        assert answer_to(Socket(roles.signed_in("viewer"), origin)) == answer
+        assert answer_to(Socket(roles.client_with_role("viewer"), origin)) == answer
 
     @pytest.mark.parametrize(
         ("origin", "answer"),
@@ -182,17 +182,17 @@ class TestOrigin:
     )
     def test_trusted_ones_count_as_for_forms(self, settings: Any, origin: str, answer: str) -> None:
         settings.CSRF_TRUSTED_ORIGINS = ["https://fenceline.example", "https://*.team.example:8443"]
-        assert answer_to(Socket(roles.signed_in("viewer"), origin)) == answer
+        assert answer_to(Socket(roles.client_with_role("viewer"), origin)) == answer
 
     def test_behind_tls_the_scheme_is_the_browser_s(self, settings: Any) -> None:
         settings.ALLOWED_HOSTS = ["fenceline.example"]
-        viewer, name = roles.signed_in("viewer"), "fenceline.example"
+        viewer, name = roles.client_with_role("viewer"), "fenceline.example"
         assert answer_to(Socket(viewer, f"https://{name}", name, scheme="wss")) == ACCEPT
         assert answer_to(Socket(viewer, f"http://{name}", name, scheme="wss")) == CLOSE
 
     @pytest.mark.parametrize("host", ["evil.example", "", "a b", "127.0.0.1:x"])
     def test_a_host_that_is_not_ours_counts_for_nothing(self, host: str) -> None:
-        assert answer_to(Socket(roles.signed_in("viewer"), f"http://{host}", host)) == CLOSE
+        assert answer_to(Socket(roles.client_with_role("viewer"), f"http://{host}", host)) == CLOSE
 
 
 class TestEnd:
@@ -200,14 +200,14 @@ class TestEnd:
 
     @pytest.fixture
     def viewer(self) -> Client:
-        return roles.signed_in("viewer")
+        return roles.client_with_role("viewer")
 
     @pytest.fixture
     def user(self, viewer: Client) -> User:
         return User.objects.get()
 
     def test_it_stays_while_nothing_of_it_changes(self, viewer: Client, user: User) -> None:
-        other = roles.signed_in("operator")
+        other = roles.client_with_role("operator")
 
         def changes() -> None:
             other.post("/logout/")
@@ -254,7 +254,7 @@ class TestEnd:
 
 
 def test_a_bell_comes_through_and_nothing_else(layer: Any) -> None:
-    viewer = roles.signed_in("viewer")
+    viewer = roles.client_with_role("viewer")
 
     async def scenario() -> tuple[dict[str, Any], bool]:
         socket = Socket(viewer)
@@ -291,7 +291,7 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
     }
     settings.CHANNEL_LAYERS = {"default": nobody}
     channel_layers.backends.clear()
-    viewer = roles.signed_in("viewer")
+    viewer = roles.client_with_role("viewer")
     with caplog.at_level(logging.WARNING, "dashboard.runtime.notify"):
         for rev in range(3):
             notify.notify_change("prod", "transactions", rev)

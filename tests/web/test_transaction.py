@@ -11,7 +11,7 @@ from django.test import Client
 
 from dashboard.models import Transaction
 from fenceline.facts import NOT_FROM_LOG, NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
-from tests.web import seed
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -28,48 +28,50 @@ def read(page: Client, row: Transaction) -> str:
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (TransactionState.EMPTY, "Idle."),
-        (TransactionState.ONGOING, "Open for"),
-        (TransactionState.PREPARE_COMMIT, "Decided to commit"),
-        (TransactionState.PREPARE_ABORT, "Decided to abort"),
-        (TransactionState.COMPLETE_COMMIT, "Committed"),
-        (TransactionState.COMPLETE_ABORT, "Aborted"),
+        (TransactionState.EMPTY, "It is idle."),
+        (TransactionState.ONGOING, "It has been open for"),
+        (TransactionState.PREPARE_COMMIT, "Its coordinator decided to commit it"),
+        (TransactionState.PREPARE_ABORT, "Its coordinator decided to abort it"),
+        (TransactionState.COMPLETE_COMMIT, "It was committed"),
+        (TransactionState.COMPLETE_ABORT, "It was aborted"),
     ],
 )
 def test_each_state_is_said_and_lit(page: Client, state: TransactionState, words: str) -> None:
-    text = read(page, seed.transaction(seed.cluster(), state=state))
+    text = read(page, factories.transaction(factories.cluster(), state=state))
     assert words in text
     lit = re.findall(r'box-lit[^"]*"><rect [^>]*/><text [^>]*>(\w+)<', text)
     assert lit == [state.value, state.value]  # Drawn twice: for wide pages and for phones.
 
 
 def test_an_open_transaction_tells_when_its_coordinator_ends_it(page: Client) -> None:
-    row = seed.transaction(seed.cluster(), age_ms=10_000, timeout_ms=60_000)
+    row = factories.transaction(factories.cluster(), age_ms=10_000, timeout_ms=60_000)
     assert "Its coordinator aborts it at" in read(page, row)
 
 
 def test_a_timeout_that_passed_is_said(page: Client) -> None:
-    row = seed.transaction(seed.cluster(), age_ms=120_000, timeout_ms=60_000)
+    row = factories.transaction(factories.cluster(), age_ms=120_000, timeout_ms=60_000)
     assert "passed at" in read(page, row)
 
 
 def test_a_two_phase_commit_never_times_out(page: Client) -> None:
-    row = seed.transaction(seed.cluster(), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS)
+    row = factories.transaction(factories.cluster(), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS)
     text = read(page, row)
     assert "does not time out" in text
     assert "aborts it at" not in text
 
 
 def test_its_way_names_hash_partition_and_offset(page: Client) -> None:
-    prod = seed.cluster()
-    seed.seen(prod)
+    prod = factories.cluster()
+    factories.tail_collectors(prod)
     # "abc".hashCode() is 96354 in Java; 96354 mod 50 is 4.
-    row = seed.transaction(prod, "abc", log_partition=4, log_offset=24_049)
+    row = factories.transaction(prod, "abc", log_partition=4, log_offset=24_049)
     assert "hash 96,354 mod 50 → __transaction_state-4, offset 24,049" in read(page, row)
 
 
 def test_offsets_are_told_apart_from_data(page: Client) -> None:
-    row = seed.transaction(seed.cluster(), partitions={"orders": [0, 7], "__consumer_offsets": [16, 17, 18]})
+    row = factories.transaction(
+        factories.cluster(), partitions={"orders": [0, 7], "__consumer_offsets": [16, 17, 18]}
+    )
     text = read(page, row)
     assert "offsets added" in text
     assert "a read-process-write transaction" in text
@@ -78,18 +80,18 @@ def test_offsets_are_told_apart_from_data(page: Client) -> None:
 
 
 def test_its_findings_are_on_its_page_and_no_others(page: Client) -> None:
-    prod = seed.cluster()
-    row = seed.transaction(prod, "mine")
-    seed.finding(prod, "transaction:mine")
-    seed.finding(prod, "transaction:other", summary="quite another one")
+    prod = factories.cluster()
+    row = factories.transaction(prod, "mine")
+    factories.finding(prod, "transaction:mine")
+    factories.finding(prod, "transaction:other", summary="quite another one")
     text = read(page, row)
     assert "mine has been open since 10:21:14" in text
     assert "quite another one" not in text
 
 
-@pytest.mark.parametrize("raw", [*seed.NASTY, seed.LONG, b"x" * 513, b"x" * 512])
+@pytest.mark.parametrize("raw", [*factories.HOSTILE_IDS, factories.LONG_ID, b"x" * 513, b"x" * 512])
 def test_any_id_has_a_page_that_shows_it_escaped(page: Client, raw: bytes) -> None:
-    row = seed.transaction(seed.cluster(), raw)
+    row = factories.transaction(factories.cluster(), raw)
     url = url_of(row)
     assert len(url) < 2_000
     assert url.isascii()
@@ -105,13 +107,13 @@ def test_any_id_has_a_page_that_shows_it_escaped(page: Client, raw: bytes) -> No
 
 
 def test_an_id_that_looks_like_a_key_is_found_by_its_own_name(page: Client) -> None:
-    prod = seed.cluster()
-    named = seed.transaction(prod, b"~" + b"0" * 64)
+    prod = factories.cluster()
+    named = factories.transaction(prod, b"~" + b"0" * 64)
     assert named.transactional_id in read(page, named)
 
 
 def test_an_unknown_id_is_said_not_to_be_known(page: Client) -> None:
-    seed.cluster()
+    factories.cluster()
     answer = page.get("/transactions/prod/<b>never</b>%1bseen")
     text = answer.content.decode()
     assert answer.status_code == 404
@@ -126,8 +128,8 @@ def test_an_unknown_cluster_has_no_pages(page: Client) -> None:
 def test_what_a_coordinators_list_does_not_tell_is_never_a_number(page: Client) -> None:
     """Where the topic may not be read, an id's epoch, timeout and place are not known at first."""
     unknown = {"producer_epoch": NOT_TOLD, "timeout_ms": NOT_TOLD, "log_partition": NOT_TOLD}
-    row = seed.transaction(
-        seed.cluster(),
+    row = factories.transaction(
+        factories.cluster(),
         state=TransactionState.COMPLETE_COMMIT,
         started_ms=None,
         log_offset=NOT_FROM_LOG,

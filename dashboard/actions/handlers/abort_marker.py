@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dashboard.actions import inspect
-from dashboard.actions.connections import Hands
+from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
 from fenceline.explanations import verdict_reason
 from fenceline.facts import TopicPartition
@@ -60,39 +60,39 @@ def plan_facts(subject: SubjectPlan) -> MarkerPlanFacts:
     return MarkerPlanFacts(*(said[name] for name in MarkerPlanFacts._fields))
 
 
-def write_marker(subject: SubjectPlan, hands: Hands) -> Result:
+def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Write the marker where all still is as it was seen. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
     until = time.monotonic() + _PATIENCE_S
     asked: tuple[RequestResult, ...] = ()
     while True:
         try:
-            verify_unchanged(seen, hands)
+            verify_unchanged(seen, connections)
         except MarkerPlanStale as what:
             return _stale(str(what), asked)
-        hands.before_write(REQUEST)
-        if _find(seen, hands) is None:
+        connections.before_write(REQUEST)
+        if _find(seen, connections) is None:
             return _stale("it has ended a moment ago", asked)
-        ended = _ask(seen, hands)
+        ended = _ask(seen, connections)
         part = RequestResult(str(seen.topic_partition), ended.code, ended.word or "abort marker written")
         if ended.code == 0:
             return Result(
                 SubjectOutcome.DONE, "the abort marker is written: its records are aborted there", (part,)
             )
         if ended.code in _MAY_BE_WRITTEN:
-            return _uncertain(seen, part, hands)
+            return _uncertain(seen, part, connections)
         if ended.code not in _FOR_NOW:
-            return _refused(ended, part, hands)
+            return _refused(ended, part, connections)
         if time.monotonic() > until:
             return failed_result(f"after {_PATIENCE_S:g} s its leader still says {ended.word}", part)
         asked = (part,)
         time.sleep(_PAUSE_S)
 
 
-def read_outcome(subject: SubjectPlan, hands: Hands) -> Result:
+def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return what came of a marker whose worker died, by looking alone. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
-    if _find(seen, hands) is None:
+    if _find(seen, connections) is None:
         return Result(
             SubjectOutcome.DONE,
             "it has ended there; whether by this action's marker or another one cannot be told",
@@ -100,9 +100,9 @@ def read_outcome(subject: SubjectPlan, hands: Hands) -> Result:
     return failed_result("it is still open as it was seen: no marker was written")
 
 
-def verify_unchanged(seen: MarkerPlanFacts, hands: Hands) -> None:
+def verify_unchanged(seen: MarkerPlanFacts, connections: ClusterConnections) -> None:
     """Raise `MarkerPlanStale` unless all is as it was seen and it still hangs; `AdminUnavailable`."""
-    found = inspect.inspect_partitions(hands.inspector, [seen.topic_partition])[seen.topic_partition]
+    found = inspect.inspect_partitions(connections.inspector, [seen.topic_partition])[seen.topic_partition]
     _verify_leader(seen, found)
     if found.log.unseen:
         raise AdminUnavailable(f"{seen.topic_partition}: {found.log.unseen}")
@@ -133,19 +133,19 @@ def _verify_leader(seen: MarkerPlanFacts, found: Marked) -> None:
         )
 
 
-def _find(seen: MarkerPlanFacts, hands: Hands) -> ProducerState | None:
+def _find(seen: MarkerPlanFacts, connections: ClusterConnections) -> ProducerState | None:
     """Return the transaction as it was seen, None where it is open no more."""
-    found = hands.reads.describe_producers([seen.topic_partition])[seen.topic_partition]
+    found = connections.reads.describe_producers([seen.topic_partition])[seen.topic_partition]
     if isinstance(found, Unseen):
         raise AdminUnavailable(str(found))
     same = seen.producer_id, seen.producer_epoch, seen.start_offset
     return next((each for each in found if (*each[:2], each.start_offset) == same), None)
 
 
-def _ask(seen: MarkerPlanFacts, hands: Hands) -> Ended:
-    hands.asked = REQUEST
+def _ask(seen: MarkerPlanFacts, connections: ClusterConnections) -> Ended:
+    connections.asked = REQUEST
     marker = Marker(seen.topic_partition, seen.producer_id, seen.producer_epoch, seen.coordinator_epoch or 0)
-    return hands.admin.write_abort_marker(marker, leader=seen.leader)
+    return connections.admin.write_abort_marker(marker, leader=seen.leader)
 
 
 def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
@@ -155,10 +155,10 @@ def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
     return Result(SubjectOutcome.STALE, f"plan is stale: {words}; its leader has taken no marker", asked)
 
 
-def _uncertain(seen: MarkerPlanFacts, part: RequestResult, hands: Hands) -> Result:
+def _uncertain(seen: MarkerPlanFacts, part: RequestResult, connections: ClusterConnections) -> Result:
     """Return what came of a request whose answer does not tell whether the marker is written."""
     said = f"its leader did not say that it is written ({part.words})"
-    if _find(seen, hands) is None:
+    if _find(seen, connections) is None:
         return Result(SubjectOutcome.DONE, f"{said}, and it has ended there", (part,))
     return Result(
         SubjectOutcome.UNKNOWN,
@@ -167,9 +167,9 @@ def _uncertain(seen: MarkerPlanFacts, part: RequestResult, hands: Hands) -> Resu
     )
 
 
-def _refused(ended: Ended, part: RequestResult, hands: Hands) -> Result:
+def _refused(ended: Ended, part: RequestResult, connections: ClusterConnections) -> Result:
     if ended.code == _FORBIDDEN:
-        remedy = grant_command(hands.admin.principal, "ALTER", "--cluster")
+        remedy = grant_command(connections.admin.principal, "ALTER", "--cluster")
         return failed_result(
             f"neither ALTER nor CLUSTER_ACTION on the cluster ({ended.word}); grant one: {remedy}", part
         )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dashboard.actions.connections import Hands
+from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.handlers.sink_transactions import (
     Found,
     Opened,
@@ -71,37 +71,37 @@ def plan_facts(subject: SubjectPlan) -> BatchPlanFacts:
     return BatchPlanFacts(*(said[name] for name in BatchPlanFacts._fields))
 
 
-def finish_batch(subject: SubjectPlan, hands: Hands) -> Result:
+def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Commit what is left of a prepared batch. Raises `AdminUnavailable`, `SinkError`, `OSError`."""
     seen = plan_facts(subject)
-    ledger = hands.open_ledger(seen.root, seen.checkpoint)
+    ledger = connections.open_ledger(seen.root, seen.checkpoint)
     try:
         decision = _still_prepared(seen, ledger)
     except BatchPlanStale as what:
         return stale_result(str(what))
     every = [_opened(each) for each in decision.transactions]
-    parts = _end_open(every, hands, commit=True)
-    result = _committed(subject, decision, ledger, hands, parts)
+    parts = _end_open(every, connections, commit=True)
+    result = _committed(subject, decision, ledger, connections, parts)
     return replace(result, records=confirmed_decisions(every, parts, commit=True))
 
 
-def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
+def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Decide against a batch, then abort its transactions. Raises as `finish_batch` does."""
     seen = plan_facts(subject)
-    ledger = hands.open_ledger(seen.root, seen.checkpoint)
+    ledger = connections.open_ledger(seen.root, seen.checkpoint)
     try:
         identity = _still_undecided(seen, ledger)
     except BatchPlanStale as what:
         return stale_result(str(what))
-    found = current_states(seen.open_transactions, hands)
+    found = current_states(seen.open_transactions, connections)
     for each in as_planned(found, SinkTransactionState.UNSEEN):
         return failed_result(f"{each.transactional_id}: {found[each].words}")
     is_open = as_planned(found, SinkTransactionState.OPEN)
     if not is_open:
         return stale_result("nothing of it is open any more as it was seen")
     ledger.refuse_weak()
-    hands.before_write(LEDGER)
-    hands.asked = LEDGER
+    connections.before_write(LEDGER)
+    connections.asked = LEDGER
     decision = _decision(seen, identity, found)
     held = ledger.decide(decision)
     if held != decision:
@@ -110,28 +110,28 @@ def roll_back(subject: SubjectPlan, hands: Hands) -> Result:
     parts: tuple[RequestResult, ...] = (
         RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.decision", 0, "decided: aborted"),
     )
-    parts += _end_open(is_open, hands, commit=False)
-    result = _aborted(seen, is_open, ledger, hands, parts)
+    parts += _end_open(is_open, connections, commit=False)
+    result = _aborted(seen, is_open, ledger, connections, parts)
     return replace(result, records=confirmed_decisions(is_open, parts, commit=False))
 
 
-def read_finish_outcome(subject: SubjectPlan, hands: Hands) -> Result:
+def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return what came of finishing a batch whose worker died, by looking alone."""
     seen = plan_facts(subject)
-    ledger = hands.open_ledger(seen.root, seen.checkpoint)
+    ledger = connections.open_ledger(seen.root, seen.checkpoint)
     done = ledger.read_outcome(seen.decision_round)
     if done is not None:
         return Result(SubjectOutcome.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}")
-    left = _counted(current_states(seen.open_transactions, hands), SinkTransactionState.COMMITTED)
+    left = _counted(current_states(seen.open_transactions, connections), SinkTransactionState.COMMITTED)
     return failed_result(
         f"it stays prepared, {left}: start the query, which finishes it first, or make a new plan"
     )
 
 
-def read_roll_back_outcome(subject: SubjectPlan, hands: Hands) -> Result:
+def read_roll_back_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return what came of rolling a batch back whose worker died, by looking alone."""
     seen = plan_facts(subject)
-    ledger = hands.open_ledger(seen.root, seen.checkpoint)
+    ledger = connections.open_ledger(seen.root, seen.checkpoint)
     if seen.decision_round not in ledger.read_names().decisions:
         return failed_result("nothing was decided about it, and so nothing was ended")
     held = ledger.read_decision(seen.decision_round)
@@ -139,7 +139,7 @@ def read_roll_back_outcome(subject: SubjectPlan, hands: Hands) -> Result:
         return stale_result(f"{held.by} has decided in the meantime: the batch is {held.decided.value}")
     if ledger.read_outcome(seen.decision_round) is not None:
         return Result(SubjectOutcome.DONE, "the ledger says that it is rolled back")
-    found = current_states(seen.open_transactions, hands)
+    found = current_states(seen.open_transactions, connections)
     if len(as_planned(found, SinkTransactionState.GONE)) == len(found):
         return Result(SubjectOutcome.DONE, "it is decided against, and nothing of it is open any more")
     return Result(
@@ -204,27 +204,29 @@ def _same_generation(seen: BatchPlanFacts, now: int) -> None:
         )
 
 
-def _end_open(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[RequestResult, ...]:
+def _end_open(
+    wanted: Sequence[Opened], connections: ClusterConnections, *, commit: bool
+) -> tuple[RequestResult, ...]:
     """End those that are open as they were seen; nothing else is asked for."""
-    found = current_states(wanted, hands)
+    found = current_states(wanted, connections)
     is_open = as_planned(found, SinkTransactionState.OPEN)
     if not is_open:
         return ()
-    hands.before_write(END_TXN)
-    hands.asked = END_TXN
-    return end_transactions(is_open, hands, commit=commit)
+    connections.before_write(END_TXN)
+    connections.asked = END_TXN
+    return end_transactions(is_open, connections, commit=commit)
 
 
 def _committed(
     subject: SubjectPlan,
     decision: Decision,
     ledger: LedgerFolder,
-    hands: Hands,
+    connections: ClusterConnections,
     parts: tuple[RequestResult, ...],
 ) -> Result:
     """Note in the ledger that all is committed; where something is open or cannot be told, say so instead."""
     seen = plan_facts(subject)
-    found = current_states([_opened(each) for each in decision.transactions], hands)
+    found = current_states([_opened(each) for each in decision.transactions], connections)
     done = ledger.read_outcome(seen.decision_round)
     if done is not None:
         # A driver was faster; it may have the ids in use again.
@@ -233,7 +235,7 @@ def _committed(
         )
     waiting = as_planned(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
-        return not_ended(waiting, found, parts, hands, f"batch {seen.batch_id} stays prepared")
+        return not_ended(waiting, found, parts, connections, f"batch {seen.batch_id} stays prepared")
     lost = [
         each for each in decision.transactions if found[_opened(each)].standing is SinkTransactionState.GONE
     ]
@@ -241,8 +243,8 @@ def _committed(
         return _lost(seen, decision, lost, found, parts)
     outcome = DecisionOutcome.LOST if lost else DecisionOutcome.COMMITTED
     ids = tuple(each.transactional_id for each in lost)
-    hands.before_write(LEDGER)
-    hands.asked = LEDGER
+    connections.before_write(LEDGER)
+    connections.asked = LEDGER
     ledger.mark_done(Done(seen.batch_id, seen.round, outcome, loop.now_ms(), OPERATOR, ids))
     parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, outcome.value),)
     words = f"batch {seen.batch_id} is committed: {count_noun(len(decision.transactions), 'transaction')}"
@@ -262,15 +264,15 @@ def _aborted(
     seen: BatchPlanFacts,
     aborted: Sequence[Opened],
     ledger: LedgerFolder,
-    hands: Hands,
+    connections: ClusterConnections,
     parts: tuple[RequestResult, ...],
 ) -> Result:
-    found = current_states(aborted, hands)
+    found = current_states(aborted, connections)
     waiting = as_planned(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
-        return not_ended(waiting, found, parts, hands, f"batch {seen.batch_id} is decided against")
-    hands.before_write(LEDGER)
-    hands.asked = LEDGER
+        return not_ended(waiting, found, parts, connections, f"batch {seen.batch_id} is decided against")
+    connections.before_write(LEDGER)
+    connections.asked = LEDGER
     ledger.mark_done(Done(seen.batch_id, seen.round, DecisionOutcome.ABORTED, loop.now_ms(), OPERATOR))
     parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, "aborted"),)
     number = count_noun(len(aborted), "transaction")

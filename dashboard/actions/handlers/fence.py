@@ -11,8 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dashboard.actions.connections import Hands
+from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
+from dashboard.runtime import loop
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
@@ -71,21 +72,21 @@ def plan_facts(subject: SubjectPlan) -> FencePlanFacts:
     return FencePlanFacts(*(said[name] for name in FencePlanFacts._fields))
 
 
-def fence_producer(subject: SubjectPlan, hands: Hands) -> Result:
+def fence_producer(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Fence what still is as it was seen. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
-    said = hands.describe_id(seen.transactional_id)
+    said = connections.describe_id(seen.transactional_id)
     if isinstance(said, NotDescribed):
         return _not_described(said)
     if not _same(seen, said):
         return stale_result(describe_difference(seen, said))
-    return _ask_until(seen, hands)
+    return _ask_until(seen, connections)
 
 
-def read_outcome(subject: SubjectPlan, hands: Hands) -> Result:
+def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return what came of a fencing whose worker died, by looking alone. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
-    said = hands.describe_id(seen.transactional_id)
+    said = connections.describe_id(seen.transactional_id)
     if isinstance(said, NotDescribed):
         return Result(SubjectOutcome.UNKNOWN, said.text)
     if _same(seen, said):
@@ -125,44 +126,46 @@ def describe_difference(seen: FencePlanFacts, said: Described) -> str:
 
 
 def _aborted(seen: FencePlanFacts) -> str:
-    if seen.started_ms is not None and _now_ms() >= seen.started_ms + seen.timeout_ms:
+    if seen.started_ms is not None and loop.now_ms() >= seen.started_ms + seen.timeout_ms:
         return "its transaction timed out: its coordinator has aborted it"
     return "it was aborted, by its producer or by another one that takes it over"
 
 
-def _ask_until(seen: FencePlanFacts, hands: Hands) -> Result:
+def _ask_until(seen: FencePlanFacts, connections: ClusterConnections) -> Result:
     until, pause = time.monotonic() + _PATIENCE_S, _PAUSE_S
     asked = _Asked()
     while True:
-        hands.before_write(REQUEST)
-        now = hands.describe_id(seen.transactional_id)
+        connections.before_write(REQUEST)
+        now = connections.describe_id(seen.transactional_id)
         if isinstance(now, NotDescribed):
             part = RequestResult(seen.transactional_id, None, now.text)
         elif not (_same(seen, now) or (asked.began and _is_our_abort(seen, now))):
             return _settled(seen, now, asked)
         else:
-            ended = _ask(seen, now, hands)
+            ended = _ask(seen, now, connections)
             part = asked.record_answer(seen, now, ended)
             if ended.code == 0:
-                return _fenced(seen, now, ended, asked, hands)
+                return _fenced(seen, now, ended, asked, connections)
             if ended.code is not None and ended.code not in _FOR_NOW:
-                return _refused(seen, ended, part, hands)
+                return _refused(seen, ended, part, connections)
         if time.monotonic() > until:
-            return _given_up(seen, hands.describe_id(seen.transactional_id), part)
+            return _given_up(seen, connections.describe_id(seen.transactional_id), part)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _ask(seen: FencePlanFacts, said: Described, hands: Hands) -> Ended:
+def _ask(seen: FencePlanFacts, said: Described, connections: ClusterConnections) -> Ended:
     """Ask once, as the producer that has it right now: the coordinator compares."""
     name = seen.transactional_id
-    hands.asked = REQUEST
+    connections.asked = REQUEST
     fencing = Fencing(name, fencing_timeout_ms(seen.timeout_ms), said.producer_id, said.producer_epoch)
-    return hands.admin.fence_producers([fencing], timeout_s=0)[name]
+    return connections.admin.fence_producers([fencing], timeout_s=0)[name]
 
 
-def _fenced(seen: FencePlanFacts, before: Described, ended: Ended, asked: _Asked, hands: Hands) -> Result:
-    said = hands.describe_id(seen.transactional_id)
+def _fenced(
+    seen: FencePlanFacts, before: Described, ended: Ended, asked: _Asked, connections: ClusterConnections
+) -> Result:
+    said = connections.describe_id(seen.transactional_id)
     now = f": {_epochs(seen, said)}, {said.state.value}" if isinstance(said, Described) else ""
     records = _written(seen, ended, asked)
     if before.state is TransactionState.ONGOING and not asked.began:
@@ -206,10 +209,12 @@ def _settled(seen: FencePlanFacts, said: Described, asked: _Asked) -> Result:
     )
 
 
-def _refused(seen: FencePlanFacts, ended: Ended, part: RequestResult, hands: Hands) -> Result:
+def _refused(
+    seen: FencePlanFacts, ended: Ended, part: RequestResult, connections: ClusterConnections
+) -> Result:
     name = seen.transactional_id
     if ended.code == _FORBIDDEN:
-        remedy = grant_command(hands.admin.principal, "WRITE", f"--transactional-id '{name}'")
+        remedy = grant_command(connections.admin.principal, "WRITE", f"--transactional-id '{name}'")
         return failed_result(f"no WRITE on this transactional id; grant it: {remedy}", part)
     if ended.code == _TIMEOUT_TOO_LONG:
         return failed_result(
@@ -259,7 +264,3 @@ def _epochs(seen: FencePlanFacts, said: Described) -> str:
     if said.producer_id == seen.producer_id:
         return epochs
     return f"producer id {seen.producer_id} → {said.producer_id}, {epochs}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

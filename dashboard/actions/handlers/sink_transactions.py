@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from dashboard.actions.connections import Hands
+from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TransactionState
@@ -51,10 +51,10 @@ class CurrentTransaction(NamedTuple):
 Found = Mapping[Opened, CurrentTransaction]
 
 
-def current_states(wanted: Sequence[Opened], hands: Hands) -> Found:
+def current_states(wanted: Sequence[Opened], connections: ClusterConnections) -> Found:
     """Return how each is now. Raises `AdminUnavailable`."""
     ids = [each.transactional_id for each in wanted]
-    said = hands.admin.describe_transactions(ids, listed=True) if ids else {}
+    said = connections.admin.describe_transactions(ids, listed=True) if ids else {}
     return {each: _now(each, said[each.transactional_id]) for each in wanted}
 
 
@@ -80,10 +80,12 @@ def _now(wanted: Opened, said: Described | NotDescribed) -> CurrentTransaction:
     return CurrentTransaction(SinkTransactionState.GONE, words, said.timeout_ms)
 
 
-def end_transactions(wanted: Sequence[Opened], hands: Hands, *, commit: bool) -> tuple[RequestResult, ...]:
+def end_transactions(
+    wanted: Sequence[Opened], connections: ClusterConnections, *, commit: bool
+) -> tuple[RequestResult, ...]:
     """End them all as decided; return what their coordinators say."""
     endings = [Ending(*each[:3], commit=commit) for each in wanted]
-    answers = hands.admin.end_transactions(endings, timeout_s=_PATIENCE_S)
+    answers = connections.admin.end_transactions(endings, timeout_s=_PATIENCE_S)
     word = "committed" if commit else "aborted"
     return tuple(RequestResult(name, ended.code, ended.word or word) for name, ended in answers.items())
 
@@ -103,14 +105,18 @@ def confirmed_decisions(
 
 
 def not_ended(
-    waiting: Sequence[Opened], found: Found, parts: tuple[RequestResult, ...], hands: Hands, so: str
+    waiting: Sequence[Opened],
+    found: Found,
+    parts: tuple[RequestResult, ...],
+    connections: ClusterConnections,
+    so: str,
 ) -> Result:
     """Return that some are open still, or cannot be seen, and why."""
     names = [each.transactional_id for each in waiting]
     told = {part.where: part for part in parts}
     forbidden = next((name for name in names if name in told and told[name].code == _FORBIDDEN), None)
     if forbidden is not None:
-        remedy = grant_command(hands.admin.principal, "WRITE", f"--transactional-id '{forbidden}'")
+        remedy = grant_command(connections.admin.principal, "WRITE", f"--transactional-id '{forbidden}'")
         return failed_result(
             f"no WRITE on {list_names(names)}; grant it: {remedy}. {so.capitalize()}", *parts
         )

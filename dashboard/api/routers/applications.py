@@ -66,6 +66,7 @@ def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -
 
     A page may hold fewer than `limit` and have a `next` all the same: the longer the window, the fewer.
     """
+    schemas.refuse_range(request, "applications")
     limit = min(wanted.limit, max(1, MOST_TALLIES // _tallies_in(wanted.window_s)))
     page, following = cursors.cut("applications", _names(wanted, limit + 1), limit, tuple)
     return {

@@ -73,7 +73,7 @@ def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, o
 def _out(row: AuditEntry) -> AuditOut:
     return AuditOut(
         id=row.pk,
-        at=schemas.format_iso(schemas.instant_ms(row.at)),
+        at=schemas.format_moment(row.at),
         event=AuditEntry.Event(row.event),
         actor=row.actor,
         via=AuditEntry.Via(row.via),

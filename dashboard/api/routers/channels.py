@@ -107,6 +107,7 @@ class ChannelList(schemas.Listing):
 @router.get("", response=ChannelList, summary="List channels")
 def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters]) -> dict[str, object]:
     """Every channel, by name."""
+    schemas.refuse_range(request, "channels")
     (place,) = cursors.decode_cursor(wanted.cursor, "channels", (str,)) or ("",)
     # By code point: a cursor must not depend on how a database sorts.
     every = sorted(alert_queries.list_channels(), key=lambda row: row.name)
@@ -241,8 +242,8 @@ def _out(row: Channel) -> dict[str, Any]:
         "send_resolved": row.send_resolved,
         "enabled": row.enabled,
         "failures": row.failures,
-        "disabled_at": row.disabled_at and schemas.format_iso(schemas.instant_ms(row.disabled_at)),
+        "disabled_at": schemas.format_moment(row.disabled_at),
         "disabled_why": row.disabled_why,
         "created_by": row.created_by,
-        "created_at": schemas.format_iso(schemas.instant_ms(row.created_at)),
+        "created_at": schemas.format_moment(row.created_at),
     }

@@ -63,6 +63,7 @@ class ClusterList(schemas.Listing):
 @router.get("", response=ClusterList, summary="List clusters")
 def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Every configured cluster; they are few, so there is one page."""
+    schemas.refuse_range(request, "clusters")
     items = [_out(row.name, row.rev) for row in visibility.configured_clusters()]
     return {
         "items": items,

@@ -46,6 +46,7 @@ class CollectorList(schemas.Listing):
 @router.get("", response=CollectorList, summary="List collectors")
 def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
     """Every collector of the configured clusters; they are few, so there is one page."""
+    schemas.refuse_range(request, "collectors")
     items = [_out(row) for row in visibility.list_collectors(cluster)]
     return {"items": items, "next": None, **schemas.visibility_fields(visibility.noun_visibility(cluster))}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Literal
 
 from django.http import Http404, HttpRequest
@@ -127,9 +126,9 @@ def delivery_summary(row: Delivery) -> dict[str, Any]:
         "firing": len(row.held.get("firing", ())),
         "resolved": len(row.held.get("resolved", ())),
         "attempts": row.attempts,
-        "created_at": _iso(row.created_at),
-        "next_try_at": _iso(row.next_at) if row.state == Delivery.State.PENDING else None,
-        "ended_at": _iso(row.ended_at),
+        "created_at": schemas.format_moment(row.created_at),
+        "next_try_at": schemas.format_moment(row.next_at) if row.state == Delivery.State.PENDING else None,
+        "ended_at": schemas.format_moment(row.ended_at),
         "error": row.error,
     }
 
@@ -165,7 +164,3 @@ def _found(number: int) -> Delivery:
     if row is None:
         raise Http404(f"No delivery {number} is known.")
     return row
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else schemas.format_iso(schemas.instant_ms(moment))

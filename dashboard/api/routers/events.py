@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -12,6 +13,7 @@ from pydantic import Field
 from dashboard.api import cursors, schemas
 from dashboard.runtime import visibility
 from dashboard.timeline import queries as timeline_queries
+from fenceline.facts import Confidence
 from fenceline.timeline import EventPlace, EventSource, TimelineEvent
 
 router = Router(tags=["events"])
@@ -32,6 +34,7 @@ class EventOut(Schema):
     subject: str
     application: str
     severity: str
+    confidence: Confidence | Literal[""]
     text: str
     number: int | None
     count: int | None
@@ -47,6 +50,7 @@ class EventOut(Schema):
             subject=event.subject,
             application=event.application,
             severity=event.severity,
+            confidence=Confidence(event.confidence) if event.confidence else "",
             text=event.text,
             number=event.number or None,
             count=event.count or None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
@@ -27,8 +26,9 @@ router = Router(tags=["findings"])
 class FindingOut(Schema):
     """A rule's verdict about a subject, `kind:name`; not `complete`: not all that the rule needs was seen.
 
-    `closed_at` is null while it holds. `/rules/{rule}` says what the rule means. `offers` are the acts that
-    may be planned now, by what the planner would refuse.
+    `closed_at` is null while it holds. `deadline_at` is when a coordinator aborts the transaction, or
+    records are lost, unless somebody acts; null where no instant is known. `/rules/{rule}` says what the
+    rule means. `offers` are the acts that may be planned now, by what the planner would refuse.
     """
 
     id: int
@@ -39,6 +39,7 @@ class FindingOut(Schema):
     since: str | None
     seen_at: str | None
     closed_at: str | None
+    deadline_at: str | None
     complete: bool
     summary: str
     evidence: str
@@ -90,8 +91,9 @@ def _out(row: FindingRecord, owner: Owner | None, may: Sequence[Offer]) -> Findi
         subject=row.subject,
         severity=Severity(row.severity),
         since=schemas.format_iso(row.since_ms),
-        seen_at=_iso(row.seen_at),
-        closed_at=_iso(row.closed_at),
+        seen_at=schemas.format_moment(row.seen_at),
+        closed_at=schemas.format_moment(row.closed_at),
+        deadline_at=schemas.format_iso(row.deadline_ms),
         complete=row.complete,
         summary=row.summary,
         evidence=row.evidence,
@@ -100,7 +102,3 @@ def _out(row: FindingRecord, owner: Owner | None, may: Sequence[Offer]) -> Findi
         offers=OfferOut.from_offers(may),
         owner=OwnerOut.from_owner(owner),
     )
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else schemas.format_iso(schemas.instant_ms(moment))

@@ -105,6 +105,7 @@ class GroupFilters(schemas.ListFilters, group_queries.GroupCriteria):
 @router.get("", response=GroupList, summary="List consumer groups")
 def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
     """Every consumer group that matches, as it was first seen; families are not folded."""
+    schemas.refuse_range(request, "consumer groups")
     place = cursors.read_number(wanted.cursor, "groups") or 0
     found = group_queries.groups_after(wanted, place=place, limit=wanted.limit + 1)
     page, following = cursors.cut("groups", found, wanted.limit, cursors.by_key)

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field
 
 from dashboard.api import cursors, schemas
 from dashboard.api.permissions import require_permission
-from dashboard.evaluation import finding_queries
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
 from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
@@ -78,8 +77,9 @@ class IncidentOut(Schema):
     """A cause that no other open finding explains, with what follows from it.
 
     `severity` is the worst since it was opened or reopened; `cause_over_at` is set while its cause is over
-    and effects are left. `deadline_at` is when the first of its open transactions reaches its timeout, null
-    where none is known: its coordinator aborts it then, and what a prepared batch wrote in it is lost.
+    and effects are left. `deadline_at` is when the first of its findings ends by itself or loses records
+    unless somebody acts (as `deadline_at` of findings), null where none has such an instant; of a closed one
+    as it was at last.
     `owner` is a team of `[[owners]]`, "" without one.
     """
 
@@ -138,10 +138,9 @@ def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict
     )
     page, following = cursors.cut("incidents", rows, wanted.limit, cursors.by_key)
     causes = incident_queries.causes_of(page)
-    deadlines = _deadlines(page)
     kept = incident_queries.finding_rows(each.finding for each in causes.values())
     return {
-        "items": [IncidentOut(**_fields(row, causes.get(row.pk), kept, deadlines)) for row in page],
+        "items": [IncidentOut(**_fields(row, causes.get(row.pk), kept)) for row in page],
         "next": following,
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, EVERYTHING)),
     }
@@ -190,7 +189,7 @@ def _detail(row: Incident) -> IncidentDetail:
     cause = next((each for each in now if each.role == "cause"), None)
     latest = incident_queries.causes_of([row]).get(row.pk)
     return IncidentDetail(
-        **_fields(row, latest, kept, _deadlines([row])),
+        **_fields(row, latest, kept),
         cause=cause,
         effects=[each for each in now if each is not cause],
         past=[each for each in shown if each.until is not None],
@@ -199,17 +198,8 @@ def _detail(row: Incident) -> IncidentDetail:
     )
 
 
-def _deadlines(rows: Sequence[Incident]) -> Mapping[int, int]:
-    clusters = {row.cluster.name for row in rows if row.closed_ms is None}
-    findings = [each for name in sorted(clusters) for each in finding_queries.open_findings(name)]
-    return incident_queries.deadlines_of(incident_queries.open_findings_of(rows, findings))
-
-
 def _fields(
-    row: Incident,
-    cause: IncidentFinding | None,
-    kept: Mapping[int, FindingRecord],
-    deadlines: Mapping[int, int],
+    row: Incident, cause: IncidentFinding | None, kept: Mapping[int, FindingRecord]
 ) -> dict[str, Any]:
     """Return what a list and a detail have in common."""
     return {
@@ -224,7 +214,7 @@ def _fields(
         "reopened_at": schemas.format_iso(row.reopened_ms),
         "closed_at": schemas.format_iso(row.closed_ms),
         "cause_over_at": schemas.format_iso(row.cause_over_ms),
-        "deadline_at": schemas.format_iso(deadlines.get(row.pk)),
+        "deadline_at": schemas.format_iso(row.deadline_ms),
         "owner": row.owner,
         "acknowledged_at": schemas.format_iso(row.acknowledged_ms),
         "acknowledged_by": row.acknowledged_by,

@@ -138,6 +138,7 @@ class PartitionFilters(schemas.ListFilters, partition_queries.PartitionCriteria)
 @router.get("", response=PartitionList, summary="List partitions")
 def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
     """Every partition that a transaction, a group or a query touches, by cluster, topic and number."""
+    schemas.refuse_range(request, "partitions")
     cluster, topic, number = cursors.decode_cursor(wanted.cursor, "partitions", (str, str, int)) or (
         "",
         "",

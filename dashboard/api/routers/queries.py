@@ -7,7 +7,6 @@ from typing import Any
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
@@ -27,6 +26,7 @@ from dashboard.api.query_schemas import (
 from dashboard.models import Query as Row
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import QUERIES
+from dashboard.runtime.criteria import Ranged
 from dashboard.runtime.loop import now_ms
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag as reading
@@ -128,17 +128,16 @@ class QueryFilters(schemas.ListFilters, streaming_queries.QueryCriteria):
     """The query string of the list; `q` is a part of a query's name, id, checkpoint or prefix."""
 
 
-class BatchFilters(Schema):
-    """The query string of a query's batches."""
+class BatchFilters(schemas.ListFilters, Ranged):
+    """The query string of a query's batches; a range has those that began in it."""
 
     cluster: schemas.Name = ""
-    limit: int = Field(100, ge=1, le=1000)
-    cursor: str = ""
 
 
 @router.get("", response=QueryList, summary="List streaming queries")
 def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
     """Every streaming query that matches, as it was first seen."""
+    schemas.refuse_range(request, "streaming queries")
     place = cursors.read_number(wanted.cursor, "queries") or 0
     found = streaming_queries.queries_after(wanted, place=place, limit=wanted.limit + 1)
     page, following = cursors.cut("queries", found, wanted.limit, cursors.by_key)
@@ -155,7 +154,7 @@ def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchF
     row = _one(query, wanted.cluster)
     of = f"batches of {row.pk}"
     found = streaming_batches.batches_before(
-        row, cursors.read_number(wanted.cursor, of), limit=wanted.limit + 1
+        row, cursors.read_number(wanted.cursor, of), wanted, limit=wanted.limit + 1
     )
     page, following = cursors.cut(of, found, wanted.limit, lambda each: (each.batch.batch_id,))
     return {

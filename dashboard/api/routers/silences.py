@@ -76,6 +76,7 @@ class SilenceFilters(Schema):
 @router.get("", response=SilenceList, summary="List silences")
 def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[str, object]:
     """Silences, the newest first; also those that are over."""
+    schemas.refuse_range(request, "silences")
     now, before = loop.now_ms(), cursors.read_number(wanted.cursor, "silences")
     found = alert_queries.silences_before(before, wanted.state, limit=wanted.limit + 1, now_ms=now)
     page, following = cursors.cut("silences", found, wanted.limit, cursors.by_key)
@@ -138,6 +139,6 @@ def _out(row: Silence, now: int) -> SilenceOut:
         ends_at=schemas.format_iso(row.ends_ms),
         reason=row.reason,
         created_by=row.created_by,
-        created_at=schemas.format_iso(schemas.instant_ms(row.created_at)),
+        created_at=schemas.format_moment(row.created_at),
         ended_by=row.ended_by,
     )

@@ -18,7 +18,7 @@ from dashboard.evaluation import blocking
 from dashboard.history import queries as history_queries
 from dashboard.models import Transaction
 from dashboard.runtime import visibility
-from dashboard.transactions import attributions
+from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
 from fenceline.facts import NOT_TOLD
 from fenceline.kafka.partitions import PartitionVerdict
@@ -103,7 +103,8 @@ class TransactionFilters(schemas.ListFilters, transaction_queries.TransactionCri
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
-    step = transaction_queries.transactions_after(
+    schemas.refuse_range(request, "transactional ids")
+    step = id_walk.transactions_after(
         wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )
     return {
@@ -117,9 +118,9 @@ def _order(wanted: TransactionFilters) -> str:
     return "transactions-by-id" if wanted.application else "transactions-as-seen"
 
 
-def _place(wanted: TransactionFilters) -> transaction_queries.Place:
+def _place(wanted: TransactionFilters) -> id_walk.Place:
     cluster, name, row = (
-        cursors.decode_cursor(wanted.cursor, _order(wanted), (str, str, int)) or transaction_queries.START
+        cursors.decode_cursor(wanted.cursor, _order(wanted), (str, str, int)) or id_walk.START
     )
     return str(cluster), str(name), int(row)
 

@@ -2,6 +2,7 @@
 
 FENCELINE_ADMIN_PASSWORD makes the user admin where there is none, and never changes a password: one that was
 changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listeners.
+FENCELINE_DEMO_RECEIVER is the page of the demo's receiver: `make up` sets it, nobody else.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
+from dashboard.alerts import deliver, demo_channel, validation
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
 from dashboard.runtime.secret_files import SecretError, read_secret
 from dashboard.system import access
+from dashboard.system.schema import newer_schema_reason, partial_schema_reason
 from dashboard.system.tokens import token_digest
 
 #: What the token that the environment brings is called.
@@ -34,7 +37,7 @@ class Command(BaseCommand):
     def handle(self, *args: object, **options: object) -> None:
         """Refuse a database that a newer version has made; the rest may run any number of times."""
         try:
-            _refuse_newer_schema()
+            _refuse_other_schema()
             call_command("migrate", verbosity=0, interactive=False)
             collector_store.sync_clusters(settings.FENCELINE.clusters)
             config = settings.FENCELINE
@@ -43,6 +46,7 @@ class Command(BaseCommand):
             access.ensure_roles()
             self._ensure_admin(read_secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
             _ensure_ingest_token(read_secret(os.environ, "FENCELINE_INGEST_TOKEN"))
+            self._sync_demo_channel(read_secret(os.environ, "FENCELINE_DEMO_RECEIVER_SECRET"))
         except SecretError as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
@@ -66,6 +70,13 @@ class Command(BaseCommand):
                 "manage.py createsuperuser"
             )
 
+    def _sync_demo_channel(self, secret: str) -> None:
+        """Print why the demo has no channel: nobody has asked for it, so that stops no start."""
+        try:
+            demo_channel.sync_channel(settings.DEMO_RECEIVER, secret)
+        except (validation.Unfit, deliver.CannotSend) as error:
+            self.stdout.write(f"The channel {demo_channel.NAME} cannot be kept: {error}")
+
 
 def _check_password(password: str) -> None:
     try:
@@ -74,18 +85,14 @@ def _check_password(password: str) -> None:
         raise CommandError(f"FENCELINE_ADMIN_PASSWORD cannot be used. {error}") from error
 
 
-def _refuse_newer_schema() -> None:
+def _refuse_other_schema() -> None:
+    """Refuse a database that a newer version has made, or one from before the squashed migration."""
     loader = MigrationLoader(connection)
-    unknown = [
-        name
-        for app, name in loader.applied_migrations
-        if app == "dashboard" and (app, name) not in loader.disk_migrations
-    ]
-    if unknown:
-        raise CommandError(
-            f"The database was made by a newer Fenceline (it has {max(unknown)}). "
-            "Upgrade, or use another database."
-        )
+    database = f"The database {connection.settings_dict['NAME']} was"
+    if reason := newer_schema_reason(loader):
+        raise CommandError(f"{database} {reason}. Upgrade, or use another database.")
+    if reason := partial_schema_reason(loader):
+        raise CommandError(f"{database} {reason}.")
 
 
 def _ensure_ingest_token(token: str) -> None:

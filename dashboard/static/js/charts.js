@@ -10,11 +10,11 @@ window.fenceline = window.fenceline || {};
     plotlyServerURL: "",
     responsive: true,
     scrollZoom: false,
-    modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]],
+    doubleClick: false,
+    modeBarButtons: [["zoomIn2d", "zoomOut2d", "toImage"]],
   };
   const source = document.currentScript.dataset.plotly;
   const drawn = new Map(); // element -> what it shows
-  const windows = new WeakMap(); // element -> the first and the last range that the page gave it, and their zone
   const listening = new WeakSet();
   let asked = false;
 
@@ -46,15 +46,15 @@ window.fenceline = window.fenceline || {};
     };
   };
 
-  /** Milliseconds to add to an instant, so that an axis which knows only UTC tells local time. */
-  const shift = (ms) => (root.dataset.zone === "local" ? -new Date(ms).getTimezoneOffset() * 60000 : 0);
-  const told = (ms) => ms + shift(ms);
+  /** An instant as an axis that knows only UTC has to be given it. */
+  const told = (ms) => ms + fenceline.shift(ms);
 
   /** Give a trace its tone's colour; `meta` says which, and where it holds instants. */
   const dressed = (trace) => {
     const { tone, times } = trace.meta;
     const shown = { ...trace, marker: { ...trace.marker, color: colour(tone), line: { ...trace.marker.line, color: colour(tone) } } };
     if (trace.line) shown.line = { ...trace.line, color: colour(tone) };
+    if (trace.text) shown.textfont = { ...trace.textfont, color: colour("ink") };
     for (const name of times) shown[name] = trace[name].map(told);
     return shown;
   };
@@ -65,47 +65,28 @@ window.fenceline = window.fenceline || {};
     const [day, time = "00:00"] = end.split(" ");
     return Date.parse(`${day}T${time}Z`);
   };
-  const same = (range, other) => range.every((end, at) => instant(end) === instant(other[at]));
-
-  /** The range to show: what a reader has zoomed to, else the page's. Plotly holds a zoom only while the window
-   * stays, and a live one moves on. Its reset goes back to the first window, and then the chart follows again. */
-  const range = (element, given) => {
-    const { zone } = root.dataset;
-    let known = windows.get(element);
-    if (known && known.zone !== zone) {
-      listening.delete(element);
-      Plotly.purge(element); // Else its reset would go to another zone's window.
-      known = null;
-    }
-    windows.set(element, { first: known ? known.first : given, last: given, zone });
-    const shown = known && element.layout.xaxis.range;
-    const zoomed = shown && !same(shown, known.first) && !same(shown, known.last);
-    return zoomed ? shown : [...given]; // Plotly writes a zoom into the array that it gets.
-  };
-
-  const laidOut = (element, layout) => {
+  const laidOut = (layout) => {
     const shown = { ...layout, template: template(), autosize: true };
     if (coarse) shown.dragmode = false; // A finger on a chart scrolls the page.
-    if (layout.xaxis.type === "date") shown.xaxis = { ...layout.xaxis, range: range(element, layout.xaxis.range.map(told)) };
+    if (layout.xaxis.type === "date") shown.xaxis = { ...layout.xaxis, range: layout.xaxis.range.map(told) };
     return shown;
   };
 
-  /** Show only the time that was dragged over, in the chart and in the list below it. */
+  /** A drag over a chart, or its zoom, sets the range of the page. */
   const setRange = ({ "xaxis.range[0]": from, "xaxis.range[1]": to }) => {
     if (from === undefined) return;
-    const query = new URLSearchParams(location.search);
-    for (const name of ["last", "before"]) query.delete(name);
-    const iso = (end) => new Date(instant(end) - shift(instant(end))).toISOString();
-    query.set("from", iso(from));
-    query.set("to", iso(to));
-    location.search = query;
+    const [first, last] = [from, to].map((end) => instant(end) - fenceline.shift(instant(end)));
+    fenceline.showRange(first, last);
   };
-  const open = ({ points }) => points[0].customdata?.[1] && location.assign(points[0].customdata[1]);
+  const open = ({ points }) => {
+    const [, url] = [points[0].customdata].flat();
+    if (url) location.assign(fenceline.withRange(url));
+  };
 
-  const listen = (element) => {
-    if (listening.has(element) || !element.closest("[data-sets-range]")) return;
+  const listen = (element, ofTime) => {
+    if (listening.has(element)) return;
     listening.add(element);
-    element.on("plotly_relayout", setRange);
+    if (ofTime) element.on("plotly_relayout", setRange);
     element.on("plotly_click", open);
   };
 
@@ -115,8 +96,8 @@ window.fenceline = window.fenceline || {};
     if (drawn.get(element) === key) return;
     drawn.set(element, key);
     const { data, layout } = JSON.parse(text);
-    Plotly.react(element, data.map(dressed), laidOut(element, layout), { ...CONFIG, displayModeBar: coarse ? false : "hover" });
-    listen(element);
+    Plotly.react(element, data.map(dressed), laidOut(layout), { ...CONFIG, displayModeBar: coarse ? false : "hover" });
+    listen(element, layout.xaxis.type === "date");
   };
 
   /** Fetch Plotly: it weighs more than all the rest, and nobody may need it. */
@@ -145,7 +126,7 @@ window.fenceline = window.fenceline || {};
   };
 
   document.addEventListener("fenceline:swapped", drawAll);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", drawAll);
   new MutationObserver(drawAll).observe(root, { attributes: true, attributeFilter: ["data-theme", "data-zone"] });
   drawAll();
 }

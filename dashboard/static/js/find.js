@@ -22,11 +22,15 @@
     if (all.length) select(all[(all.indexOf(active()) + by + all.length) % all.length]);
   };
 
+  fenceline.find = () => {
+    if (!dialog.open && !document.querySelector("dialog[open]")) dialog.showModal();
+    text.select();
+  };
+
   document.addEventListener("keydown", (event) => {
     if (!dialog || event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
     event.preventDefault();
-    if (!dialog.open && !document.querySelector("dialog[open]")) dialog.showModal();
-    text.select();
+    fenceline.find();
   });
 
   text?.addEventListener("keydown", (event) => {

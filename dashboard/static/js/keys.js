@@ -5,6 +5,7 @@
   const search = document.getElementById("search");
   const sheet = document.getElementById("keys");
   const off = document.getElementById("keys-off");
+  const range = document.getElementById("time-range");
   let chord = 0;
 
   const remember = (key, value) => {
@@ -38,8 +39,13 @@
   };
 
   const actions = {
-    "/": () => search.focus(),
+    "/": () => (search ? search.focus() : fenceline.find?.()),
+    x: () => document.activeElement.closest?.("tr")?.querySelector("[data-select-row]")?.click(),
     "?": () => sheet.showModal(),
+    t: () => {
+      range.open = true;
+      range.querySelector("a").focus();
+    },
     j: () => step(1),
     k: () => step(-1),
     p: () => fenceline.pause?.(),
@@ -48,8 +54,16 @@
     },
   };
 
+  const closeMenu = (element) => {
+    const menu = element instanceof Element && element.closest("details.menu[open]");
+    if (!menu) return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  };
+
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && event.target === search) return search.blur();
+    if (event.key === "Escape") closeMenu(event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target) || off?.checked) return;
     const page = chord && performance.now() - chord < 1500 && document.querySelector(`a[data-go="${CSS.escape(event.key)}"]`);
     chord = 0;
@@ -88,6 +102,9 @@
 
   const copy = async (button) => {
     const words = button.textContent;
+    if (button.id === "copy-link") {
+      document.getElementById(button.dataset.copies).textContent = fenceline.absoluteLink(button.dataset.lengthMs);
+    }
     try {
       await navigator.clipboard.writeText(document.getElementById(button.dataset.copies).textContent);
       button.textContent = "Copied";

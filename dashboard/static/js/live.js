@@ -121,9 +121,15 @@ window.fenceline = window.fenceline || {};
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !(node instanceof Element && node.hasAttribute("data-keep"));
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => {
     if (name === "data-rev") changed.add(node);
+    if (name === "checked" && node.form?.id === "selected-rows") return false;
     return !(name === "open" && (node.localName === "details" || node.localName === "dialog"));
   };
-  const headline = () => document.querySelector("[data-headline]")?.textContent.trim() || "";
+  // What a headline reads without its ages: these tick, and are no news.
+  const headline = () => {
+    const copy = document.querySelector("[data-headline]")?.cloneNode(true);
+    for (const age of copy?.querySelectorAll("[data-age]") || []) age.remove();
+    return copy?.textContent.trim() || "";
+  };
   document.addEventListener("htmx:beforeSwap", () => {
     before = headline();
     changed = new Set();
@@ -134,8 +140,7 @@ window.fenceline = window.fenceline || {};
       row.classList.remove("changed");
       requestAnimationFrame(() => row.classList.add("changed"));
     }
-    const after = headline();
-    if (after !== before) announce(after);
+    if (headline() !== before) announce(document.querySelector("[data-headline]")?.textContent.trim() || "");
     document.dispatchEvent(new Event("fenceline:swapped"));
   });
 

@@ -25,15 +25,15 @@ window.fenceline = window.fenceline || {};
     return `${seconds} s`;
   };
 
+  /** Milliseconds to add to an instant, so that what knows only UTC shows the time of the chosen zone. */
+  fenceline.shift = (ms) => (root.dataset.zone === "local" ? -new Date(ms).getTimezoneOffset() * 60000 : 0);
+  const shifted = (ms) => new Date(ms + fenceline.shift(ms)).toISOString();
+
   /** 12:16:07.412, with the date when it is not today's. */
   fenceline.clock = (ms, fine) => {
-    const local = root.dataset.zone === "local";
-    const at = new Date(local ? ms - new Date(ms).getTimezoneOffset() * 60000 : ms);
-    const now = fenceline.now();
-    const today = new Date(local ? now - new Date(now).getTimezoneOffset() * 60000 : now);
-    const iso = at.toISOString();
+    const iso = shifted(ms);
     const time = iso.slice(11, fine ? 23 : 19);
-    return iso.slice(0, 10) === today.toISOString().slice(0, 10) ? time : `${iso.slice(0, 10)} ${time}`;
+    return iso.slice(0, 10) === shifted(fenceline.now()).slice(0, 10) ? time : `${iso.slice(0, 10)} ${time}`;
   };
 
   fenceline.zone = () => {

@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS
 from fenceline.facts import TransitionKind
-from fenceline.formatting import format_duration
+from fenceline.time_range import TimeRange
 
 Figure = dict[str, Any]
 
@@ -64,15 +64,6 @@ class Mark:
     words: str
 
 
-def over_time(buckets: Sequence[Bucket], kinds: Sequence[TransitionKind]) -> Figure:
-    """Return stacked bars: how many of each kind in each bucket. Kinds that never came have no trace."""
-    came = [kind for kind in kinds if any(bucket.counts.get(kind) for bucket in buckets)]
-    # The worst lies at the bottom, where its height can be read.
-    bars = [_bars(LOOKS[kind].plural, [kind], kind, buckets) for kind in came]
-    layout = _layout(buckets).update(margin_t=28, showlegend=True, legend=LEGEND, yaxis=count_axis())
-    return plotly_figure(bars, layout)
-
-
 def activity_strip(buckets: Sequence[Bucket]) -> Figure:
     """Return commits below, and above them, on a scale of their own, what was aborted, timed out or fenced.
 
@@ -83,20 +74,24 @@ def activity_strip(buckets: Sequence[Bucket]) -> Figure:
     layout = _layout(buckets).update(
         showlegend=False,
         hovermode="x unified",
-        dragmode=False,
-        xaxis={"fixedrange": True, "anchor": "y"},
+        xaxis={"anchor": "y"},
         yaxis=count_axis(3).update(domain=[0, 0.56]),
         yaxis2=count_axis(3).update(domain=[0.66, 1], anchor="x"),
     )
     return plotly_figure([commits, *rest], layout)
 
 
-def timeline_figure(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) -> Figure:
-    """Return transactions as bars from begin to completion on one lane, and what else happened on another."""
+def timeline_figure(
+    bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int, shown: TimeRange | None = None
+) -> Figure:
+    """Return transactions as bars from begin to completion on one lane, and what else happened on another.
+
+    Its axis is the range that is `shown`, without one all of them.
+    """
     first = min([*(bar.begun_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
     last = max([*(bar.until_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
     margin_ms = max(1, (last - first) // 40)
-    span_ms = last - first + 2 * margin_ms
+    span_ms = shown.length_ms if shown else last - first + 2 * margin_ms
     ends = list(dict.fromkeys(bar.end for bar in bars))
     lanes = [_lane([bar for bar in bars if bar.end is end], end, span_ms) for end in ends]
     events = [_events([mark for mark in marks if mark.kind is kind], kind) for kind in _kinds_of(marks)]
@@ -108,7 +103,9 @@ def timeline_figure(bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int) 
         showlegend=True,
         legend=LEGEND,
         margin={"l": 84, "r": 10, "t": 26, "b": 22},
-        xaxis=time_axis(first - margin_ms, last + margin_ms),
+        xaxis=time_axis(shown.from_ms, shown.to_ms)
+        if shown
+        else time_axis(first - margin_ms, last + margin_ms),
         yaxis=lane_axis([_TRANSACTIONS, _EVENTS] if marks else [_TRANSACTIONS]),
     )
     return plotly_figure([*lanes, *events], layout)
@@ -249,8 +246,3 @@ def count_axis(ticks: int = 4) -> go.layout.YAxis:
 def plain_label(words: str) -> str:
     """Return text that Plotly shows as it is: its labels know a little HTML."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def span_words(span_ms: int) -> str:
-    """Return how long a step is: "a minute", "5 min"."""
-    return {60_000: "a minute", 3_600_000: "an hour"}.get(span_ms, format_duration(span_ms))

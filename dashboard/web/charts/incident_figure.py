@@ -1,112 +1,159 @@
-"""An incident's findings as bars on one time axis, with its events, for a file that has no server. Pure.
+"""An incident as lanes on one time axis: the same figure for its page and for its file. Pure.
 
-Its colours are its own: the file is light, as paper is.
+Tones are those of every chart (`dashboard.web.charts.figures`): the page gives them its colours, light or
+dark; a file that has no server gets colours of its own, light as paper is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 import plotly.io
 
-from dashboard.web.charts.figures import LEGEND, plain_label
+from dashboard.web.charts.figures import Figure, bar_marker, lane_axis, plain_label, plotly_figure, time_axis
 
-_COLOURS = {"cause": "#b42318", "effect": "#d98200"}
-_EVENTS = "events"
-_EVENT_COLOUR = "#344054"
-#: A lane, and what is around all of them: legend, axis, margins.
-_LANE_PX, _REST_PX = 26, 130
-#: A longer name of a lane is cut in its middle; the whole is in the label that a pointer shows.
-_LONGEST_LANE = 48
-#: A bar narrower than this share of the axis could not be seen.
-_NARROWEST = 1 / 400
+#: A lane, and what is around all of them: axis and margins.
+_LANE_PX, _REST_PX = 28, 44
+#: A longer name of a lane is cut in its middle, a longer label at its end: the pointer shows the whole.
+_LONGEST_LANE, _LONGEST_LABEL = 28, 44
+#: A bar narrower than this share of the axis could not be seen; a label needs this share to its right.
+_NARROWEST, _LABEL_ROOM = 1 / 400, 0.16
+#: The light colours of base.css.
+_COLOURS: Mapping[str, str] = MappingProxyType(
+    {"ok": "#1c6e41", "info": "#2452c4", "warning": "#854c00", "critical": "#b02318", "unknown": "#63635c"}
+)
+_INK = "#1b1b19"
 #: Nothing may leave the machine of who reads it.
 _CONFIG = {"displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True}
 
 
-class FindingSpan(NamedTuple):
-    """A finding in one role; `until_ms` is None while it lasts."""
+class LaneBar(NamedTuple):
+    """Something that lasted; `label` stands in the bar, `words` where a pointer is."""
 
+    from_ms: int
+    to_ms: int
+    tone: str
     label: str
-    role: str
-    since_ms: int
-    until_ms: int | None
     words: str
 
 
-class EventMark(NamedTuple):
-    """A line of the history."""
+class LanePoint(NamedTuple):
+    """Something that happened, with its label beside it."""
 
     at_ms: int
-    words: str
+    tone: str
+    label: str
 
 
-def incident_figure(spans: Sequence[FindingSpan], marks: Sequence[EventMark], *, now_ms: int) -> go.Figure:
-    """Return the figure: a lane for each subject, the first to suffer at the top, and one for events."""
-    lanes = {span.label: _lane_name(span.label) for span in sorted(spans, key=lambda span: span.since_ms)}
-    starts = [*(span.since_ms for span in spans), *(mark.at_ms for mark in marks)]
-    narrowest_ms = max(1, round((now_ms - min(starts, default=now_ms)) * _NARROWEST))
-    bars = [
-        _bars([span for span in spans if span.role == role], role, lanes, now_ms, narrowest_ms)
-        for role in _COLOURS
+@dataclass(frozen=True, slots=True)
+class IncidentLane:
+    """One lane, from the top."""
+
+    name: str
+    bars: Sequence[LaneBar] = ()
+    points: Sequence[LanePoint] = ()
+
+
+def incident_figure(lanes: Sequence[IncidentLane], *, from_ms: int, to_ms: int) -> Figure:
+    """Return the figure; `height` in its layout grows with the lanes."""
+    names = _distinct_names([lane.name for lane in lanes])
+    traces = [
+        trace
+        for lane, name in zip(lanes, names, strict=True)
+        for trace in (*_bars(lane.bars, name, to_ms - from_ms), *_points(lane.points, name, from_ms, to_ms))
     ]
-    return go.Figure(
-        [*bars, _marks(marks)],
-        go.Layout(
-            template="plotly_white",
-            barmode="overlay",
-            legend=LEGEND,
-            height=_REST_PX + _LANE_PX * (len(lanes) + 1),
-            margin={"l": 10, "r": 10, "t": 40, "b": 40},
-            xaxis={"type": "date", "title": "UTC", "nticks": 6, "tickangle": 0},
-            yaxis={
-                "automargin": True,
-                "categoryorder": "array",
-                "categoryarray": [*reversed(lanes.values()), _EVENTS],
-                "type": "category",
-            },
-        ),
+    layout = go.Layout(
+        barmode="overlay",
+        bargap=0.3,
+        hovermode="closest",
+        showlegend=False,
+        uirevision="kept",
+        height=_REST_PX + _LANE_PX * max(1, len(lanes)),
+        margin={"l": 8, "r": 8, "t": 6, "b": 24},
+        xaxis=time_axis(from_ms, to_ms),
+        yaxis=lane_axis(names[::-1]).update(automargin=True),
     )
+    return plotly_figure(traces, layout)
 
 
-def figure_html(figure: go.Figure) -> str:
-    """Return a figure as HTML; the page must have Plotly's script before it."""
-    html: str = plotly.io.to_html(figure, config=_CONFIG, include_plotlyjs=False, full_html=False)
+def standalone_html(figure: Figure) -> str:
+    """Return a figure as HTML for a file of its own; that must have Plotly's script before it."""
+    drawn = go.Figure([_coloured(trace) for trace in figure["data"]], figure["layout"])
+    drawn.update_layout(template="plotly_white", xaxis_title="UTC")
+    html: str = plotly.io.to_html(drawn, config=_CONFIG, include_plotlyjs=False, full_html=False)
     return html
 
 
-def _bars(
-    spans: Sequence[FindingSpan], role: str, lanes: dict[str, str], now_ms: int, narrowest_ms: int
-) -> go.Bar:
-    return go.Bar(
-        orientation="h",
-        name=role,
-        y=[lanes[span.label] for span in spans],
-        base=[span.since_ms for span in spans],
-        x=[
-            max((now_ms if span.until_ms is None else span.until_ms) - span.since_ms, narrowest_ms)
-            for span in spans
-        ],
-        marker={"color": _COLOURS[role]},
-        customdata=[plain_label(f"{span.label}: {span.words}") for span in spans],
-        hovertemplate="%{customdata}<extra></extra>",
-    )
+def _coloured(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trace in the colours of its tone, as `charts.js` dresses it on a page."""
+    colour = _COLOURS.get(trace["meta"]["tone"], _COLOURS["unknown"])
+    marker = dict(trace["marker"]) | {"color": colour}
+    return dict(trace) | {"marker": marker, "textfont": {"color": _INK}}
 
 
-def _marks(marks: Sequence[EventMark]) -> go.Scatter:
-    return go.Scatter(
-        mode="markers",
-        name=_EVENTS,
-        x=[mark.at_ms for mark in marks],
-        y=[_EVENTS] * len(marks),
-        marker={"size": 10, "symbol": "diamond", "color": _EVENT_COLOUR},
-        customdata=[plain_label(mark.words) for mark in marks],
-        hovertemplate="%{x}<br>%{customdata}<extra></extra>",
-    )
+def _bars(bars: Sequence[LaneBar], lane: str, span_ms: int) -> Iterator[go.Bar]:
+    for tone in dict.fromkeys(bar.tone for bar in bars):
+        shown = [bar for bar in bars if bar.tone == tone]
+        yield go.Bar(
+            orientation="h",
+            name=tone,
+            y=[lane] * len(shown),
+            base=[bar.from_ms for bar in shown],
+            x=[max(bar.to_ms - bar.from_ms, round(span_ms * _NARROWEST), 1) for bar in shown],
+            text=[
+                _label(bar.label) if bar.to_ms - bar.from_ms > span_ms * _LABEL_ROOM else "" for bar in shown
+            ],
+            textposition="inside",
+            insidetextanchor="start",
+            constraintext="none",
+            marker=bar_marker("") | {"opacity": 0.5},
+            customdata=[plain_label(bar.words) for bar in shown],
+            hovertemplate="%{customdata}<extra></extra>",
+            meta={"tone": tone, "times": ["base"]},
+        )
 
 
-def _lane_name(label: str) -> str:
+def _points(points: Sequence[LanePoint], lane: str, from_ms: int, to_ms: int) -> Iterator[go.Scatter]:
+    labels = _room_for_labels(points, from_ms, to_ms)
+    for tone in dict.fromkeys(point.tone for point in points):
+        shown = [(point, label) for point, label in zip(points, labels, strict=True) if point.tone == tone]
+        yield go.Scatter(
+            mode="markers+text",
+            name=tone,
+            x=[point.at_ms for point, _ in shown],
+            y=[lane] * len(shown),
+            text=[label for _, label in shown],
+            textposition="middle right",
+            marker={"size": 10, "symbol": "diamond", "line": {"width": 1}},
+            customdata=[plain_label(point.label) for point, _ in shown],
+            hovertemplate="%{x}<br>%{customdata}<extra></extra>",
+            meta={"tone": tone, "times": ["x"]},
+        )
+
+
+def _room_for_labels(points: Sequence[LanePoint], from_ms: int, to_ms: int) -> Sequence[str]:
+    """Return the label of each point, "" where the next one, or the end of the axis, is too near."""
+    room = (to_ms - from_ms) * _LABEL_ROOM
+    starts = sorted({point.at_ms for point in points})
+    following = dict(zip(starts, [*starts[1:], to_ms], strict=False))
+    return [_label(point.label) if following[point.at_ms] - point.at_ms >= room else "" for point in points]
+
+
+def _label(words: str) -> str:
+    return plain_label(words if len(words) <= _LONGEST_LABEL else f"{words[: _LONGEST_LABEL - 1]}…")
+
+
+def _distinct_names(names: Sequence[str]) -> list[str]:
+    """Return names that fit, each once: lanes of one name would be one."""
     half = _LONGEST_LANE // 2
-    return plain_label(label if len(label) <= _LONGEST_LANE else f"{label[:half]}…{label[-half:]}")
+    found: list[str] = []
+    for name in names:
+        short = plain_label(name if len(name) <= _LONGEST_LANE else f"{name[:half]}…{name[-half:]}")
+        while short in found:
+            short += "\u200b"
+        found.append(short)
+    return found

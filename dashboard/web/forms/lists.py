@@ -8,8 +8,9 @@ from typing import Annotated, Literal, TypeVar, get_args
 from django.http import HttpRequest
 from pydantic import BeforeValidator, Field, ValidationError
 
-from dashboard.runtime.criteria import Criteria, choices, parameters
+from dashboard.runtime.criteria import Criteria, Ranged, choices, parameters
 from dashboard.web import page_context
+from dashboard.web.forms import time_ranges
 
 _Size = Literal[50, 100, 200]
 SIZES = get_args(_Size)
@@ -20,8 +21,6 @@ _LARGEST = 10**18
 _EXPECTED = {
     "page": "a page number",
     "before": "a place in this list",
-    "from": "an instant such as 2026-11-24T02:00:00Z",
-    "to": "an instant after “from” such as 2026-11-24T02:15:00Z",
     "min_age_s": "a number of seconds",
 }
 #: What chooses a part of a list, or its order, and does not narrow it.
@@ -30,8 +29,8 @@ _NOT_NARROWING = frozenset(
         "ignored",
         "cluster",
         "since",
-        "last",
         "unfolded",
+        "fold",
         "internal",
         "sort",
         "dir",
@@ -61,7 +60,8 @@ def _digits(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 9 else value
 
 
-def _instant_and_row(value: object) -> object:
+def split_place(value: object) -> object:
+    """Return the numbers of a place, `12-7`, one by one; anything but a text as it is."""
     return tuple(value.split("-")) if isinstance(value, str) else value
 
 
@@ -78,22 +78,25 @@ class ListByRow(ListQuery):
     before: int | None = Field(None, ge=0, lt=_LARGEST)
 
 
-_Number = Annotated[int, Field(ge=0, lt=_LARGEST)]
+RowNumber = Annotated[int, Field(ge=0, lt=_LARGEST)]
 
 
 class ListByInstant(ListQuery):
     """A list, the newest first, that goes on behind an instant and the number of a row."""
 
-    before: Annotated[tuple[_Number, _Number], BeforeValidator(_instant_and_row)] | None = None
+    before: Annotated[tuple[RowNumber, RowNumber], BeforeValidator(split_place)] | None = None
 
 
 Asked = TypeVar("Asked", bound=ListQuery)
 
 
 def read(request: HttpRequest, form: type[Asked]) -> Asked:
-    """What the query string of a page asks for."""
+    """What the query string of a page asks for; its range of time is that of the page."""
     frame = page_context.chrome_of(request)
-    return parse(request.GET.dict(), form, frame.cluster, [row.name for row in frame.clusters])
+    asked = request.GET.dict()
+    if issubclass(form, Ranged):
+        asked = time_ranges.selected(asked, frame.time_range)
+    return parse(asked, form, frame.cluster, [row.name for row in frame.clusters])
 
 
 def parse(query: Mapping[str, str], form: type[Asked], cluster: str, clusters: Sequence[str]) -> Asked:

@@ -1,118 +1,124 @@
-"""An incident as a file: what Markdown and HTML say of it, from its rows."""
+"""An incident as a file: Markdown, one HTML file that needs no network, and the offsets that it affects."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Sequence
+from io import StringIO
 
 from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
 
-from dashboard.incidents import queries as incident_queries
-from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
-from dashboard.web.charts.incident_figure import EventMark, FindingSpan, figure_html, incident_figure
+from dashboard.incidents.affected_offsets import AffectedOffsets, affected_offsets
+from dashboard.models import Delivery, Incident, IncidentFinding
+from dashboard.web.charts.incident_figure import standalone_html
 from dashboard.web.incidents import cards
+from dashboard.web.incidents.detail import MOST, IncidentStory, event_words, read_story, story_figure
 from dashboard.web.server.bundles import bundle_of
+from fenceline.incidents.evidence import EvidenceLine
 from fenceline.incidents.markdown import IncidentReport, ReportLine, utc_text
+from fenceline.incidents.sentences import incident_explanation
+from fenceline.sentences import plain_text
 
-#: Findings and events of an incident that are read at once.
-MOST = 200
 
-
-def report_of(row: Incident) -> IncidentReport:
+def report_of(row: Incident, *, now_ms: int) -> IncidentReport:
     """Return what there is to say of an incident."""
-    members, kept = _members(row)
-    effects = [each for each in members if each.role == IncidentFinding.Role.EFFECT]
-    events = incident_queries.incident_events(row, MOST)
-    return IncidentReport(
-        row.pk,
-        summary_of(row, incident_queries.causes_of([row]), kept),
-        _facts(row, members, kept, whole=max(len(members), len(events)) < MOST),
-        [ReportLine(each.since_ms, kept.get(each.finding, each).summary) for each in effects],
-        [ReportLine(each.at_ms, _event_words(each)) for each in events],
-    )
+    return _report(read_story(row, now_ms=now_ms), now_ms)
 
 
 def report_html(row: Incident, *, now_ms: int) -> str:
     """Return an incident as one HTML file that needs no network: its style, script and chart are in it."""
-    members, kept = _members(row)
-    spans = [
-        FindingSpan(
-            f"{each.rule.replace('_', ' ')} of {each.subject}",
-            each.role,
-            each.since_ms,
-            each.until_ms,
-            kept.get(each.finding, each).summary,
-        )
-        for each in members
-    ]
-    report = report_of(row)
-    marks = [EventMark(line.at_ms, line.text) for line in report.history]
-    until_ms = now_ms if row.closed_ms is None else row.closed_ms
-    chart = figure_html(incident_figure(spans, marks, now_ms=until_ms))
+    story = read_story(row, now_ms=now_ms)
+    report = _report(story, now_ms)
+    figure, _ = story_figure(story, now_ms=now_ms)
     return render_to_string(
         "incidents/report.html",
         {
             "report": report,
             "made": utc_text(now_ms),
-            "sections": [
-                ("Effects", _with_times(report.effects)),
-                ("History, oldest first", _with_times(report.history)),
-            ],
+            "sections": [(title, _with_times(lines)) for title, lines in report.sections if lines],
             # Files of ours, and JSON in which Plotly has escaped every bracket.
             "style": _inline("report.css"),
             "plotly": _inline("plotly.js"),
-            "chart": mark_safe(chart),  # noqa: S308
+            "chart": mark_safe(standalone_html(figure)),  # noqa: S308
         },
     )
 
 
-def summary_of(
-    row: Incident, causes: Mapping[int, IncidentFinding], kept: Mapping[int, FindingRecord]
-) -> str:
-    """Return the newest summary of an incident's cause, by the causes and kept findings of several."""
-    cause = causes.get(row.pk)
-    return kept.get(cause.finding, cause).summary if cause else f"{row.rule} of {row.subject}"
+def offsets_csv(row: Incident) -> str:
+    """Return the offsets that an incident affects for a program, a line for each range."""
+    out = StringIO()
+    lines = csv.writer(out, lineterminator="\r\n")
+    lines.writerow(AffectedOffsets._fields)
+    for each in affected_offsets(row):
+        lines.writerow([_cell(value) for value in each])
+    return out.getvalue()
 
 
-def _members(row: Incident) -> tuple[Sequence[IncidentFinding], Mapping[int, FindingRecord]]:
-    members = incident_queries.incident_findings(row, MOST)
-    return members, incident_queries.finding_rows({each.finding for each in members})
+def _report(story: IncidentStory, now_ms: int) -> IncidentReport:
+    history = story.history
+    effects = [each for each in history.members if each.role == IncidentFinding.Role.EFFECT]
+    whole = max(len(history.members), len(history.events)) < MOST
+    return IncidentReport(
+        history.row.pk,
+        plain_text(story.headline, now_ms=now_ms),
+        _facts(story, now_ms, whole=whole),
+        [
+            ("Cause and evidence", [ReportLine(each.at_ms, _read_from(each)) for each in story.evidence]),
+            ("Effects", [ReportLine(each.since_ms, _summary(story, each)) for each in effects]),
+            ("History, oldest first", [ReportLine(each.at_ms, event_words(each)) for each in history.events]),
+            (
+                "Notifications",
+                [ReportLine(each.made_ms, _sent(each)) for each in reversed(history.deliveries)],
+            ),
+        ],
+    )
 
 
-def _facts(
-    row: Incident,
-    members: Sequence[IncidentFinding],
-    kept: Mapping[int, FindingRecord],
-    *,
-    whole: bool,
-) -> Sequence[tuple[str, str]]:
-    causes = [kept.get(each.finding) for each in members if each.role == IncidentFinding.Role.CAUSE]
-    cause = next((each for each in reversed(causes) if each is not None), None)
+def _read_from(each: EvidenceLine) -> str:
+    return f"{each.words} (read from: {each.where})"
+
+
+def _summary(story: IncidentStory, each: IncidentFinding) -> str:
+    return story.history.kept.get(each.finding, each).summary
+
+
+def _sent(row: Delivery) -> str:
+    return f"{row.channel.name}: {row.state}, {row.reason.replace('_', ' ')}"
+
+
+def _facts(story: IncidentStory, now_ms: int, *, whole: bool) -> Sequence[tuple[str, str]]:
+    row = story.history.row
+    kept = story.history.kept.get(story.cause.finding) if story.cause else None
+    explanation = incident_explanation(story.facts, now_ms=now_ms) if story.facts else ()
     facts = {
+        "What it means": plain_text(explanation, now_ms=now_ms),
         "Cluster": row.cluster.name,
         "Severity": row.severity,
         "Owner": row.owner,
         "Opened": utc_text(row.opened_ms),
+        "Reopened": "" if row.reopened_ms is None else utc_text(row.reopened_ms),
+        "Deadline": "" if row.deadline_ms is None else utc_text(row.deadline_ms),
         "Closed": "" if row.closed_ms is None else utc_text(row.closed_ms),
         "Acknowledged by": row.acknowledged_by,
-        "Evidence": "" if cause is None else cause.evidence,
-        "Next step": "" if cause is None else cause.next_step,
+        "Evidence": "" if kept is None else kept.evidence,
+        "Next step": "" if kept is None else kept.next_step,
         "Left out": "" if whole else f"findings and events beyond {MOST}",
     }
     impact = [(words, f"{number:,}") for words, number in cards.impact_words(row)]
     return [*((name, text) for name, text in facts.items() if text), *impact]
 
 
-def _event_words(each: IncidentEvent) -> str:
-    about = f"{each.rule.replace('_', ' ')} of {each.subject}" if each.rule else ""
-    by = f"by {each.actor}" if each.actor else ""
-    return ": ".join(
-        part for part in (f"{each.kind.replace('_', ' ')} {by}".strip(), about, each.text) if part
-    )
-
-
 def _with_times(lines: Sequence[ReportLine]) -> Sequence[tuple[str, str]]:
     return [(utc_text(line.at_ms), line.text) for line in lines]
+
+
+def _cell(value: object) -> object:
+    """Return a cell of a CSV that no spreadsheet takes for a formula (OWASP, CSV injection)."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value
 
 
 def _inline(bundle: str) -> str:

@@ -15,12 +15,13 @@ from dashboard.actions import audit as action_audit
 from dashboard.actions import execute
 from dashboard.actions import service as action_service
 from dashboard.actions import store as action_store
-from dashboard.actions.audit import Shown
+from dashboard.actions.audit import ActionStatus
 from dashboard.labels import action as action_labels
 from dashboard.models import Action
 from dashboard.system import access
 from dashboard.web import action_buttons, page_context
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms import time_ranges
 from dashboard.web.plan_context import Again, plan_page
 from dashboard.web.rendering import action_view as posting
 from dashboard.web.rendering import refusal_of, render_page, signed_in
@@ -36,10 +37,10 @@ class ActionLine:
     """One action as a line of the list."""
 
     of: Action
-    shown: Shown
+    shown: ActionStatus
 
     @property
-    def look(self) -> action_labels.ActLook:
+    def look(self) -> action_labels.ActStyle:
         """Return its act in words."""
         return action_labels.ACTS[self.of.act]
 
@@ -158,17 +159,21 @@ def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
         "next": more,
         "acts": action_labels.ACTS.items(),
         "states": tuple(Action.State),
-        "headline": _headline(frame, summary),
+        "headline": _headline(frame, summary, len(found), more=more is not None),
         "summary": summary,
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if found else empty,
     }
 
 
-def _headline(frame: page_context.Chrome, summary: action_audit.ActionSummary) -> str:
-    """Say what an operator came to know: does something run or wait, and did the rest go well."""
+def _headline(
+    frame: page_context.Chrome, summary: action_audit.ActionSummary, number: int, *, more: bool
+) -> str:
+    """Return whether something runs or waits, and whether the rest went well; of a range how much it has."""
     if not frame.clusters:
         return "No cluster is configured."
+    if not frame.time_range.is_live:
+        return time_ranges.range_headline(number, "action", frame.time_range, more=more)
     if summary.executing:
         return (
             "1 action in progress."

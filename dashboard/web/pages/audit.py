@@ -11,9 +11,10 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.models import AuditEntry
 from dashboard.system import access, audit_queries
-from dashboard.web import action_buttons
+from dashboard.web import action_buttons, page_context
 from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms import time_ranges
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.alerts.redact import HIDDEN
@@ -60,8 +61,6 @@ def entry_list(request: HttpRequest) -> HttpResponse:
 def _list(
     request: HttpRequest, wanted: AuditListQuery, found: Sequence[AuditEntry], more: int | None
 ) -> Mapping[str, Any]:
-    now = datetime.fromtimestamp(now_ms(request) / 1_000, UTC)
-    changes, failed = audit_queries.counts_since(now - _DAY)
     return {
         "wanted": wanted,
         "lines": [_line(row) for row in found],
@@ -69,9 +68,17 @@ def _list(
         "families": list(audit_queries.FAMILIES),
         "events": list(AuditEntry.Event),
         "event_words": dict(AuditEntry.Event.choices).get(wanted.event or "", ""),
-        "headline": f"{count_noun(changes, 'change')} and {count_noun(failed, 'failed sign-in')} in the "
-        "last 24 h",
+        "headline": _headline(request, len(found), more=more is not None),
     }
+
+
+def _headline(request: HttpRequest, number: int, *, more: bool) -> str:
+    asked = page_context.chrome_of(request).time_range
+    if not asked.is_live:
+        return time_ranges.range_headline(number, "event", asked, more=more)
+    now = datetime.fromtimestamp(now_ms(request) / 1_000, UTC)
+    changes, failed = audit_queries.counts_since(now - _DAY)
+    return f"{count_noun(changes, 'change')} and {count_noun(failed, 'failed sign-in')} in the last 24 h"
 
 
 def _line(row: AuditEntry) -> Line:

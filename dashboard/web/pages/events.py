@@ -1,4 +1,5 @@
-"""What happened in a range of time: lanes on one axis, and every event with the link to its evidence."""
+"""What happened in a range of time: lanes on one axis, sums by kind and application, and every event with
+the link to its evidence."""
 
 from __future__ import annotations
 
@@ -8,39 +9,41 @@ from typing import Annotated, Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
+from dashboard.history import queries as history_queries
+from dashboard.history.buckets import Bucket
+from dashboard.history.queries import ByApplication
 from dashboard.labels.event import event_label
 from dashboard.labels.status import StatusLabel
+from dashboard.labels.transition import NOTABLE
 from dashboard.timeline import queries as timeline_queries
 from dashboard.web import addresses, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
+from dashboard.web.forms.lists import RowNumber, split_place
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
-from dashboard.web.series.timeline import timeline_context
-from fenceline.formatting import count_noun
+from dashboard.web.series.timeline import step_seconds, timeline_context
+from fenceline.facts import ABORTS, Confidence, TransitionKind
 from fenceline.time_range import TimeRange
 from fenceline.timeline import EventPlace, EventSource, TimelineEvent
 
 _ROWS = 100
 #: Events that the lanes show at most.
 _MARKS = 200
-_LARGEST = 10**18
+#: How many applications the page adds up, those with the most first, and of how long a range also their
+#: commits: of a month of hours that takes longer than the rest of the page.
+_APPLICATIONS, _LONGEST_SHARE_MS = 10, 7 * 86_400_000
+#: Steps of an application's bars.
+_APPLICATION_STEPS = 60
 
 
-def _place(value: object) -> object:
-    return tuple(value.split("-")) if isinstance(value, str) else value
-
-
-_Number = Annotated[int, Field(ge=0, lt=_LARGEST)]
-
-
-class EventListQuery(time_ranges.RangedList, timeline_queries.EventCriteria):
+class EventListQuery(list_forms.ListQuery, timeline_queries.EventCriteria):
     """The query string of the page."""
 
-    before: Annotated[tuple[_Number, _Number, _Number], BeforeValidator(_place)] | None = None
+    before: Annotated[tuple[RowNumber, RowNumber, RowNumber], BeforeValidator(split_place)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +60,30 @@ class EventLine:
         return self.event.subject.partition(":")[2]
 
 
+@dataclass(frozen=True, slots=True)
+class ApplicationLine:
+    """What happened to an application: how often each notable kind, the worst first, and its commits."""
+
+    name: str
+    counts: Sequence[tuple[TransitionKind, int]]
+    #: How many notable transitions in each step of the range.
+    steps: Sequence[int]
+    commits: int
+    #: How many of its transactions ended without their records, in percent; None where none ended.
+    aborted: float | None
+
+
 @signed_in
 def event_list(request: HttpRequest) -> HttpResponse:
     """Show what happened in the range that the query string names, the newest first."""
     wanted = list_forms.read(request, EventListQuery)
-    shown, problem = time_ranges.time_range_of(wanted, now_ms=now_ms(request))
+    shown = page_context.chrome_of(request).time_range.window()
+    # What is Live shows the last hour here.
     moved = now_ms(request) // 5_000 if shown.live else 0
-    return render_page(
-        request, "events/list", lambda: _read(request, wanted, shown, problem), depends_on=moved
-    )
+    return render_page(request, "events/list", lambda: _read(request, wanted, shown), depends_on=moved)
 
 
-def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange, problem: str) -> Mapping[str, Any]:
+def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     place = None if wanted.before is None else EventPlace(*wanted.before)
     drawn = timeline_queries.newest_events(wanted, shown, limit=_MARKS)
@@ -80,13 +95,14 @@ def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange, proble
     lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in found.items]
     return {
         "wanted": wanted,
-        "problems": [*wanted.ignored, *([problem] if problem else [])],
-        "picker": time_ranges.picker(request, shown, wanted),
+        "shown": shown,
         "lines": lines,
         "next": "" if found.next is None else "-".join(map(str, found.next)),
         "searched_to_ms": found.searched_to_ms,
         "sources": list(EventSource),
-        "headline": _headline(frame, wanted, len(lines), more=found.next is not None),
+        "confidences": list(Confidence),
+        **_sums(wanted, shown),
+        "headline": _headline(frame, len(lines), more=found.next is not None),
         "gaps": timeline_queries.gaps_within(frame.cluster, shown),
         "cut": _cut(shown, now_ms(request)),
         "several": len(frame.clusters) > 1 and not frame.cluster,
@@ -105,10 +121,57 @@ def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
     return list(found.items())
 
 
-def _headline(frame: page_context.Chrome, wanted: EventListQuery, number: int, *, more: bool) -> str:
+def _headline(frame: page_context.Chrome, number: int, *, more: bool) -> str:
     if not frame.clusters:
         return "No cluster is configured."
-    when = "in this range" if wanted.start else f"in the last {time_ranges.last_words(wanted)}"
-    if not number:
-        return f"Nothing was recorded {when}."
-    return f"{'More than ' if more else ''}{count_noun(number, 'event')} {when}."
+    return time_ranges.range_headline(number, "event", frame.time_range, more=more)
+
+
+def _sums(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
+    """Return how many transitions of a range are of each kind, and of the applications that have most."""
+    if not wanted.wants(EventSource.TRANSITION):
+        return {"kinds": (), "applications": ()}
+    criteria = history_queries.HistoryCriteria(
+        cluster=wanted.cluster,
+        confidence=wanted.confidence,
+        application=wanted.application,
+        q=wanted.q,
+        since_ms=shown.from_ms,
+    )
+    found = history_queries.by_application(
+        criteria,
+        until_ms=shown.to_ms,
+        step_s=step_seconds(shown, _APPLICATION_STEPS),
+        most=_APPLICATIONS,
+    )
+    counted = [kind for kind in NOTABLE if found.kinds.get(kind) or kind == wanted.kind]
+    kinds = [(kind, found.kinds.get(kind, 0)) for kind in counted]
+    return {"kinds": kinds, **_applications(criteria.cluster, found, shown)}
+
+
+def _applications(cluster: str, found: ByApplication, shown: TimeRange) -> Mapping[str, Any]:
+    shares = shown.length_ms <= _LONGEST_SHARE_MS
+    ended = history_queries.transition_counts(
+        cluster,
+        since_ms=shown.from_ms,
+        until_ms=shown.to_ms,
+        applications=list(found.each) if shares else [],
+    )
+    return {
+        "applications": [_application(name, each, ended.get(name, {})) for name, each in found.each.items()],
+        "more_applications": found.number - len(found.each),
+        "sums_since_ms": found.searched_to_ms,
+        "shares": shares,
+    }
+
+
+def _application(name: str, steps: Sequence[Bucket], ended: Mapping[TransitionKind, int]) -> ApplicationLine:
+    sums = [(kind, sum(step.counts.get(kind, 0) for step in steps)) for kind in NOTABLE]
+    commits, aborts = ended.get(TransitionKind.COMMIT, 0), sum(ended.get(kind, 0) for kind in ABORTS)
+    return ApplicationLine(
+        name,
+        [(kind, number) for kind, number in sums if number > 0],
+        [step.count_of(NOTABLE) for step in steps],
+        commits,
+        100 * aborts / (commits + aborts) if commits + aborts > 0 else None,
+    )

@@ -11,33 +11,39 @@ from django.http import Http404, HttpRequest, HttpResponse
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
 from dashboard.labels.status import trend_word
-from dashboard.models import Group, GroupOffset
+from dashboard.models import FindingRecord, Group, GroupOffset
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.headlines.group import group_headline
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.series.context import series_context
+from dashboard.web.subject_history import subject_history
 from fenceline.decode import text
 from fenceline.facts import Severity
-from fenceline.formatting import count_noun
 from fenceline.kafka.families import family_of
-from fenceline.kafka.groups import note_of
+from fenceline.kafka.groups import Waiting
+from fenceline.owners import Owner
 from fenceline.series.points import GROUP
 
 #: How many partitions of a group its page shows at a time.
 _PARTITIONS = 100
 _LONGEST_ASKED = 200
+_CLUSTER, _OWNER = "Cluster", "Owner"
 _HEADINGS: Sequence[Heading] = (
     ("Group", "name", "col-name", "asc"),
     ("Status", "worst", "col-status", "asc"),
-    ("Cluster", "", "col-cluster", ""),
+    ("Finding", "", "col-finding", ""),
+    (_CLUSTER, "", "col-cluster", ""),
     ("Lag to LSO", "unread", "col-unread number", "desc"),
     ("Lag to end", "lag", "col-lag number", "desc"),
     ("Behind", "behind", "col-behind number", "desc"),
     ("Trend", "", "col-trend", ""),
     ("Blocked by", "", "col-blocker", ""),
+    ("Application", "", "col-application", ""),
+    (_OWNER, "", "col-owner", ""),
     ("State", "", "col-group-state", ""),
     ("Members", "", "col-members number", ""),
 )
@@ -57,6 +63,13 @@ class GroupRow:
 
     of: group_queries.GroupFamily
     trend: LagTrendLine
+    finding: FindingRecord | None
+    owner: Owner | None
+
+    @property
+    def application(self) -> str:
+        """Return the family of its group, the name without what is random in it."""
+        return self.of.group.family if self.of.group else self.of.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +107,14 @@ def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
     several = len(frame.clusters) > 1 and not frame.cluster
     page = group_queries.group_page(wanted, page=wanted.page, size=wanted.size)
     statuses = group_queries.status_counts(frame.cluster)
-    headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
+    shown = {_CLUSTER: several, _OWNER: frame.has_owners}
+    headings = [each for each in _HEADINGS if shown.get(each[0], True)]
+    findings = frame.worst_findings("group")
     return {
         "wanted": wanted,
         "narrowed": wanted.narrowed,
         "page": page,
-        "rows": [GroupRow(each, _trend(each.group.trend if each.group else "", 2)) for each in page.items],
+        "rows": [_row(each, findings) for each in page.items],
         "explanation": _explanation(page.items) if wanted.family else "",
         "columns": columns(headings, wanted.sort, descending=wanted.descending),
         "statuses": statuses.items(),
@@ -110,6 +125,16 @@ def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
     }
 
 
+def _row(of: group_queries.GroupFamily, findings: Mapping[tuple[int, str], FindingRecord]) -> GroupRow:
+    group = of.group
+    return GroupRow(
+        of,
+        _trend(group.trend if group else "", 2),
+        findings.get((group.cluster_id, group.group_id)) if group else None,
+        owners.find_owner(of.name, group.family if group else ""),
+    )
+
+
 def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
     row = group_queries.find_group(cluster, group_id)
     if row is None:
@@ -117,9 +142,13 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         return {"row": None, "cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
     page = group_queries.offset_page(row, page=request.GET.get("page"), size=_PARTITIONS)
     found = finding_queries.open_findings(cluster, f"group:{row.group_id}")
+    stuck = group_queries.blocked_offsets(row, most=_PARTITIONS)
+    blockers = _waits_for(stuck)
     return {
         "row": row,
         "cluster": cluster,
+        "headline": group_headline(row, stuck, blockers),
+        "happened": subject_history(request, cluster, f"group:{row.group_id}"),
         "page": page,
         "parts": [_part(each) for each in page.items],
         "findings": action_buttons.finding_cards(request, found),
@@ -127,11 +156,8 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "owner": owners.find_owner(row.group_id, row.family),
         "trend": _trend(row.trend, 2),
         "unread": _trend(row.trend, 1),
-        "waits_for": _waits_for(page.items),
+        "waits_for": blockers,
         "explanation": family_of(row.group_id).explanation,
-        "note": "" if row.error else note_of(row.kind, row.partitions),
-        "settled": _settled(row, page.items),
-        "blocked_words": _blocked_words(row),
         **series_context(request, row.cluster_id, GROUP, row.group_id),
     }
 
@@ -158,28 +184,7 @@ def _trend(kept: str, which: int) -> LagTrendLine:
 
 def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[group_queries.BlockingTransaction]:
     """Return the transactions that the group waits for in any of some partitions, each once."""
-    waiting = [row for row in rows if row.unstable or row.waiting == "probably"]
+    waiting = [row for row in rows if row.unstable or row.waiting == Waiting.PROBABLY]
     return group_queries.distinct_blockers(
         each for row in waiting for each in group_queries.blocking_transactions(row)
     )
-
-
-def _settled(row: Group, rows: Sequence[GroupOffset]) -> str:
-    """Return in one word what its page says first: "blocked", "pending", "past" or ""."""
-    if row.blocked:
-        return "blocked"
-    if row.unstable:
-        return "pending"
-    return "past" if any(each.waiting == "reads_past" for each in rows) else ""
-
-
-def _blocked_words(row: Group) -> str:
-    """Return `Likely blocked on 2 partitions; a transactional commit is pending for 1 partition`."""
-    blocked = f"Likely blocked on {count_noun(row.blocked, 'partition')}" if row.blocked else ""
-    pending = (
-        f"a transactional commit is pending for {count_noun(row.unstable, 'partition')}"
-        if row.unstable
-        else ""
-    )
-    words = "; ".join(filter(None, (blocked, pending)))
-    return words[:1].upper() + words[1:]

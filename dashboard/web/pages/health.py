@@ -11,6 +11,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from dashboard.system.schema import partial_schema_reason
+
 #: Seconds Redis has to answer.
 _TIMEOUT_S = 2.0
 
@@ -62,7 +64,8 @@ def _migrations() -> str:
         missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
     except (DatabaseError, MigrationSchemaMissing) as error:
         return _line(error)
-    return f"{len(missing)} to run: manage.py migrate" if missing else ""
+    to_run = f"{len(missing)} to run: manage.py prepare" if missing else ""
+    return partial_schema_reason(executor.loader) or to_run
 
 
 def _line(error: Exception) -> str:

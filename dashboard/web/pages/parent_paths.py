@@ -1,4 +1,4 @@
-"""Parent paths of pages, and former ones: each redirects to what is below, or took its place."""
+"""Parent paths of pages: each redirects to what is below."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def _cluster_list(name: str) -> View[...]:
     """Return a view that redirects to the list page of a name: of one cluster, and of a topic if named."""
 
     def cluster_list(request: HttpRequest, cluster: str, topic: str = "") -> HttpResponse:
-        wanted = {"cluster": cluster, **({"q": topic} if topic else {})}
-        return HttpResponseRedirect(f"{reverse(name)}?{urlencode(wanted)}")
+        wanted = {**request.GET.dict(), "cluster": cluster, **({"q": topic} if topic else {})}
+        return HttpResponseRedirect(f"{reverse(name)}?{urlencode(wanted, safe=':')}")
 
     return signed_in(cluster_list)
 
@@ -28,13 +28,6 @@ partitions = _cluster_list("partitions")
 groups = _cluster_list("groups")
 queries = _cluster_list("queries")
 recoveries = _cluster_list("recoveries")
-
-
-@signed_in
-def feed(request: HttpRequest) -> HttpResponse:
-    """Redirect the live feed of before there were events to the transitions among these."""
-    kept = {name: request.GET[name] for name in ("cluster", "application", "q") if name in request.GET}
-    return redirect(f"{reverse('events')}?{urlencode({**kept, 'source': 'transition'})}")
 
 
 @csrf_exempt

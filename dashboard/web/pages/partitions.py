@@ -13,9 +13,10 @@ from dashboard.celery import app
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
 from dashboard.labels.status import NEXT_STEPS, WORST_VERDICTS
-from dashboard.models import PartitionRecord, PinRecord, ReplicaLook
+from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Query, ReplicaLook
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import lag
+from dashboard.streaming.lag import PartitionLag
 from dashboard.system import access, owners
 from dashboard.web import action_buttons, addresses, page_context
 from dashboard.web.action_buttons import Button
@@ -23,13 +24,19 @@ from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.headlines.detail import BlockedConsumer
+from dashboard.web.headlines.partition import partition_headline
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
 from dashboard.web.series.context import series_context
+from dashboard.web.subject_history import subject_history
 from fenceline.explanations import verdict_reason
 from fenceline.facts import Severity
-from fenceline.kafka.partitions import VerdictReason
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.groups import Waiting
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.owners import Owner
+from fenceline.plans.plan import Act
 from fenceline.series.points import PARTITION
 
 #: How many groups of a partition its page shows, those that wait first.
@@ -41,16 +48,20 @@ _ASK_WITHIN_S = 30
 _LARGEST = 2**31
 #: Words of the filter by verdict, in the order of its chips.
 _VERDICTS = (partition_queries.PINNED, *(verdict.value for verdict in WORST_VERDICTS))
+_CLUSTER, _OWNER = "Cluster", "Owner"
 _HEADINGS: Sequence[Heading] = (
     ("Partition", "name", "col-name", "asc"),
     ("Verdict", "worst", "col-verdict", "asc"),
-    ("Cluster", "", "col-cluster", ""),
+    ("Finding", "", "col-finding", ""),
+    (_CLUSTER, "", "col-cluster", ""),
     ("Log start", "", "col-start number", ""),
     ("LSO", "", "col-lso number", ""),
     ("High watermark", "", "col-high number", ""),
     ("Uncommitted", "held", "col-held number", "desc"),
     ("Blocked for", "age", "col-age number", "asc"),
     ("Blocked by", "", "col-blocker", ""),
+    ("Application", "", "col-application", ""),
+    (_OWNER, "", "col-owner", ""),
     ("Leader", "", "col-leader number", ""),
 )
 
@@ -63,6 +74,16 @@ class PartitionRow:
     pins: Sequence[PinRecord]
     #: Offsets behind its LSO, None where they were not seen.
     unstable: int | None
+    finding: FindingRecord | None
+    owner: Owner | None
+    #: Whether an abort marker for what hangs in it may be planned.
+    can_select: bool
+
+    @property
+    def application(self) -> str:
+        """Return whose transaction blocks it, "" where none does or it is not known."""
+        name = self.pins[0].transactional_id if self.pins else ""
+        return application_of(name).application if name else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +152,20 @@ def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]
     open_in = partition_queries.partition_pins(
         (row.cluster_id, row.topic, row.partition) for row in page.items
     )
-    headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
+    shown = {_CLUSTER: several, _OWNER: frame.has_owners}
+    headings = [each for each in _HEADINGS if shown.get(each[0], True)]
+    findings = frame.worst_findings("partition")
+    select = action_buttons.row_selection(request, Act.ABORT_MARKER, "Abort hanging transactions…")
+    rows = [
+        _row(row, open_in.get((row.cluster_id, row.topic, row.partition), ()), findings, select is not None)
+        for row in page.items
+    ]
     return {
         "wanted": wanted,
         "narrowed": wanted.narrowed,
         "page": page,
-        "rows": [
-            PartitionRow(
-                row,
-                open_in.get((row.cluster_id, row.topic, row.partition), ()),
-                partition_queries.unstable_offsets(row),
-            )
-            for row in page.items
-        ],
+        "rows": rows,
+        "select": select if any(row.can_select for row in rows) else None,
         "columns": columns(headings, wanted.sort, descending=wanted.descending),
         "verdicts": [(each, counts.count_of(each, internal=wanted.internal)) for each in _VERDICTS],
         "hidden": 0 if wanted.internal else counts.hidden_count(""),
@@ -154,6 +176,22 @@ def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]
     }
 
 
+def _row(
+    row: PartitionRecord,
+    pins: Sequence[PinRecord],
+    findings: Mapping[tuple[int, str], FindingRecord],
+    may_act: bool,
+) -> PartitionRow:
+    return PartitionRow(
+        row,
+        pins,
+        partition_queries.unstable_offsets(row),
+        findings.get((row.cluster_id, str(row))),
+        owners.find_owner(str(row), row.topic),
+        may_act and row.verdict == PartitionVerdict.HANGING,
+    )
+
+
 def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapping[str, Any]:
     row = partition_queries.find_partition(cluster, topic, number) if number < _LARGEST else None
     shown = topic if len(topic) <= 249 else f"{topic[:249]}…"
@@ -162,24 +200,43 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
     name = (row.cluster_id, row.topic, row.partition)
     found = finding_queries.open_findings(cluster, f"partition:{row}")
     readers = group_queries.partition_readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
+    queries = lag.partition_readers(row, most=_MOST_READERS)
+    pins = partition_queries.partition_pins([name]).get(name, ())
     return {
         "row": row,
         "cluster": cluster,
         "name": str(row),
+        "headline": partition_headline(row, pins, _blocked_consumers(readers, queries)),
+        "happened": subject_history(request, cluster, f"partition:{row}"),
         "findings": action_buttons.finding_cards(request, found),
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
-        "open": [
-            _open(request, cluster, pin) for pin in partition_queries.partition_pins([name]).get(name, ())
-        ],
+        "open": [_open(request, cluster, pin) for pin in pins],
         "owner": owners.find_owner(str(row), row.topic),
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
-        "queries": lag.partition_readers(row, most=_MOST_READERS),
+        "queries": queries,
         "unstable": partition_queries.unstable_offsets(row),
-        "waiting": sum(each.waiting == "probably" for each in readers),
+        "waiting": sum(each.waiting == Waiting.PROBABLY for each in readers),
         **series_context(request, row.cluster_id, PARTITION, str(row)),
         **_replicas(request, row),
     }
+
+
+def _blocked_consumers(
+    readers: Sequence[GroupOffset], queries: Sequence[tuple[Query, PartitionLag]]
+) -> Sequence[BlockedConsumer]:
+    """Return the groups and queries that are at a blocked LSO."""
+    groups = [
+        BlockedConsumer(each.group.group_id, group_queries.offset_lag(each, each.high_watermark))
+        for each in readers
+        if each.waiting == Waiting.PROBABLY
+    ]
+    streams = [
+        BlockedConsumer(str(query), part.lag_hw)
+        for query, part in queries
+        if part.waiting_state == Waiting.PROBABLY
+    ]
+    return [*groups, *streams]
 
 
 def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:

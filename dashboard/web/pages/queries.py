@@ -4,40 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.labels.query import state_label
 from dashboard.labels.status import StatusLabel
-from dashboard.models import Batch, Query
+from dashboard.models import Batch, FindingRecord, Query
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
 from dashboard.streaming.registry import driver_of, state_now
-from dashboard.web import page_context, query_headlines
+from dashboard.system import owners
+from dashboard.web import page_context
 from dashboard.web import query_detail as one_query
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.headlines.queries import queries_headline, stuck_queries
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
+from fenceline.owners import Owner
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
 #: Countdowns end, and heartbeats fall due, without any change: a page is made anew so often.
 _PASSING_MS = 2_000
+#: How many of the queries that have a finding come first.
+_MOST_FIRST = 200
+_CLUSTER, _OWNER = "Cluster", "Owner"
 _HEADINGS: Sequence[Heading] = (
     ("Query", "name", "col-name", "asc"),
     ("State", "worst", "col-status", "asc"),
-    ("Cluster", "", "col-cluster", ""),
+    ("Finding", "", "col-finding", ""),
+    (_CLUSTER, "", "col-cluster", ""),
     ("Batch", "batch", "col-batch number", "desc"),
     ("Planned to checkpointed", "", "col-chain", ""),
     ("Last commit", "age", "col-age number", "asc"),
     ("Rows/s", "", "col-rate", ""),
     ("Lag to LSO", "", "col-unread number", ""),
     ("Lag to end", "", "col-lag number", ""),
+    ("Application", "", "col-application", ""),
+    (_OWNER, "", "col-owner", ""),
     ("On restart", "", "col-restart", ""),
     ("Safe to restart", "", "col-stop", ""),
 )
@@ -62,6 +72,8 @@ class QueryRow:
     lag: reading.QueryLag
     safe: RestartSafety
     look: StatusLabel
+    owner: Owner | None = None
+    finding: FindingRecord | None = None
 
 
 class QueryListQuery(list_forms.NumberedList, streaming_queries.SortedQueries):
@@ -90,8 +102,15 @@ def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse
     )
 
 
-def query_rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:
-    """Return queries as lists show them, each with its newest batch: in a dozen questions for all of them."""
+def query_rows(
+    found: Sequence[Query],
+    at_ms: int,
+    findings: Mapping[tuple[int, str], FindingRecord] = MappingProxyType({}),
+) -> Sequence[QueryRow]:
+    """Return queries as lists show them, each with its newest batch: in a dozen questions for all of them.
+
+    `findings` are by cluster's key and a query's id.
+    """
     newest, lately, read = (
         streaming_queries.newest_batches(found),
         streaming_queries.recent_batches(found),
@@ -107,6 +126,8 @@ def query_rows(found: Sequence[Query], at_ms: int) -> Sequence[QueryRow]:
             lag=reading.query_lag(read[each.pk]),
             safe=safe[each.pk],
             look=state_label(state_now(each, at_ms), driver_of(each, at_ms)),
+            owner=owners.of_query(each),
+            finding=findings.get((each.cluster_id, each.ident)),
         )
         for each in found
     ]
@@ -121,27 +142,31 @@ def _rate(lately: Sequence[Batch]) -> Rate:
 def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     several = len(frame.clusters) > 1 and not frame.cluster
-    page = streaming_queries.query_page(wanted, page=wanted.page, size=wanted.size)
+    worst = frame.worst_findings("query")
+    page = streaming_queries.query_page(
+        wanted, page=wanted.page, size=wanted.size, first=list(worst)[:_MOST_FIRST]
+    )
     states, sinks = (
         streaming_queries.state_counts(frame.cluster),
         streaming_queries.sink_counts(frame.cluster),
     )
     number = sum(sinks.values())
-    headings = [each for each in _HEADINGS if each[0] != "Cluster" or several]
+    shown = {_CLUSTER: several, _OWNER: frame.has_owners}
+    headings = [each for each in _HEADINGS if shown.get(each[0], True)]
     found = [row for row in frame.all_findings if row.subject.startswith("query:")]
     return {
         "wanted": wanted,
         "narrowed": wanted.narrowed,
         "page": page,
-        "rows": query_rows(page.items, now_ms(request)),
+        "rows": query_rows(page.items, now_ms(request), worst),
         "columns": columns(headings, wanted.sort, descending=wanted.descending),
         "states": states.items(),
         "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == wanted.sink],
         "number": number,
-        "said": query_headlines.queries_headline(
+        "said": queries_headline(
             number,
             states,
-            query_headlines.stuck_queries(frame.cluster, now_ms(request)),
+            stuck_queries(frame.cluster, now_ms(request)),
             found,
             now_ms(request),
         ),

@@ -19,6 +19,7 @@ from dashboard.system import owners
 from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms import time_ranges
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from dashboard.web.transaction_steps import TransactionStep
@@ -111,24 +112,29 @@ def _list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
         "next": list_forms.place(more),
         "outcomes": choices(RecoveryListQuery, "outcome"),
         "causes": choices(RecoveryListQuery, "cause"),
-        "headline": _headline(frame, summary),
+        "headline": _headline(frame, summary, len(found), more=more is not None),
         "summary": summary,
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if found else empty,
     }
 
 
-def _headline(frame: page_context.Chrome, summary: recovery_queries.RecoverySummary) -> str:
-    """Say what an operator came to know: is something still to be recovered, and how did the rest go."""
+def _headline(
+    frame: page_context.Chrome, summary: recovery_queries.RecoverySummary, number: int, *, more: bool
+) -> str:
+    """Return what is still to be recovered, and how the rest went; of a range how much it has."""
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
         return "The first read is still in progress."
+    if not frame.time_range.is_live:
+        asked = frame.time_range
+        return time_ranges.range_headline(number, "recovery", asked, more=more, plural="recoveries")
     if summary.open:
         return f"{summary.open:,} open {'recovery' if summary.open == 1 else 'recoveries'}."
     if summary.not_resumed:
-        number = count_noun(summary.not_resumed, "producer")
-        return f"No consumer is blocked; {number} did not come back in the last 24 h."
+        producers = count_noun(summary.not_resumed, "producer")
+        return f"No consumer is blocked; {producers} did not come back in the last 24 h."
     if summary.number:
         return "Every producer aborted in the last 24 h has committed again."
     return "No recoveries in the last 24 h."

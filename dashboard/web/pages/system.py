@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import sqlite3
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +18,9 @@ from django.http import HttpRequest, HttpResponse
 from dashboard.models import Collector, GapRecord, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECONCILE
-from dashboard.web import page_context
+from dashboard.system import access
+from dashboard.system.metrics import own_version
+from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
@@ -87,6 +88,8 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "topics": _topics(visibility.topic_positions(frame.cluster)),
         "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *_closed(frame.cluster)],
         "versions": component_versions(),
+        "is_staff": bool(getattr(request.user, "is_staff", False)),
+        "may_audit": not access.missing_role(action_buttons.request_actor(request), access.AUDIT),
     }
 
 
@@ -139,7 +142,7 @@ def _topics(rows: Sequence[Position]) -> Sequence[TopicProgress]:
 @cache
 def component_versions() -> Sequence[tuple[str, str]]:
     """Return name and version of Fenceline, of what it runs on, and of the libraries that decide its ways."""
-    found = [("Fenceline", _own()), ("Python", platform.python_version()), _database()]
+    found = [("Fenceline", own_version()), ("Python", platform.python_version()), _database()]
     return [*found, *((name, _version(name)) for name in _LIBRARIES)]
 
 
@@ -149,11 +152,6 @@ def _database() -> tuple[str, str]:
     with connection.cursor() as cursor:
         cursor.execute("SHOW server_version")
         return "PostgreSQL", str(cursor.fetchone()[0])
-
-
-def _own() -> str:
-    project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())
-    return str(project["project"]["version"])
 
 
 def _version(name: str) -> str:

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.evaluation import blocking, finding_queries
 from dashboard.history import queries as history_queries
-from dashboard.models import Action, FindingRecord, Transaction
+from dashboard.models import Action, FindingRecord, Transaction, TransitionRecord
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import choices
@@ -24,13 +24,17 @@ from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import columns
-from dashboard.web.pages.fencing import transition_rows
+from dashboard.web.headlines.detail import DetailHeadline
+from dashboard.web.headlines.transaction import expired_headline, transaction_headline
 from dashboard.web.pages.recoveries import row_of
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
+from dashboard.web.subject_history import events_url
 from fenceline.decode import text
 from fenceline.explanations import explain_transition
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
+from fenceline.owners import Owner
+from fenceline.plans.plan import Act
 
 #: How often a page looks whether a timeout has passed meanwhile.
 _PASSING_MS = 15_000
@@ -43,13 +47,18 @@ _DAY_MS = 86_400_000
 _MOST_PLACES = 50
 #: How many notable transitions of an id its page shows.
 _NOTABLE_SHOWN = 20
-_WAITING = "Waiting"
+#: How many of the ids that have a finding come first.
+_MOST_FIRST = 200
+_CLUSTER, _OWNER, _WAITING = "Cluster", "Owner", "Waiting"
 #: Words, sort key, class, and the direction that puts the interesting end first.
 _COLUMNS = (
     ("State", "state", "col-state", "asc"),
-    ("Transactional id", "id", "", "asc"),
-    ("Cluster", "", "col-cluster", ""),
+    ("Transactional id", "id", "col-name", "asc"),
+    ("Finding", "attention", "col-finding", "asc"),
+    (_CLUSTER, "", "col-cluster", ""),
     ("Open for", "started", "col-age number", "asc"),
+    ("Application", "", "col-application", ""),
+    (_OWNER, "", "col-owner", ""),
     ("Producer id", "producer", "col-producer number", "asc"),
     ("Epoch", "epoch", "col-epoch number", "desc"),
     (_WAITING, "", "col-waiting number", ""),
@@ -60,6 +69,16 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionLine:
+    """One id of the list: its worst finding, its owner, and whether a fence of it may be planned."""
+
+    of: Transaction
+    finding: FindingRecord | None
+    owner: Owner | None
+    can_select: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RecentTransition:
     """One of the last transitions of an id, and the evidence for it."""
 
@@ -67,6 +86,14 @@ class RecentTransition:
     evidence: str
     #: Our action that caused it, None for every other.
     action: Action | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionRow:
+    """One notable transition of an id, and the evidence for it."""
+
+    told: TransitionRecord
+    evidence: str
 
 
 class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTransactions):
@@ -102,15 +129,20 @@ def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, An
     several = len(frame.clusters) > 1 and not frame.cluster
     # Who waits is asked for open transactions alone: of a page of them in three queries.
     waiting = wanted.only_open
-    shown = {"Cluster": several, _WAITING: waiting}
+    shown = {_CLUSTER: several, _OWNER: frame.has_owners, _WAITING: waiting}
     headings = [each for each in _COLUMNS if shown.get(each[0], True)]
+    found = frame.worst_findings("transaction")
     page = transaction_queries.transaction_page(
-        wanted, now_ms=now_ms(request), page=wanted.page, size=wanted.size
+        wanted, now_ms=now_ms(request), page=wanted.page, size=wanted.size, first=list(found)[:_MOST_FIRST]
     )
+    select = action_buttons.row_selection(request, Act.FENCE, "Fence producers…")
+    lines = [_line(row, found, can_select=select is not None) for row in page.items]
     last = (page.number - 1) * page.size + len(page.items)
     return {
         "wanted": wanted,
         "page": page,
+        "lines": lines,
+        "select": select if any(line.can_select for line in lines) else None,
         "ends_early": page.number == page.pages and last < page.total,
         "unsorted": "" if page.sorted else wanted.sort,
         "first": (page.number - 1) * page.size + 1,
@@ -121,18 +153,19 @@ def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, An
         "several": several,
         "waiting": waiting,
         "waits": blocking.waits_of(page.items) if waiting else {},
-        "found": _findings_of(page.items, frame.findings),
         "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
 
 
-def _findings_of(
-    rows: Sequence[Transaction], findings: Sequence[FindingRecord]
-) -> Mapping[int, FindingRecord]:
-    """Return the worst finding about each of some transactions, by the key of its row."""
-    by_name = {(row.cluster_id, row.subject): row for row in reversed(findings)}
-    names = ((row.pk, (row.cluster_id, f"transaction:{row.transactional_id}")) for row in rows)
-    return {pk: by_name[name] for pk, name in names if name in by_name}
+def _line(
+    row: Transaction, found: Mapping[tuple[int, str], FindingRecord], *, can_select: bool
+) -> TransactionLine:
+    return TransactionLine(
+        row,
+        found.get((row.cluster_id, row.transactional_id)),
+        owners.of_transaction(row.transactional_id),
+        can_select and row.state == TransactionState.ONGOING,
+    )
 
 
 def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
@@ -140,15 +173,31 @@ def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mappin
     if row is not None:
         life = history_queries.recent_transitions(cluster, bytes(row.key), row.log_partition)
         kept = history_queries.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
-        return {"row": row, "kept": kept, **_known(request, row), **_lived(request, cluster, kept, row)}
+        known, lived = _known(request, row), _lived(request, cluster, kept, row)
+        return {"row": row, "kept": kept, "headline": _headline(request, row, known, lived), **known, **lived}
     gone = history_queries.forgotten_transaction(cluster, transactional_id)
     if gone is not None:
-        return {"row": None, "kept": gone, **_lived(request, cluster, gone, None)}
+        headline = expired_headline(gone.life.expired_ms)
+        return {"row": None, "kept": gone, "headline": headline, **_lived(request, cluster, gone, None)}
     # No name longer than a line belongs into a sentence.
     shown = transactional_id
     if len(shown) > _LONGEST_ASKED:
         shown = f"{shown[:_LONGEST_ASKED]}…"
     return {"cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
+
+
+def _headline(
+    request: HttpRequest, row: Transaction, known: Mapping[str, Any], lived: Mapping[str, Any]
+) -> DetailHeadline:
+    own, fence = lived["own"], lived["fence"]
+    return transaction_headline(
+        row,
+        known["waits"],
+        known["places"],
+        median_ms=own.p50 if own else None,
+        fenced_by=fence.executed_by if fence else "",
+        now_ms=now_ms(request),
+    )
 
 
 def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
@@ -165,7 +214,6 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "offsets_wait": [each for each in found.waiting if each.pending],
         "owner": owners.of_transaction(row.transactional_id),
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
-        "deadline": transaction_steps.timeout_deadline(row, now_ms(request)),
         "findings": action_buttons.finding_cards(request, findings),
         "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
@@ -181,7 +229,14 @@ def _lived(
 ) -> Mapping[str, Any]:
     """Return what happened to an id so far, and how long that usually takes."""
     now, recent = now_ms(request), kept.life.recent
+    asked = page_context.chrome_of(request).time_range
+    shown = None if asked.is_live else asked.window()
     notable = history_queries.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN)
+    events = (
+        notable
+        if shown is None
+        else history_queries.of_id(cluster, kept.key, limit=_NOTABLE_SHOWN, time_range=shown)
+    )
     names = [kept.application]
     figures = history_queries.application_figures(
         cluster, since_ms=now - _DAY_MS, until_ms=now, applications=names
@@ -202,13 +257,18 @@ def _lived(
         "broker": broker,
         "steps": _steps(row, told, broker, actions) if row is not None else (),
         "fence": _last_fence(row, lines),
-        "chart": charts.timeline_figure(bars, marks, now_ms=now) if bars or marks else None,
+        "chart": charts.timeline_figure(bars, marks, now_ms=now, shown=shown) if bars or marks else None,
         "chart_words": transaction_timeline.timeline_summary(bars, marks),
         "recent": lines,
         "usual": usual,
         "own": next((each for each in usual if each.whose == transaction_timeline.THIS), None),
-        "notable": transition_rows(notable),
-        "episodes": [row_of(each) for each in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES)],
+        "notable": [TransitionRow(each, history_queries.verdict_evidence(each)) for each in events],
+        "ranged": shown is not None,
+        "events_url": events_url(cluster, kept.transactional_id),
+        "episodes": [
+            row_of(each)
+            for each in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES, time_range=shown)
+        ],
     }
 
 

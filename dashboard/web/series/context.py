@@ -11,24 +11,18 @@ from django.http import HttpRequest
 from dashboard.series import queries as series_queries
 from dashboard.series.holes import ExplainedHole, explained_holes
 from dashboard.series.queries import SubjectReading
+from dashboard.web import page_context
 from dashboard.web.charts import series_figures
 from dashboard.web.charts.figures import Figure
-from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms import time_ranges
 from dashboard.web.request_time import now_ms
 from fenceline.formatting import format_duration
 from fenceline.series.points import GROUP, PARTITION, Extent, SeriesKind
 from fenceline.series.reading import HoleReason, SeriesReading, SeriesStep
-from fenceline.time_range import TimeRange
 
 #: So many rows the table twin of a chart has, and so many holes are named.
 _ROWS, _HOLES = 60, 5
 #: What the page says of itself, and not in a list of what was not seen.
 _BEGINS = (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
-
-
-class RangeQuery(time_ranges.RangedList):
-    """The query string of a page that has charts over its range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +53,9 @@ class _Look:
 
 def series_context(request: HttpRequest, cluster_id: int, kind: SeriesKind, name: str) -> Mapping[str, Any]:
     """Return what the page of a subject shows of its figures over the page's range."""
-    shown, problem = page_range(request)
+    shown = page_context.chrome_of(request).time_range.window()
     subject = series_queries.read_series(cluster_id, kind, name, shown, now_ms=now_ms(request))
-    return {"series": _view(cluster_id, subject), "shown": shown, "range_problem": problem}
-
-
-def page_range(request: HttpRequest) -> tuple[TimeRange, str]:
-    """Return the range of a page, and in words what of the one it was asked for is wrong."""
-    wanted = list_forms.read(request, RangeQuery)
-    return time_ranges.time_range_of(wanted, now_ms=now_ms(request))
+    return {"series": _view(cluster_id, subject), "shown": shown}
 
 
 def _view(cluster_id: int, subject: SubjectReading) -> SeriesView:

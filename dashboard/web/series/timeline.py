@@ -127,15 +127,19 @@ def _transition_lane(kind: TransitionKind) -> str:
 
 
 def _commits(cluster: str, application: str, shown: TimeRange) -> Sequence[Bucket]:
-    length_s = shown.length_ms // 1_000
-    step_s = next((step for step in _STEPS_S if length_s <= step * _MOST_STEPS), _STEPS_S[-1])
     return history_queries.transition_buckets(
         cluster,
         since_ms=shown.from_ms,
         until_ms=shown.to_ms,
-        step_s=step_s,
+        step_s=step_seconds(shown, _MOST_STEPS),
         application=application or Tally.EVERY,
     )
+
+
+def step_seconds(shown: TimeRange, most: int) -> int:
+    """Return the length of the steps of a range in seconds, of which there are at most so many."""
+    length_s = shown.length_ms // 1_000
+    return next((step for step in _STEPS_S if length_s <= step * most), _STEPS_S[-1])
 
 
 def _panels(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -> Sequence[Panel]:

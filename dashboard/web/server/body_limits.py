@@ -30,7 +30,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class _Refused(Exception):
+class _RefusedBody(Exception):
     """A body is not taken: the status, and why in words for whoever sends it."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
@@ -60,7 +60,7 @@ class _Body:
     counted: int = 0
 
     def grow(self, more: int) -> None:
-        """Count what has arrived; raises `_Refused` for too much of it, or too much beside the others."""
+        """Count what has arrived; raises `_RefusedBody` for too much of it, or too much beside the others."""
         self.size += more
         _fit(self.size, self.lane)
         if self.size > SMALL_BYTES:
@@ -68,7 +68,7 @@ class _Body:
             self.counted = self.size
             if self.lane.held > self.lane.most_held:
                 why = f"The server is busy with other large requests: try again in {RETRY_AFTER_S} s."
-                raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, why)
+                raise _RefusedBody(HTTPStatus.SERVICE_UNAVAILABLE, why)
 
     def release(self) -> None:
         """Leave the lane."""
@@ -102,7 +102,7 @@ class BodyLimits:
             else:
                 chunks = await _read(body, receive)
             await self._app(scope, _replay(chunks, receive), send)
-        except _Refused as refused:
+        except _RefusedBody as refused:
             await _refuse(refused, receive, send)
         except _Gone:
             pass
@@ -111,7 +111,7 @@ class BodyLimits:
 
 
 async def _read(body: _Body, receive: Receive) -> deque[bytes]:
-    """Return a body's chunks; raises `_Refused` when it is too large or too slow, `_Gone`."""
+    """Return a body's chunks; raises `_RefusedBody` when it is too large or too slow, `_Gone`."""
     chunks: deque[bytes] = deque()
     try:
         async with asyncio.timeout(BODY_S):
@@ -125,7 +125,7 @@ async def _read(body: _Body, receive: Receive) -> deque[bytes]:
                 more = message.get("more_body", False)
     except TimeoutError:
         why = f"The body of this request was not there after {BODY_S:g} s: send it faster, or in parts."
-        raise _Refused(HTTPStatus.REQUEST_TIMEOUT, why) from None
+        raise _RefusedBody(HTTPStatus.REQUEST_TIMEOUT, why) from None
     return chunks
 
 
@@ -149,7 +149,7 @@ async def _disconnect(receive: Receive) -> Message:
     return message
 
 
-async def _refuse(refused: _Refused, receive: Receive, send: Send) -> None:
+async def _refuse(refused: _RefusedBody, receive: Receive, send: Send) -> None:
     """Send a problem, and close the connection when the client has had the time to read it."""
     status, body = refused.status, problem_body(refused.status, str(refused))
     headers = [
@@ -174,7 +174,7 @@ async def _refuse(refused: _Refused, receive: Receive, send: Send) -> None:
 def _fit(size: int, lane: Lane) -> None:
     if size > lane.most_bytes:
         why = f"The body of a request to this address has at most {lane.most_bytes:,} bytes."
-        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+        raise _RefusedBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
 
 
 def _declared(scope: Scope) -> int:

@@ -25,7 +25,8 @@ BUNDLES = {
         f"css/{name}.css"
         for name in (
             "base", "parts", "tables", "pages", "detail",
-            "history", "standings", "queries", "alerts", "acting", "events", "find",
+            "history", "standings", "queries", "alerts", "acting", "events", "find", "flow", "incidents",
+            "print",
         )
     ),
     # Runs before the first paint, and is all that may hold it up.
@@ -36,8 +37,10 @@ BUNDLES = {
         "js/times.js",
         "js/reload.js",
         "js/live.js",
+        "js/range.js",
         "js/keys.js",
         "js/find.js",
+        "js/select.js",
         "js/confirm.js",
     ),
     "plotly.css": ("vendor/plotly-4.1.1.css",),

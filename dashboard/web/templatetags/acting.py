@@ -5,19 +5,12 @@ from __future__ import annotations
 from django import template
 
 from dashboard.labels import action as action_labels
-from dashboard.labels.action import ActLook
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 
 register = template.Library()
 register.filter("bound_sign", action_labels.bound_sign)
 register.simple_tag(addresses.action, name="action_url")
-
-
-@register.filter
-def act_label(act: str) -> ActLook:
-    """Return an act in words."""
-    return action_labels.ACTS[act]
 
 
 @register.filter

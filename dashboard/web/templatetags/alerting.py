@@ -17,22 +17,23 @@ _TABS = (
     ("channels", "Channels"),
     ("deliveries", "Deliveries"),
     ("silences", "Silences"),
+    ("rules", "Rules"),
 )
 register.filter("channel_look", alert_labels.channel_look)
 register.filter("delivery_what", alert_labels.delivery_what)
 register.filter("alert_summary", alert_labels.alert_summary)
 register.filter("subject_name", alert_labels.subject_name)
 register.filter("lasted_ms", alert_labels.lasted_ms)
-register.filter("subject_label", addresses.alert_label)
+register.filter("subject_label", addresses.finding_label)
 register.filter("matchers", matchers.matchers_text)
 register.filter("redacted", redact.redact_url)
-register.simple_tag(addresses.alert_subject, name="subject_url")
+register.simple_tag(addresses.finding_url, name="subject_url")
 register.simple_tag(addresses.action, name="action_url")
 
 
 @register.inclusion_tag("components/alert_tabs.html")
 def tabs(here: str) -> Mapping[str, object]:
-    """Show the links between alerts, channels, deliveries and silences."""
+    """Show the links between alerts, channels, deliveries, silences and rules."""
     return {"tabs": _TABS, "tab": here}
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.rule import rule_label
@@ -17,6 +17,7 @@ from dashboard.web import addresses
 from dashboard.web.server import bundles
 from fenceline.facts import NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import format_duration as in_words
+from fenceline.sentences import Age, Instant, Sentence
 
 register = template.Library()
 T = TypeVar("T")
@@ -25,7 +26,7 @@ register.filter("finding_label", addresses.finding_label)
 register.simple_tag(addresses.transaction_of, name="transaction_url")
 register.simple_tag(addresses.finding_url, name="finding_url")
 register.simple_tag(bundles.bundle_url)
-_LONGEST_IN_CELL = 120
+_LONGEST_IN_CELL, _LONGEST_IN_SENTENCE = 120, 300
 _DAY_MS = 86_400_000
 #: The year 10000: clients may write any number for an instant.
 _END_OF_TIME_MS = 253_402_300_800_000
@@ -91,7 +92,11 @@ def rate(per_second: float) -> str:
 @register.filter
 def clip(words: str) -> str:
     """Return a text that fits a cell; its own page shows the whole."""
-    return words if len(words) <= _LONGEST_IN_CELL else f"{words[: _LONGEST_IN_CELL - 20]}…{words[-19:]}"
+    return _clipped(words, _LONGEST_IN_CELL)
+
+
+def _clipped(words: str, longest: int) -> str:
+    return words if len(words) <= longest else f"{words[: longest - 20]}…{words[-19:]}"
 
 
 @register.filter
@@ -130,6 +135,19 @@ def age(context: dict[str, Any], ms: int | None, ago: str = "") -> SafeString | 
         in_words(_whole_seconds(context["now_ms"] - ms)),
         f" {ago}" if ago else "",
     )
+
+
+@register.simple_tag(takes_context=True)
+def sentence(context: dict[str, Any], parts: Sentence) -> SafeString:
+    """Return a sentence of which instants follow the reader's zone, and ages tick; a name of 32 kB is clipped."""
+    shown = ((_part_of_sentence(context, part),) for part in parts)
+    return format_html("<bdi>{}</bdi>", format_html_join("", "{}", shown))
+
+
+def _part_of_sentence(context: dict[str, Any], part: str | Instant | Age) -> SafeString | str:
+    if isinstance(part, Instant):
+        return instant(context, part.at_ms)
+    return age(context, part.since_ms) if isinstance(part, Age) else _clipped(part, _LONGEST_IN_SENTENCE)
 
 
 @register.filter

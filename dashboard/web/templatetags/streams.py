@@ -18,6 +18,8 @@ from fenceline.spark.safe_to_restart import RestartSafety
 
 register = template.Library()
 register.filter("chain_look", query_labels.chain_look)
+register.filter("guarantee_label", query_labels.guarantee_label)
+register.simple_tag(query_labels.restart_label)
 register.simple_tag(addresses.query_of, name="query_url")
 register.simple_tag(addresses.batch_of, name="batch_url")
 

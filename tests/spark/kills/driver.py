@@ -1,7 +1,7 @@
 """A driver that is to be killed: `python -m tests.spark.kills.driver FOLDER`.
 
-It starts its session at once and waits for the path of its life on stdin, so that one may stand ready while
-another one dies. Everything that happens goes to the life's events.
+It starts its session at once and waits for the path of its run on stdin, so that one may be ready while
+another one is killed. Everything that happens goes to the run's events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from spark_pipeline.sink import ExactlyOnceKafkaSink, register
 from tests.spark.conftest import LOGGING, settings
-from tests.spark.kills.life import Life, Point, passing
+from tests.spark.kills.driver_run import DriverRun, Point, passing
 
 #: The smallest collector of garbage: it starts quickest.
 JVM = f"-XX:+UseSerialGC -Dlog4j2.configurationFile={LOGGING.as_uri()}"
@@ -43,16 +43,16 @@ def start_session(folder: Path, more: dict[str, str]) -> SparkSession:
 
 
 class Started(StreamingQueryListener):
-    """Tells when the query's started event came."""
+    """Records when the query's started event came."""
 
-    def __init__(self, life: Life) -> None:
-        self.life = life
+    def __init__(self, run: DriverRun) -> None:
+        self.run = run
 
     def onQueryStarted(self, event: Any) -> None:
-        self.life.tell("started")
+        self.run.add_event("started")
 
     def onQueryProgress(self, event: Any) -> None:
-        self.life.tell("progress", batch=event.progress.batchId, rows=event.progress.numInputRows)
+        self.run.add_event("progress", batch=event.progress.batchId, rows=event.progress.numInputRows)
 
     def onQueryIdle(self, event: Any) -> None:
         pass
@@ -61,14 +61,14 @@ class Started(StreamingQueryListener):
         pass
 
 
-def read(spark: SparkSession, life: Life) -> DataFrame:
+def read(spark: SparkSession, run: DriverRun) -> DataFrame:
     """Return the input as it comes: its keys are numbers, each once."""
     return (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", life.bootstrap)
-        .option("subscribe", life.source)
+        .option("kafka.bootstrap.servers", run.bootstrap)
+        .option("subscribe", run.source)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", life.limit)
+        .option("maxOffsetsPerTrigger", run.limit)
         .load()
         .select(f.col("key").cast("string").cast("long").alias("number"))
     )
@@ -88,9 +88,9 @@ def count(key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
     yield pandas.DataFrame({"key": [str(key[0])], "value": [value]})
 
 
-def transformed(rows: DataFrame, life: Life) -> DataFrame:
+def transformed(rows: DataFrame, run: DriverRun) -> DataFrame:
     """Return key and value for the sink: a figure per number, or a running count per group."""
-    if life.stateful:
+    if run.stateful:
         rows = (
             rows.withColumn("group", f.col("number") % GROUPS)
             .groupBy("group")
@@ -100,65 +100,65 @@ def transformed(rows: DataFrame, life: Life) -> DataFrame:
         )
     else:
         rows = rows.selectExpr("string(number) AS key", "string(number * 7919 + 13) AS value")
-    if life.point == Point.WRITING or life.mischief:
-        rows = rows.mapInArrow(passing(life), "key string, value string")
+    if run.point == Point.WRITING or run.fault:
+        rows = rows.mapInArrow(passing(run), "key string, value string")
     return rows
 
 
-def write(spark: SparkSession, rows: DataFrame, life: Life) -> StreamingQuery:
+def write(spark: SparkSession, rows: DataFrame, run: DriverRun) -> StreamingQuery:
     """Start the query through one of the sink's adapters."""
-    writer = rows.writeStream.option("checkpointLocation", life.checkpoint).queryName("kills")
-    if life.adapter == "foreach_batch":
+    writer = rows.writeStream.option("checkpointLocation", run.checkpoint).queryName("kills")
+    if run.adapter == "foreach_batch":
         sink = ExactlyOnceKafkaSink(
-            checkpoint=life.checkpoint,
-            options={"kafka.bootstrap.servers": life.bootstrap},
-            topic=life.target,
-            prefix=life.prefix,
-            transaction_timeout_ms=life.transaction_timeout_ms,
-            on_step=life.on_step,
+            checkpoint=run.checkpoint,
+            options={"kafka.bootstrap.servers": run.bootstrap},
+            topic=run.target,
+            prefix=run.prefix,
+            transaction_timeout_ms=run.transaction_timeout_ms,
+            on_step=run.on_step,
         )
 
         def called(rows: DataFrame, batch: int) -> None:
-            life.tell("called", batch=batch)
+            run.add_event("called", batch=batch)
             sink(rows, batch)
 
         return writer.foreachBatch(called).start()
     register(spark)
     options = {
-        "kafka.bootstrap.servers": life.bootstrap,
-        "topic": life.target,
-        "prefix": life.prefix,
-        # It commits in a process of its own, which finds the life by its environment.
-        "on_step": "tests.spark.kills.life:on_step",
+        "kafka.bootstrap.servers": run.bootstrap,
+        "topic": run.target,
+        "prefix": run.prefix,
+        # It commits in a process of its own, which finds the run by its environment.
+        "on_step": "tests.spark.kills.driver_run:on_step",
     }
-    if life.transaction_timeout_ms:
-        options["transaction_timeout_ms"] = str(life.transaction_timeout_ms)
+    if run.transaction_timeout_ms:
+        options["transaction_timeout_ms"] = str(run.transaction_timeout_ms)
     return writer.format("kafka_exactly_once").options(**options).start()
 
 
-def live(spark: SparkSession, life: Life) -> None:
+def run_query(spark: SparkSession, run: DriverRun) -> None:
     """Run the query until it dies, or until nothing is left to read where it is not to die."""
-    spark.streams.addListener(Started(life))
-    query = write(spark, transformed(read(spark, life), life), life)
-    if life.point:
+    spark.streams.addListener(Started(run))
+    query = write(spark, transformed(read(spark, run), run), run)
+    if run.point:
         query.awaitTermination()
     query.processAllAvailable()
     query.stop()
-    life.tell("finished")
+    run.add_event("finished")
 
 
 def main(folder: Path, more: dict[str, str]) -> int:
-    """Live the life whose file is named on stdin; return 1 when the query fails."""
+    """Do the run whose file is named on stdin; return 1 when the query fails."""
     spark = start_session(folder, more)
     path = sys.stdin.readline().strip()
     if not path:
         return 0
-    life = Life.load(path)
-    life.tell("ready")
+    run = DriverRun.load(path)
+    run.add_event("ready")
     try:
-        live(spark, life)
+        run_query(spark, run)
     except Exception as error:
-        life.tell("failed", error=str(error))
+        run.add_event("failed", error=str(error))
         return 1
     return 0
 

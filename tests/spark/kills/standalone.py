@@ -16,7 +16,7 @@ import pyspark
 from sandbox.ports import HOST, free_port, port_answers
 from sandbox.processes import signal_all
 from tests.spark.conftest import environment
-from tests.spark.kills.life import session
+from tests.spark.kills.driver_run import session
 from tests.waiting import wait_for
 
 HOSTS = (HOST, "127.0.0.2")

@@ -2,7 +2,7 @@
 
 A transaction that times out, before its batch is decided and after; a broker that dies in the middle of the
 commits; checkpoints without their ledger, ledgers without their checkpoint. `make soak` adds executors that
-die, drivers that stand still, and two of them on one checkpoint. Never silence: a batch that cannot be
+are killed, paused drivers, and two of them on one checkpoint. Always reported: a batch that cannot be
 committed is named with its range and its transactional ids.
 """
 
@@ -28,8 +28,8 @@ from sandbox.kafka import Broker
 from spark_pipeline.sink import ExactlyOnceKafkaSink, LostTransactions, SinkError, Step
 from tests.brokers import PROPERTIES, create_topics
 from tests.seeds import SEED
-from tests.spark.kills.life import Mischief, Point, open_transactions, transactions
-from tests.spark.kills.lives import Lives, committed, figures
+from tests.spark.kills.driver_run import Point, TaskFault, open_transactions, transactions
+from tests.spark.kills.killed_query import KilledQuery, committed_records, wrong_rows
 from tests.spark.kills.standalone import Standalone
 from tests.waiting import wait_for
 
@@ -118,15 +118,15 @@ class Query:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what readers of committed records get."""
-        return list(committed(self.bootstrap, f"{self.name}-out"))
+        return list(committed_records(self.bootstrap, f"{self.name}-out"))
 
     def open(self) -> list[str]:
         """Return its open transactions."""
         return open_transactions(self.bootstrap, self.name)
 
-    def wrong(self) -> str:
-        """Say how the output differs from each number once; "" when it does not."""
-        return figures(self.rows(), self.produced)
+    def differences(self) -> str:
+        """Return how the output differs from each number once; "" when it does not."""
+        return wrong_rows(self.rows(), self.produced)
 
 
 @pytest.fixture
@@ -153,19 +153,19 @@ def outlasting(bootstrap: str, prefix: str) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.mapInArrow(each, "key string, value string")
 
 
-def test_a_transaction_that_ends_before_its_batch_is_refused_and_nothing_is_seen(query: Query) -> None:
-    """The tasks outlast the timeout: verification says so before anything is decided."""
+def test_a_transaction_that_ends_before_its_batch_is_refused_and_nothing_is_readable(query: Query) -> None:
+    """The tasks outlast the timeout: verification finds it before anything is decided."""
     text = query.run(change=outlasting(query.bootstrap, query.name), transaction_timeout_ms=4_000)
     assert isinstance(query.error, SinkError), text
     assert "batch 0" in text
     assert "transaction_timeout_ms" in text, "it says what to do"
     assert query.rows() == []
     assert query.run() == ""
-    assert query.wrong() == ""
+    assert query.differences() == ""
     assert query.open() == []
 
 
-def test_a_prepared_batch_that_times_out_is_lost_aloud_until_it_is_accepted(query: Query) -> None:
+def test_a_prepared_batch_that_times_out_is_reported_as_lost_until_it_is_accepted(query: Query) -> None:
     assert query.run() == "", "the first batch is slow, and its tasks' processes are used again"
     query.add()
     text = query.run(crash_at(Step.PREPARED), transaction_timeout_ms=8_000)
@@ -191,19 +191,26 @@ def test_a_prepared_batch_that_times_out_is_lost_aloud_until_it_is_accepted(quer
     assert len(query.rows()) == 300
 
 
-@pytest.mark.parametrize("step", [Step.WRITTEN, Step.PREPARED, Step.ENDING, Step.ENDED])
-def test_a_query_that_fails_at_any_step_goes_on_where_it_was(query: Query, step: Step) -> None:
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step.WRITTEN,
+        Step.ENDING,
+        *(pytest.param(each, marks=pytest.mark.soak) for each in (Step.PREPARED, Step.ENDED)),
+    ],
+)
+def test_a_query_that_fails_at_any_step_resumes_where_it_was(query: Query, step: Step) -> None:
     """No death, only an exception: whoever tidies up then must not roll back what is decided."""
     assert f"{step.name} of batch 0" in query.run(crash_at(step))
     query.add()
     assert query.run() == ""
-    assert query.wrong() == ""
+    assert query.differences() == ""
     assert query.open() == []
 
 
-@pytest.mark.parametrize("step", [Step.WRITTEN, Step.ENDED])
-def test_state_goes_on_with_a_batch_that_was_committed_before_spark_knew(query: Query, step: Step) -> None:
-    """Spark runs it again, to commit its state and its offsets: keys are remembered, nothing is written."""
+@pytest.mark.parametrize("step", [pytest.param(Step.WRITTEN, marks=pytest.mark.soak), Step.ENDED])
+def test_state_is_kept_when_spark_repeats_a_committed_batch(query: Query, step: Step) -> None:
+    """Spark runs it again, to commit its state and its offsets: keys are kept, nothing is written."""
 
     def distinct(rows: DataFrame) -> DataFrame:
         return rows.dropDuplicates(["key"])
@@ -213,11 +220,11 @@ def test_state_goes_on_with_a_batch_that_was_committed_before_spark_knew(query: 
     query.produced = 0
     query.add(200)
     assert query.run(change=distinct) == ""
-    assert query.wrong() == ""
+    assert query.differences() == ""
 
 
 @pytest.mark.parametrize("step", [pytest.param(Step.PREPARED, marks=pytest.mark.soak), Step.ENDING])
-def test_a_broker_that_dies_amid_the_commits_is_waited_for(
+def test_a_broker_that_stops_during_the_commits_is_waited_for(
     spark: SparkSession, tmp_path: Path, step: Step
 ) -> None:
     with Broker(tmp_path / "kafka", properties=PROPERTIES) as broker:
@@ -238,7 +245,7 @@ def test_a_broker_that_dies_amid_the_commits_is_waited_for(
         broker.wait_ready()
         assert not failed or "batch 1" in failed
         assert query.run() == ""
-        assert query.wrong() == ""
+        assert query.differences() == ""
         assert query.open() == []
 
 
@@ -258,7 +265,7 @@ def test_a_checkpoint_without_its_ledger_is_refused_until_it_is_adopted(query: Q
     assert "adopt" in text
     assert len(query.rows()) == 100, "nothing was written"
     assert query.run(adopt=True) == ""
-    assert query.wrong() == ""
+    assert query.differences() == ""
 
 
 @pytest.mark.parametrize("identity", [["metadata"], []], ids=["lost", "kept"])
@@ -270,7 +277,7 @@ def test_a_ledger_whose_checkpoint_was_reset_is_refused(query: Query, identity: 
     text = query.run()
     assert isinstance(query.error, SinkError), text
     assert "reset" in text
-    assert figures(query.rows(), 100) == "", "nothing is doubled"
+    assert wrong_rows(query.rows(), 100) == "", "nothing is doubled"
 
 
 def test_a_checkpoint_that_has_lost_its_identity_writes_nothing_twice(query: Query) -> None:
@@ -282,7 +289,7 @@ def test_a_checkpoint_that_has_lost_its_identity_writes_nothing_twice(query: Que
     query.add()
     text = query.run()
     assert isinstance(query.error, SinkError), text
-    assert figures(query.rows(), 100) == ""
+    assert wrong_rows(query.rows(), 100) == ""
 
 
 @pytest.mark.soak
@@ -290,16 +297,16 @@ def test_two_drivers_on_one_checkpoint_write_each_row_once(kafka_42: Broker, tmp
     """Whoever is second anywhere loses: by the ledger's generation, its decisions, or Spark's own log."""
     for attempt in range(3):
         dice = random.Random(f"{SEED} two {attempt}")
-        with Lives(kafka_42.bootstrap, tmp_path / str(attempt), dice) as lives:
-            lives.produce(3000)
-            pair = [(lives.start_driver(), lives.life()) for _ in range(2)]
-            for driver, life in pair:
-                driver.begin(life)
+        with KilledQuery(kafka_42.bootstrap, tmp_path / str(attempt), dice) as query:
+            query.produce(3000)
+            pair = [(query.start_driver(), query.next_run()) for _ in range(2)]
+            for driver, run in pair:
+                driver.begin(run)
             ends = [driver.wait() for driver, _ in pair]
-            lives.produce(500)
-            lives.finish()
-            lives.check()
-            told = [each["error"][:200] for each in lives.told("failed")]
+            query.produce(500)
+            query.run_to_end()
+            query.check()
+            told = [each["error"][:200] for each in query.events_of("failed")]
             print(f"FENCELINE_SEED={SEED}: ended with {ends}, {told}")
 
 
@@ -308,36 +315,36 @@ def test_two_drivers_on_one_checkpoint_write_each_row_once(kafka_42: Broker, tmp
 def test_a_driver_that_was_paused_and_taken_over_commits_nothing(
     kafka_42: Broker, tmp_path: Path, adapter: str
 ) -> None:
-    """It stands between its verification and its decision while another one does all of its work."""
+    """It is paused between its verification and its decision while another one does all of its work."""
     dice = random.Random(f"{SEED} {adapter} paused")
-    with Lives(kafka_42.bootstrap, tmp_path, dice, adapter) as lives:
-        lives.produce(1000)
-        paused = lives.start_driver()
-        paused.begin(lives.life(pause=Step.VERIFIED.name))
-        wait_for(lambda: lives.told("paused"), "it stands still", 300)
-        lives.finish()
-        lives.resume()
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, adapter) as query:
+        query.produce(1000)
+        paused = query.start_driver()
+        paused.begin(query.next_run(pause=Step.VERIFIED.name))
+        wait_for(lambda: query.events_of("paused"), "it stands still", 300)
+        query.run_to_end()
+        query.resume()
         assert paused.wait() == 1
         assert (
-            "took over" in lives.told("failed")[-1]["error"]
-            or "rolled back" in lives.told("failed")[-1]["error"]
+            "took over" in query.events_of("failed")[-1]["error"]
+            or "rolled back" in query.events_of("failed")[-1]["error"]
         )
-        lives.produce(200)
-        lives.finish()
-        lives.check()
+        query.produce(200)
+        query.run_to_end()
+        query.check()
 
 
 CLUSTER = {"spark.master": "local-cluster[2,1,512]", "spark.executor.memory": "512m"}
 
 
 @pytest.mark.soak
-def test_an_executor_that_dies_amid_its_task_is_replaced(kafka_42: Broker, tmp_path: Path) -> None:
+def test_an_executor_that_stops_during_its_task_is_replaced(kafka_42: Broker, tmp_path: Path) -> None:
     dice = random.Random(f"{SEED} executor")
-    with Lives(kafka_42.bootstrap, tmp_path, dice, conf=CLUSTER) as lives:
-        lives.produce(1500)
-        lives.finish(mischief=Mischief.KILLS_ITS_EXECUTOR)
-        lives.check()
-        assert lives.told("again")
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, conf=CLUSTER) as query:
+        query.produce(1500)
+        query.run_to_end(fault=TaskFault.KILLS_ITS_EXECUTOR)
+        query.check()
+        assert query.events_of("again")
 
 
 SPECULATION = {
@@ -353,31 +360,33 @@ SPECULATION = {
 @pytest.mark.soak
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
 def test_copies_of_a_task_write_its_rows_once(kafka_42: Broker, tmp_path: Path, adapter: str) -> None:
-    """In each batch one task stands with its rows written until Spark runs a copy of it on another host."""
+    """In each batch one task is paused with its rows written until Spark runs a copy of it on another
+    host.
+    """
     dice = random.Random(f"{SEED} {adapter} speculation")
     with Standalone(tmp_path) as cluster:
         conf = {"spark.master": cluster.url, **SPECULATION}
-        with Lives(kafka_42.bootstrap, tmp_path / "lives", dice, adapter, conf=conf) as lives:
-            lives.produce(1500)
-            lives.finish(mischief=Mischief.STANDS)
-            lives.check()
-            assert lives.told("again"), "Spark has run a copy"
+        with KilledQuery(kafka_42.bootstrap, tmp_path / "query", dice, adapter, conf=conf) as query:
+            query.produce(1500)
+            query.run_to_end(fault=TaskFault.WAITS)
+            query.check()
+            assert query.events_of("again"), "Spark has run a copy"
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
-def test_a_dead_driver_after_a_loss_asks_again_at_each_start(
+def test_a_driver_killed_before_a_loss_reports_it_at_each_start(
     kafka_42: Broker, tmp_path: Path, adapter: str
 ) -> None:
     """The same in processes of their own: kill -9 after the decision, and a start that comes too late."""
     dice = random.Random(f"{SEED} {adapter} lost")
-    with Lives(kafka_42.bootstrap, tmp_path, dice, adapter) as lives:
-        lives.die(Point.PREPARED, survive=1, transaction_timeout_ms=30_000)
-        wait_for(lambda: not open_transactions(lives.bootstrap, lives.name), "the broker aborts them", 120)
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, adapter) as query:
+        query.run_until_killed(Point.PREPARED, survive=1, transaction_timeout_ms=30_000)
+        wait_for(lambda: not open_transactions(query.bootstrap, query.name), "the broker aborts them", 120)
         for _ in range(2):
-            driver = lives.driver()
-            driver.begin(lives.life())
+            driver = query.driver()
+            driver.begin(query.next_run())
             assert driver.wait() == 1
-            told = [each["error"] for each in lives.told("failed")]
+            told = [each["error"] for each in query.events_of("failed")]
             assert "accept_loss" in told[-1]
             assert "batch" in told[-1]

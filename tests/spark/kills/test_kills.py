@@ -1,8 +1,8 @@
 """Proves that a query may be killed with kill -9 at any point of a batch: its output has every row once.
 
 A real driver, its JVM and its Python workers die together, in the middle of the sink's own steps or in one of
-its tasks, again and again on one checkpoint; what a read_committed consumer gets in the end is held against
-what was put in. `make soak` does each point twenty times, stateless and stateful, through both adapters.
+its tasks, again and again on one checkpoint; what a read_committed consumer gets in the end is compared with
+the input. `make soak` does each point twenty times, stateless and stateful, through both adapters.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from sandbox.kafka import Broker
 from tests.seeds import SEED
-from tests.spark.kills.life import Mischief, Point
-from tests.spark.kills.lives import Lives
+from tests.spark.kills.driver_run import Point, TaskFault
+from tests.spark.kills.killed_query import KilledQuery
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -27,51 +27,53 @@ TIMES = int(os.environ.get("FENCELINE_KILLS", "20"))
 TURNING_POINTS = (Point.WRITING, Point.ENDING, Point.ENDED)
 
 
-def test_a_driver_may_die_before_amid_and_after_the_end_of_a_batch(kafka_42: Broker, tmp_path: Path) -> None:
+def test_a_driver_killed_before_during_and_after_a_commit_writes_each_row_once(
+    kafka_42: Broker, tmp_path: Path
+) -> None:
     """With state, through foreachBatch; in the end a task fails and is run again, too."""
     print(f"FENCELINE_SEED={SEED}")
     dice = random.Random(f"{SEED} True")
-    with Lives(kafka_42.bootstrap, tmp_path, dice, stateful=True) as lives:
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, stateful=True) as query:
         for point in dice.sample(TURNING_POINTS, len(TURNING_POINTS)):
-            lives.die(point, survive=0)
-        # Recovery may finish the first batch of the last life without a task, so one of the second fails.
-        lives.produce(2_000)
-        lives.finish(mischief=Mischief.FAILS, survive=1)
-        lives.check()
-        assert lives.told("again")
-        print(seconds(lives))
+            query.run_until_killed(point, survive=0)
+        # Recovery may finish the first batch of the last run without a task, so one of the second fails.
+        query.produce(2_000)
+        query.run_to_end(fault=TaskFault.FAILS, survive=1)
+        query.check()
+        assert query.events_of("again")
+        print(seconds(query))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stateful", [False, True], ids=["stateless", "stateful"])
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
-def test_a_driver_may_die_at_each_point_many_times(
+def test_a_driver_killed_many_times_at_each_point_writes_each_row_once(
     kafka_42: Broker, tmp_path: Path, adapter: str, stateful: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = random.Random(f"{SEED} {adapter} {stateful}")
     points = list(Point) * TIMES
     dice.shuffle(points)
-    with Lives(kafka_42.bootstrap, tmp_path, dice, adapter, stateful) as lives:
+    with KilledQuery(kafka_42.bootstrap, tmp_path, dice, adapter, stateful) as query:
         for number, point in enumerate(points, 1):
-            life = lives.die(point)
+            run = query.run_until_killed(point)
             with capsys.disabled():
-                died = lives.told("died")[-1]
+                died = query.events_of("died")[-1]
                 print(
-                    f"{number}/{len(points)} life {life.number}: {point} in batch {died['batch']}", flush=True
+                    f"{number}/{len(points)} run {run.number}: {point} in batch {died['batch']}", flush=True
                 )
-        lives.finish()
-        lives.check()
+        query.run_to_end()
+        query.check()
         with capsys.disabled():
             print(f"\n{adapter}, {'stateful' if stateful else 'stateless'}, FENCELINE_SEED={SEED}")
-            print(f"{len(points)} kills, {lives.produced} rows in: 0 lost, 0 doubled")
-            print(seconds(lives))
+            print(f"{len(points)} kills, {query.produced} rows in: 0 lost, 0 doubled")
+            print(seconds(query))
 
 
-def seconds(lives: Lives) -> str:
-    """Tell how long recovery took, with Spark's own planning of the batch and without."""
+def seconds(query: KilledQuery) -> str:
+    """Print how long recovery took, with Spark's own planning of the batch and without."""
     told = []
     for since, name in (("started", "from the started event"), ("called", "from the sink's first call")):
-        if times := sorted(lives.recoveries(since)):
+        if times := sorted(query.recoveries(since)):
             late = sum(each > 1 for each in times)
             told.append(f"{name}: median {median(times):.2f} s, worst {times[-1]:.2f} s, {late} over 1 s")
-    return f"{len(lives.recoveries())} recoveries, " + "; ".join(told)
+    return f"{len(query.recoveries())} recoveries, " + "; ".join(told)

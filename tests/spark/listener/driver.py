@@ -1,4 +1,4 @@
-"""A driver of its own that tells of batches and then lives on until it is killed.
+"""A driver of its own that reports batches and then runs until it is killed.
 
 python -m tests.spark.listener.driver URL SPOOL FIRST COUNT [LARGEST FILE]
 """
@@ -17,7 +17,7 @@ from sandbox.options import ROOT
 
 
 class Driver:
-    """Such a process, from when it has told of its batches; killed, as the kernel would, at the end."""
+    """Such a process, from when it has reported its batches; killed, as the kernel would, at the end."""
 
     def __init__(self, url: str, spool: Path, first: int, count: int, largest: int = -1) -> None:
         arguments = [url, str(spool), str(first), str(count), str(largest)]
@@ -28,7 +28,7 @@ class Driver:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.said = ""
+        self.output = ""
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None
@@ -39,25 +39,25 @@ class Driver:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it; `said` is then what it has printed."""
+        """Kill it; `output` is then what it has printed."""
         if self._process.poll() is None:
             self._process.kill()
-            self.said = self._error()
+            self.output = self._error()
 
     def _error(self) -> str:
         return self._process.communicate()[1]
 
 
 def main(url: str, spool: str, first: str, count: str, largest: str) -> None:
-    """Tell of the batches, then wait for ever."""
+    """Report the batches, then wait for ever."""
     from spark_listener import FencelineListener
-    from tests.spark.listener.events import QUICK, TOKEN, tell
+    from tests.spark.listener.events import QUICK, TOKEN, call_listener
 
     if int(largest) >= 0:
         # What a full disk does to a file, for this process alone.
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest), int(largest)))
     listener = FencelineListener(url, TOKEN, spool=spool, pace=QUICK)
-    tell(listener, range(int(first), int(first) + int(count)))
+    call_listener(listener, range(int(first), int(first) + int(count)))
     print("told", flush=True)
     signal.pause()
 

@@ -1,4 +1,4 @@
-"""Events as Spark hands them to a listener, made of what a real Spark has told; and a pace for tests."""
+"""Events as Spark hands them to a listener, made of what a real Spark has reported; and a pace for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_listener.emit import Pace
 from spark_listener.listener import FencelineListener
-from tests.db.telling import QUERY, RUN, progress
+from tests.db.listener_posts import QUERY, RUN, batch_progress
 
 #: So that no test waits for a pause that is meant for people.
 QUICK = Pace(
@@ -31,7 +31,7 @@ def terminated(query: str = QUERY, run: str = RUN, exception: str | None = None)
 
 @cache
 def _template(kind: str) -> str:
-    return json.dumps(progress(NUMBER, kind=kind))
+    return json.dumps(batch_progress(NUMBER, kind=kind))
 
 
 def finished(number: int, *, query: str = QUERY, run: str = RUN, kind: str = "kafka") -> Any:
@@ -41,7 +41,7 @@ def finished(number: int, *, query: str = QUERY, run: str = RUN, kind: str = "ka
     return SimpleNamespace(progress=SimpleNamespace(id=query, runId=run, json=text))
 
 
-def tell(listener: FencelineListener, numbers: range, **options: Any) -> None:
+def call_listener(listener: FencelineListener, numbers: range, **options: Any) -> None:
     """Let batches with these numbers be done."""
     for number in numbers:
         listener.onQueryProgress(finished(number, **options))

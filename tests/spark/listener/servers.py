@@ -1,4 +1,4 @@
-"""What a listener posts to: Fenceline's own web process, and a server that answers as it is told."""
+"""What a listener posts to: Fenceline's own web process, and a server with scripted answers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def problem(status: int, detail: str = "no", **headers: str) -> Reply:
 
 
 class Scripted:
-    """A server that keeps what it gets and answers what `reply` says to it; down until it is started."""
+    """A server that keeps what it gets and answers what `reply` returns; down until it is started."""
 
     def __init__(self) -> None:
         self.port = free_port()

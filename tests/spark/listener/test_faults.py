@@ -16,9 +16,9 @@ import pytest
 from fenceline.decode.ingest_payload import decode_post as read_post
 from spark_listener import FencelineListener
 from spark_listener.emit import Pace
-from tests.db.telling import QUERY, RUN
+from tests.db.listener_posts import QUERY, RUN
 from tests.spark.listener.driver import Driver
-from tests.spark.listener.events import QUICK, TOKEN, finished, started, tell, terminated
+from tests.spark.listener.events import QUICK, TOKEN, call_listener, finished, started, terminated
 from tests.spark.listener.servers import TAKEN, Posted, Reply, Scripted, Silent, problem
 from tests.waiting import wait_for
 
@@ -50,11 +50,11 @@ def all_there(server: Scripted, count: int = EVENTS) -> None:
     wait_for(lambda: set(server.numbers) == set(range(count)), "every batch is taken", DEADLINE_S)
 
 
-def test_events_come_in_their_order_once(server: Scripted, listen: Any) -> None:
+def test_events_arrive_once_and_in_order(server: Scripted, listen: Any) -> None:
     server.start()
     listener = listen(cluster="prod")
     listener.onQueryStarted(started())
-    tell(listener, range(EVENTS))
+    call_listener(listener, range(EVENTS))
     all_there(server)
     assert server.taken[-1].document["report"]["alive"] == [[QUERY, RUN]]
     listener.onQueryTerminated(terminated(exception="it broke"))
@@ -69,13 +69,13 @@ def test_events_come_in_their_order_once(server: Scripted, listen: Any) -> None:
 
 
 def test_a_server_that_is_down_is_waited_for(server: Scripted, listen: Any) -> None:
-    tell(listen(), range(EVENTS))
+    call_listener(listen(), range(EVENTS))
     server.start()
     all_there(server)
     assert server.taken[0].document["report"]["oldest_age_ms"] >= 0
 
 
-def test_a_server_that_is_slow_holds_nobody_up(server: Scripted, listen: Any) -> None:
+def test_a_slow_server_delays_no_callback(server: Scripted, listen: Any) -> None:
     answering = threading.Event()
 
     def reply(posted: Posted) -> Reply:
@@ -85,9 +85,9 @@ def test_a_server_that_is_slow_holds_nobody_up(server: Scripted, listen: Any) ->
     server.reply = reply
     server.start()
     listener = listen()
-    tell(listener, range(EVENTS // 2))
+    call_listener(listener, range(EVENTS // 2))
     wait_for(lambda: server.posted, "it has got a post", DEADLINE_S)
-    tell(listener, range(EVENTS // 2, EVENTS))
+    call_listener(listener, range(EVENTS // 2, EVENTS))
     assert listener._spool.waiting == EVENTS, "all callbacks are back, and nothing was answered"
     answering.set()
     all_there(server)
@@ -97,7 +97,7 @@ def test_a_server_that_is_slow_holds_nobody_up(server: Scripted, listen: Any) ->
 def test_a_callback_does_not_wait_for_a_server_that_never_answers(listen: Any, server: Scripted) -> None:
     with Silent() as silent:
         listener = listen(url=silent.url)
-        tell(listener, range(EVENTS))
+        call_listener(listener, range(EVENTS))
     assert listener._spool.waiting == EVENTS
 
 
@@ -117,18 +117,20 @@ def test_a_callback_does_not_wait_for_a_server_that_never_answers(listen: Any, s
         (400, {}, b"a proxy does not like this"),
     ],
 )
-def test_what_is_refused_for_a_while_comes_again(server: Scripted, listen: Any, refusal: Reply) -> None:
+def test_a_post_that_is_refused_for_a_while_is_repeated(
+    server: Scripted, listen: Any, refusal: Reply
+) -> None:
     refusals = iter([refusal] * 3)
     server.reply = lambda posted: next(refusals, TAKEN)
     server.start()
-    tell(listen(), range(600))
+    call_listener(listen(), range(600))
     all_there(server, 600)
     assert server.numbers == list(range(600))
     assert len(server.posted) == len(server.taken) + 3
     assert set(server.paths) == {"POST /ingest/v1/progress"}, "no redirect is followed"
 
 
-def test_a_wrong_token_loses_nothing_and_is_said_once(
+def test_a_wrong_token_loses_nothing_and_is_logged_once(
     server: Scripted, listen: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = tmp_path / "token"
@@ -138,7 +140,7 @@ def test_a_wrong_token_loses_nothing_and_is_said_once(
     )
     server.start()
     with caplog.at_level(logging.WARNING, "spark_listener"):
-        tell(listen(token=f"file:{token}"), range(EVENTS))
+        call_listener(listen(token=f"file:{token}"), range(EVENTS))
         wait_for(lambda: len(server.posted) >= 3, "it is tried", DEADLINE_S)
         token.write_text("right\n")
         all_there(server)
@@ -150,24 +152,24 @@ def test_a_wrong_token_loses_nothing_and_is_said_once(
 def test_a_post_that_is_too_large_is_divided(server: Scripted, listen: Any) -> None:
     server.reply = lambda posted: problem(413) if len(posted.numbers) > 10 else TAKEN
     server.start()
-    tell(listen(), range(300))
+    call_listener(listen(), range(300))
     all_there(server, 300)
 
 
-def test_an_event_that_is_refused_by_itself_is_given_up_and_counted(server: Scripted, listen: Any) -> None:
+def test_an_event_that_is_refused_on_its_own_is_dropped_and_counted(server: Scripted, listen: Any) -> None:
     server.reply = lambda posted: problem(413) if 7 in posted.numbers else TAKEN
     listener = listen()
-    tell(listener, range(100))
+    call_listener(listener, range(100))
     server.start()
     wait_for(lambda: set(server.numbers) == set(range(100)) - {7}, "all others", DEADLINE_S)
-    tell(listener, range(100, 101))
+    call_listener(listener, range(100, 101))
     wait_for(lambda: 100 in server.numbers, "the next", DEADLINE_S)
     assert server.taken[-1].document["report"]["dropped"] == 1
 
 
-def test_a_full_spool_drops_the_oldest_and_says_exactly_how_many(server: Scripted, listen: Any) -> None:
+def test_a_full_spool_drops_the_oldest_events_and_counts_them(server: Scripted, listen: Any) -> None:
     listener = listen(spool_mb=0.01)
-    tell(listener, range(EVENTS))
+    call_listener(listener, range(EVENTS))
     assert listener._spool.size <= 0.01 * 2**20
     server.start()
     wait_for(lambda: EVENTS - 1 in server.numbers, "the newest is taken", DEADLINE_S)
@@ -180,41 +182,41 @@ def test_a_full_spool_drops_the_oldest_and_says_exactly_how_many(server: Scripte
 
 
 @pytest.mark.parametrize("largest", [0, 20_000])
-def test_a_full_disk_leaves_memory(server: Scripted, tmp_path: Path, largest: int) -> None:
+def test_with_a_full_disk_events_stay_in_memory(server: Scripted, tmp_path: Path, largest: int) -> None:
     with Driver(server.url, tmp_path / "spool", 0, EVENTS, largest) as driver:
         server.start()
         all_there(server)
         assert server.numbers == list(range(EVENTS))
         assert server.taken[-1].document["report"]["dropped"] == 0
         driver.kill()
-    assert driver.said.count("cannot be written") == 1
-    assert "give another spool= folder" in driver.said
+    assert driver.output.count("cannot be written") == 1
+    assert "give another spool= folder" in driver.output
 
 
-def test_a_folder_that_cannot_be_made_leaves_memory(server: Scripted, listen: Any, tmp_path: Path) -> None:
+def test_without_a_folder_events_stay_in_memory(server: Scripted, listen: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    tell(listen(spool=tmp_path / "file" / "spool"), range(EVENTS))
+    call_listener(listen(spool=tmp_path / "file" / "spool"), range(EVENTS))
     server.start()
     all_there(server)
 
 
-def test_a_folder_that_is_deleted_costs_what_was_in_it_and_is_counted(
+def test_events_of_a_deleted_folder_are_lost_and_counted(
     server: Scripted, listen: Any, tmp_path: Path
 ) -> None:
     listener = listen()
-    tell(listener, range(600))
+    call_listener(listener, range(600))
     for path in (tmp_path / "spool").glob("*/*"):
         os.unlink(path)
     server.start()
     number = 600
     while not server.numbers or server.numbers[-1] < 600:
-        tell(listener, range(number, number + 1))
+        call_listener(listener, range(number, number + 1))
         number += 1
     wait_for(lambda: number - 1 in server.numbers, "what came later", DEADLINE_S)
     assert len(server.numbers) + server.taken[-1].document["report"]["dropped"] == number
 
 
-def test_what_another_left_and_is_refused_does_not_hold_up_our_own(
+def test_refused_leftovers_of_another_driver_do_not_delay_new_events(
     server: Scripted, listen: Any, tmp_path: Path
 ) -> None:
     with Driver("http://127.0.0.1:1", tmp_path / "spool", 0, 50):
@@ -225,13 +227,13 @@ def test_what_another_left_and_is_refused_does_not_hold_up_our_own(
 
     server.reply = reply
     server.start()
-    tell(listen(), range(50, 60))
+    call_listener(listen(), range(50, 60))
     wait_for(lambda: set(server.numbers) == set(range(50, 60)), "our own", DEADLINE_S)
     server.reply = lambda posted: TAKEN
     all_there(server, 60)
 
 
-def test_a_driver_without_events_still_says_that_its_query_lives(server: Scripted, tmp_path: Path) -> None:
+def test_a_driver_without_events_sends_heartbeats(server: Scripted, tmp_path: Path) -> None:
     server.start()
     pace = replace(QUICK, alive_every=0.1)
     listener = FencelineListener(server.url, TOKEN, spool=tmp_path, pace=pace)
@@ -251,8 +253,8 @@ def test_a_heartbeat_reports_its_own_interval(server: Scripted, tmp_path: Path) 
     assert Pace().alive_every == 5, "twelve seconds without one are two that are missing, and two to spare"
 
 
-def test_what_another_left_does_not_keep_our_own_heartbeat_back(server: Scripted, tmp_path: Path) -> None:
-    """A dead driver's events, in posts without our queries, used to count as a heartbeat of ours."""
+def test_leftovers_of_another_driver_do_not_delay_heartbeats(server: Scripted, tmp_path: Path) -> None:
+    """A dead driver's events, in posts without the driver's own queries, used to count as its heartbeat."""
     with Driver("http://127.0.0.1:1", tmp_path / "spool", 0, EVENTS):
         pass
     server.reply = lambda posted: problem(413) if len(posted.numbers) > 5 else TAKEN
@@ -268,25 +270,25 @@ def test_what_another_left_does_not_keep_our_own_heartbeat_back(server: Scripted
     assert any(beats[others[0] : others[-1]]), "a heartbeat of our own comes between its posts"
 
 
-def test_the_end_of_a_driver_is_not_held_up(listen: Any) -> None:
+def test_the_end_of_a_driver_is_not_delayed(listen: Any) -> None:
     with Silent() as silent:
         listener = listen(url=silent.url)
-        tell(listener, range(10))
+        call_listener(listener, range(10))
         before = time.monotonic()
         listener.close()
         assert time.monotonic() - before < DEADLINE_S
     assert listener._spool.waiting == 10
 
 
-def test_close_delivers_what_is_left(server: Scripted, tmp_path: Path) -> None:
+def test_close_delivers_the_remaining_events(server: Scripted, tmp_path: Path) -> None:
     server.start()
     listener = FencelineListener(server.url, TOKEN, spool=tmp_path, pace=Pace(every=600))
-    tell(listener, range(20))
+    call_listener(listener, range(20))
     listener.close()
     assert server.numbers == list(range(20))
 
 
-def test_an_event_that_cannot_be_serialised_harms_nothing(server: Scripted, listen: Any) -> None:
+def test_an_event_that_cannot_be_serialised_affects_no_other(server: Scripted, listen: Any) -> None:
     server.start()
     listener = listen()
     for broken in (None, object(), finished(1).progress):
@@ -294,5 +296,5 @@ def test_an_event_that_cannot_be_serialised_harms_nothing(server: Scripted, list
         listener.onQueryProgress(broken)
         listener.onQueryIdle(broken)
         listener.onQueryTerminated(broken)
-    tell(listener, range(1))
+    call_listener(listener, range(1))
     all_there(server, 1)

@@ -16,8 +16,8 @@ from spark_listener import FencelineListener
 from spark_listener.emit import Trouble, read_secret
 from spark_listener.listener import VERSION
 from spark_listener.spool import Spool, adopt_leftovers
-from tests.db.telling import QUERY, RUN
-from tests.spark.listener.events import TOKEN, started, tell
+from tests.db.listener_posts import QUERY, RUN
+from tests.spark.listener.events import TOKEN, call_listener, started
 from tests.spark.listener.servers import Scripted
 from tests.waiting import wait_for
 
@@ -39,7 +39,7 @@ def test_a_url_that_cannot_be_one_is_refused_at_once(url: str, why: str, tmp_pat
         FencelineListener(url, TOKEN, spool=tmp_path)
 
 
-def test_no_token_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_token_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FENCELINE_TOKEN", raising=False)
     with pytest.raises(ValueError, match="create_token NAME --role ingest"):
         FencelineListener("http://127.0.0.1:1", spool=tmp_path)
@@ -51,7 +51,7 @@ def test_url_and_token_come_from_the_environment(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv("FENCELINE_URL", f"{server.url}/")
         monkeypatch.setenv("FENCELINE_TOKEN", "from the environment")
         listener = FencelineListener(spool=tmp_path)
-        tell(listener, range(1))
+        call_listener(listener, range(1))
         listener.close()
         assert server.posted[0].token == "from the environment"
         assert server.paths == ["POST /ingest/v1/progress"]
@@ -72,12 +72,12 @@ def test_a_secret_is_itself_or_in_the_environment_or_in_a_file(
             read_secret(wrong)
 
 
-def test_spark_connect_3_5_may_send_it_to_its_server(tmp_path: Path) -> None:
+def test_a_listener_can_be_pickled_for_spark_connect_3_5(tmp_path: Path) -> None:
     with Scripted() as server:
         server.start()
         listener = FencelineListener(server.url, TOKEN, cluster="prod", spool=tmp_path)
         again = pickle.loads(pickle.dumps(listener))
-        tell(again, range(3))
+        call_listener(again, range(3))
         again.close()
         listener.close()
         assert server.numbers == [0, 1, 2]
@@ -105,15 +105,15 @@ def test_its_version_is_fencelines() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
-def kept(root: Path, events: int, **options: Any) -> Spool:
+def spool_with(root: Path, events: int, **options: Any) -> Spool:
     spool = Spool(root, {"cluster": None}, **options)
     for number in range(events):
         spool.append(b'"kind":"x","n":%d}' % number, number)
     return spool
 
 
-def test_a_spool_gives_back_what_was_put_in_and_what_is_added_while_it_is_read(tmp_path: Path) -> None:
-    spool = kept(tmp_path, 10)
+def test_a_spool_returns_its_events_and_those_added_during_a_read(tmp_path: Path) -> None:
+    spool = spool_with(tmp_path, 10)
     first = spool.read(4, 10**6)
     spool.append(b'"kind":"x","n":10}', 10)
     rest = spool.read(100, 10**6)
@@ -125,15 +125,15 @@ def test_a_spool_gives_back_what_was_put_in_and_what_is_added_while_it_is_read(t
     assert not list(tmp_path.iterdir())
 
 
-def test_a_post_has_as_many_bytes_as_it_may(tmp_path: Path) -> None:
-    spool = kept(tmp_path, 10)
+def test_a_post_has_at_most_the_allowed_bytes(tmp_path: Path) -> None:
+    spool = spool_with(tmp_path, 10)
     assert len(spool.read(10, 1)) == 1
     assert len(spool.read(10, 100)) < 9
     spool.close()
 
 
-def test_only_what_was_not_delivered_is_adopted(tmp_path: Path) -> None:
-    spool = kept(tmp_path, 10)
+def test_only_undelivered_events_are_adopted(tmp_path: Path) -> None:
+    spool = spool_with(tmp_path, 10)
     assert adopt_leftovers(tmp_path) == [], "its driver lives"
     spool.ack(spool.read(4, 10**6)[-1])
     spool.close()
@@ -144,8 +144,8 @@ def test_only_what_was_not_delivered_is_adopted(tmp_path: Path) -> None:
     left.close()
 
 
-def test_what_another_version_or_a_broken_disk_left_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    spool = kept(tmp_path, 4_000, most_bytes=20_000)
+def test_damaged_leftovers_are_read_as_far_as_possible(tmp_path: Path) -> None:
+    spool = spool_with(tmp_path, 4_000, most_bytes=20_000)
     dropped = spool.dropped
     spool.close()
     folder = next(tmp_path.iterdir())
@@ -164,9 +164,9 @@ def test_what_another_version_or_a_broken_disk_left_is_read_as_far_as_it_goes(tm
     assert [path.name for path in tmp_path.iterdir()] == ["somebody's"]
 
 
-def test_the_bound_holds_over_what_others_left(tmp_path: Path) -> None:
+def test_the_size_limit_includes_leftovers(tmp_path: Path) -> None:
     for _ in range(3):
-        spool = kept(tmp_path, 4_000, most_bytes=20_000)
+        spool = spool_with(tmp_path, 4_000, most_bytes=20_000)
         spool.close()
     with Scripted() as server:
         listener = FencelineListener(server.url, TOKEN, spool=tmp_path, spool_mb=20_000 / 2**20)

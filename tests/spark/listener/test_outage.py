@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from spark_listener import FencelineListener
-from tests.db.telling import QUERY
+from tests.db.listener_posts import QUERY
 from tests.spark.listener.driver import Driver
-from tests.spark.listener.events import QUICK, TOKEN, started, tell
+from tests.spark.listener.events import QUICK, TOKEN, call_listener, started
 from tests.spark.listener.servers import Dashboard
 from tests.waiting import wait_for
 
@@ -28,7 +28,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
         yield dashboard
 
 
-def kept(dashboard: Dashboard) -> dict[str, list[int]]:
+def batches_in_database(dashboard: Dashboard) -> dict[str, list[int]]:
     """Return the batches of each query that the dashboard's database has."""
     found = defaultdict(list)
     with sqlite3.connect(dashboard.database) as connection:
@@ -49,18 +49,18 @@ def test_an_hour_of_batches_is_there_after_an_outage(dashboard: Dashboard, tmp_p
         listener.onQueryStarted(started(name(query), name(query)))
     for number in range(EVENTS // QUERIES):
         for query in range(QUERIES):
-            tell(listener, range(number, number + 1), query=name(query), run=name(query))
+            call_listener(listener, range(number, number + 1), query=name(query), run=name(query))
     dashboard.start()
     wait_for(lambda: listener._spool.waiting == 0, "everything is delivered", DEADLINE_S)
     listener.close()
-    found = kept(dashboard)
+    found = batches_in_database(dashboard)
     assert found.keys() == {name(query) for query in range(QUERIES)}
     assert all(sorted(numbers) == list(range(EVENTS // QUERIES)) for numbers in found.values())
     assert not list((tmp_path / "spool").iterdir()), "nothing is left behind"
     assert "Traceback" not in dashboard.log()
 
 
-def test_what_a_killed_driver_left_is_posted_by_the_next_one(dashboard: Dashboard, tmp_path: Path) -> None:
+def test_events_of_a_killed_driver_are_posted_by_the_next_one(dashboard: Dashboard, tmp_path: Path) -> None:
     dashboard.start()
     spool = tmp_path / "spool"
     # The first of them ends in the middle of an event, as a full disk or a lost machine leaves it.
@@ -71,9 +71,11 @@ def test_what_a_killed_driver_left_is_posted_by_the_next_one(dashboard: Dashboar
             newest = max(spool.glob("*/*.z"))
             os.truncate(newest, newest.stat().st_size - 10)
     with Driver(dashboard.url, spool, 600, 300):
-        wait_for(lambda: len(kept(dashboard)[QUERY]) >= 899, "all but the torn one", DEADLINE_S)
+        wait_for(
+            lambda: len(batches_in_database(dashboard)[QUERY]) >= 899, "all but the torn one", DEADLINE_S
+        )
         wait_for(lambda: len(list(spool.iterdir())) == 1, "the others' folders are gone", DEADLINE_S)
-    assert set(kept(dashboard)[QUERY]) == set(range(900)) - {299}
+    assert set(batches_in_database(dashboard)[QUERY]) == set(range(900)) - {299}
 
 
 def test_two_drivers_that_share_a_folder_never_mix(dashboard: Dashboard, tmp_path: Path) -> None:
@@ -83,5 +85,5 @@ def test_two_drivers_that_share_a_folder_never_mix(dashboard: Dashboard, tmp_pat
         assert len(list(spool.iterdir())) == 2
         dashboard.start()
         both = set(range(1_000, 1_400))
-        wait_for(lambda: both <= set(kept(dashboard)[QUERY]), "all of both", DEADLINE_S)
+        wait_for(lambda: both <= set(batches_in_database(dashboard)[QUERY]), "all of both", DEADLINE_S)
         assert len(list(spool.iterdir())) == 2, "each keeps its own"

@@ -117,7 +117,7 @@ class FakeQuery:
         return [each for each in written if each is not None]
 
     def committed(self) -> list[str]:
-        """Return the values that readers of committed records see, up to the last stable offset; sorted."""
+        """Return the values that readers of committed records get, up to the last stable offset; sorted."""
         return read(self.options["kafka.bootstrap.servers"], self.topic)
 
 

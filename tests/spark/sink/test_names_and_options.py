@@ -22,7 +22,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @pytest.mark.parametrize("prefix", ["orders", "a-p1-g2", "ä b.c_d", "x" * 200])
-def test_an_id_is_read_back_whatever_its_prefix_has(prefix: str) -> None:
+def test_an_id_with_any_prefix_is_read_back(prefix: str) -> None:
     parts = names.Parts(names.id_stem(prefix, "0225f62c5efd493e"), 1_000, 17, 1, 63)
     assert str(parts) == f"{prefix}-0225f62c-p1000-g17-b1-s63"
     assert names.parse_id(str(parts)) == parts
@@ -95,7 +95,7 @@ def test_java_s_options_become_librdkafka_s(given: Mapping[str, str], expected: 
         ("linger.ms", "1", "begin with 'kafka.'"),
     ],
 )
-def test_what_cannot_be_translated_is_refused_by_name(key: str, value: str, reason: str) -> None:
+def test_an_option_without_a_translation_is_refused_by_name(key: str, value: str, reason: str) -> None:
     with pytest.raises(Refused) as raised:
         translate_options(SERVERS | {key: value})
     assert f'option "{key}"' in str(raised.value)
@@ -107,7 +107,7 @@ def test_servers_are_needed() -> None:
         translate_options({})
 
 
-def test_librdkafka_takes_every_name_that_we_translate_to() -> None:
+def test_librdkafka_accepts_every_translated_option() -> None:
     values = {
         "broker.address.family": "any", "client.dns.lookup": "use_all_dns_ips", "client.id": "me",
         "compression.codec": "gzip", "compression.type": "gzip", "debug": "generic", "log_level": "3",
@@ -130,7 +130,7 @@ def test_librdkafka_takes_every_name_that_we_translate_to() -> None:
         Producer({**found.producer_properties, "log_level": "0"})
 
 
-def test_the_admin_side_takes_every_option_of_a_connection() -> None:
+def test_the_admin_client_accepts_every_connection_option() -> None:
     given = {
         "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "client.id": "me",
         "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -151,7 +151,7 @@ def test_the_admin_side_takes_every_option_of_a_connection() -> None:
         ("value string, headers map<string,binary>", "out", "array<struct<key:string,value:binary>>"),
     ],
 )
-def test_columns_that_cannot_be_written(schema: str, topic: str | None, reason: str) -> None:
+def test_columns_that_cannot_be_written_are_refused(schema: str, topic: str | None, reason: str) -> None:
     with pytest.raises(Refused, match="cannot write these rows") as raised:
         refuse_wrong(struct(schema), topic)
     assert reason in str(raised.value)
@@ -168,7 +168,7 @@ def test_columns_that_cannot_be_written(schema: str, topic: str | None, reason: 
         ({"checkpointlocation": "/x", "kafka.retries": "1", "retries": "1"}, 'option "retries" is none'),
     ],
 )
-def test_options_that_a_data_source_refuses(given: Mapping[str, str], reason: str) -> None:
+def test_a_data_source_refuses_unsupported_options(given: Mapping[str, str], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         make_data_source_options(SERVERS | given)
 

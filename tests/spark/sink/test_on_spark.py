@@ -119,7 +119,7 @@ def of_first_batches(records: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [each[:4] for each in records if bytes(each[0] or b"") in wanted]
 
 
-def test_both_adapters_write_what_spark_s_own_sink_writes(place: Callable[[], Place]) -> None:
+def test_both_adapters_write_the_same_records_as_spark_s_own_sink(place: Callable[[], Place]) -> None:
     theirs, ours, source = place(), place(), place()
     run(theirs.format(theirs.rows(*COLUMNS), "kafka", topic=theirs.topic))
     run(ours.foreach_batch(ours.rows(*COLUMNS, STAMP), topic=ours.topic))
@@ -149,7 +149,7 @@ def test_both_adapters_write_what_spark_s_own_sink_writes(place: Callable[[], Pl
 
 
 @pytest.mark.matrix
-def test_a_checkpoint_on_hdfs_holds_the_ledger_over_a_restart(
+def test_a_checkpoint_on_hdfs_keeps_the_ledger_over_a_restart(
     spark: SparkSession, place: Callable[[], Place], hdfs_root: str
 ) -> None:
     here = place()
@@ -167,8 +167,8 @@ def test_a_checkpoint_on_hdfs_holds_the_ledger_over_a_restart(
     assert here.open_ids() == []
 
 
-def slowly(here: Place, fate: str = "java_method('java.lang.Thread', 'sleep', 200L)") -> DataFrame:
-    """Return rows of two tasks: one is done at once, and holds its transaction open while the other is slow.
+def slow_rows(here: Place, fate: str = "java_method('java.lang.Thread', 'sleep', 200L)") -> DataFrame:
+    """Return rows of two tasks: one is done at once, and keeps its transaction open while the other is slow.
 
     `fate` is what happens to each row of the slow one.
     """
@@ -176,20 +176,20 @@ def slowly(here: Place, fate: str = "java_method('java.lang.Thread', 'sleep', 20
     return slow.where("slow IS NULL OR slow = 'null'").drop("slow")
 
 
-def test_a_stop_amid_a_batch_leaves_nothing_open(place: Callable[[], Place]) -> None:
+def test_a_stop_during_a_batch_leaves_no_transaction_open(place: Callable[[], Place]) -> None:
     here = place()
-    query = here.foreach_batch(slowly(here), topic=here.topic)
+    query = here.foreach_batch(slow_rows(here), topic=here.topic)
     wait_for(lambda: here.open_ids(), "a task has begun its transaction", DEADLINE_S)
     query.stop()
     refuse_all_of_it(here)
 
 
-def test_what_a_stop_of_the_data_source_leaves_open_ends_at_the_next_start(
+def test_transactions_left_open_by_a_stopped_data_source_end_at_the_next_start(
     place: Callable[[], Place],
 ) -> None:
     """Spark interrupts its thread, and so at times the call that would abort the batch (docs/sink.md)."""
     here = place()
-    query = here.data_source(slowly(here), topic=here.topic)
+    query = here.data_source(slow_rows(here), topic=here.topic)
     left = wait_for(lambda: here.open_ids(), "a task has begun its transaction", DEADLINE_S)
     query.stop()
     assert here.records() == []
@@ -201,12 +201,12 @@ def test_what_a_stop_of_the_data_source_leaves_open_ends_at_the_next_start(
 
 
 @pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
-def test_a_task_that_fails_leaves_nothing_open(place: Callable[[], Place], adapter: str) -> None:
+def test_a_task_that_fails_leaves_no_transaction_open(place: Callable[[], Place], adapter: str) -> None:
     here = place()
     # Only its last row fails: the other task is done by then, on any machine.
     sleep = "java_method('java.lang.Thread', 'sleep', 20L)"
     fate = f"CASE WHEN value < 299 THEN {sleep} ELSE raise_error('wrong') END"
-    query = getattr(here, adapter)(slowly(here, fate), topic=here.topic)
+    query = getattr(here, adapter)(slow_rows(here, fate), topic=here.topic)
     with pytest.raises(StreamingQueryException, match="wrong"):
         run(query)
     refuse_all_of_it(here)
@@ -240,7 +240,9 @@ def test_a_row_without_a_topic_fails_with_its_partition(place: Callable[[], Plac
         ({"kafka.acks": "1"}, "acknowledgements of all replicas"),
     ],
 )
-def test_the_data_source_refuses(place: Callable[[], Place], settings: dict[str, str], reason: str) -> None:
+def test_the_data_source_refuses_unsupported_queries(
+    place: Callable[[], Place], settings: dict[str, str], reason: str
+) -> None:
     here = place()
     with pytest.raises(Exception, match=reason):
         run(here.data_source(here.rows("cast(value AS STRING) AS value"), topic=here.topic, **settings))
@@ -264,7 +266,7 @@ def test_foreach_batch_is_only_for_queries(spark: SparkSession) -> None:
         sink(spark.range(1).selectExpr("cast(id AS STRING) AS value"), 0)
 
 
-def test_steps_are_told_and_a_new_run_takes_over_from_the_last(place: Callable[[], Place]) -> None:
+def test_steps_are_reported_and_a_new_run_takes_over_from_the_last(place: Callable[[], Place]) -> None:
     here = place()
     steps: list[tuple[Step, int]] = []
     for number in range(2):

@@ -1,6 +1,6 @@
 """Proves the sink's protocol on a real broker, without Spark: tasks write and flush, drivers decide, die,
-come back, take over from each other and are late; readers of committed records see each batch exactly once,
-or the sink says which batch, range and ids are lost."""
+come back, take over from each other and are late; readers of committed records get each batch exactly once,
+or the sink reports which batch, range and ids are lost."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from transaction_admin.api import Ending
 pytestmark = pytest.mark.kafka
 
 
-class Dies(Exception):
+class DriverStopped(Exception):
     """Where a driver's process would be killed."""
 
 
-def dying(at: Step, batch_id: int = 0) -> Callable[[Step, int], None]:
+def stopping_at(at: Step, batch_id: int = 0) -> Callable[[Step, int], None]:
     def die(step: Step, batch: int) -> None:
         if (step, batch) == (at, batch_id):
-            raise Dies
+            raise DriverStopped
 
     return die
 
@@ -80,12 +80,12 @@ def test_a_batch_that_is_done_is_skipped_and_one_without_rows_is_done(query: Fak
 
 
 @pytest.mark.parametrize("step", list(Step))
-def test_a_driver_may_die_at_every_step(query: FakeQuery, step: Step) -> None:
+def test_a_driver_that_stops_at_any_step_loses_no_batch(query: FakeQuery, step: Step) -> None:
     try:
-        driver = query.driver(0, observer=dying(step))
+        driver = query.driver(0, observer=stopping_at(step))
         attempt = query.begin(driver, 0)
         driver.commit(attempt, query.run_tasks(attempt, tasks=3))
-    except Dies:
+    except DriverStopped:
         pass
     decided = "0.0.decision" in query.files()
     assert decided == (list(Step).index(step) >= list(Step).index(Step.PREPARED))
@@ -116,7 +116,7 @@ def test_a_driver_that_was_taken_over_can_no_longer_prepare(query: FakeQuery) ->
     assert query.committed() == values_of(0, 0, 1)
 
 
-def test_a_driver_that_was_taken_over_notices_before_it_decides(query: FakeQuery) -> None:
+def test_a_driver_that_was_taken_over_is_refused_before_it_decides(query: FakeQuery) -> None:
     late = query.driver(0)
     attempt = query.begin(late, 0)
     written = query.run_tasks(attempt)
@@ -126,7 +126,7 @@ def test_a_driver_that_was_taken_over_notices_before_it_decides(query: FakeQuery
     assert "0.0.decision" not in query.files()
 
 
-def test_of_two_that_decide_the_first_one_wins(query: FakeQuery) -> None:
+def test_of_two_decisions_the_first_one_counts(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     first, second = query.run_tasks(attempt), query.run_tasks(attempt)
@@ -153,7 +153,7 @@ def test_an_operator_rolls_a_batch_back_before_it_is_prepared(query: FakeQuery) 
     assert query.committed() == values_of(0, 0, 1)
 
 
-def test_a_failed_batch_is_rolled_back_with_what_no_message_told_of(query: FakeQuery) -> None:
+def test_a_failed_batch_is_rolled_back_with_unreported_transactions(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)
@@ -171,7 +171,7 @@ def test_a_failed_batch_is_rolled_back_with_what_no_message_told_of(query: FakeQ
     }
 
 
-def test_an_id_that_another_attempt_has_open_is_left_alone(query: FakeQuery) -> None:
+def test_an_id_that_another_attempt_has_open_is_not_used(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     first = query.run_task(attempt, 0, ["a"])
@@ -185,7 +185,7 @@ def test_an_id_that_another_attempt_has_open_is_left_alone(query: FakeQuery) -> 
     driver.abort(attempt, [first, second], "enough seen")
 
 
-def test_what_was_ended_before_it_is_prepared_rolls_the_whole_batch_back(query: FakeQuery) -> None:
+def test_a_transaction_ended_before_the_decision_rolls_the_whole_batch_back(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)
@@ -198,7 +198,7 @@ def test_what_was_ended_before_it_is_prepared_rolls_the_whole_batch_back(query: 
     assert query.committed() == []
 
 
-def test_too_little_time_is_left_for_a_commit(query: FakeQuery) -> None:
+def test_a_batch_with_too_little_time_left_is_refused(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)
@@ -207,7 +207,7 @@ def test_too_little_time_is_left_for_a_commit(query: FakeQuery) -> None:
     assert query.committed() == []
 
 
-def test_anybody_may_finish_what_is_prepared_and_nothing_else(query: FakeQuery) -> None:
+def test_another_process_can_finish_only_a_prepared_batch(query: FakeQuery) -> None:
     """As the sink does before its query has started; a living driver notices nothing of it."""
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
@@ -215,9 +215,9 @@ def test_anybody_may_finish_what_is_prepared_and_nothing_else(query: FakeQuery) 
     query.finisher().finish_prepared()
     assert set(open_ids(query)) == {each.transactional_id for each in written}
     driver.commit(attempt, written)
-    late = query.driver(1, observer=dying(Step.PREPARED, 1))
+    late = query.driver(1, observer=stopping_at(Step.PREPARED, 1))
     attempt = query.begin(late, 1)
-    with pytest.raises(Dies):
+    with pytest.raises(DriverStopped):
         late.commit(attempt, query.run_tasks(attempt))
     query.finisher().finish_prepared()
     assert query.committed() == values_of(0, 0, 1) + values_of(1, 0, 1)
@@ -225,11 +225,11 @@ def test_anybody_may_finish_what_is_prepared_and_nothing_else(query: FakeQuery) 
     assert query.ledger.read_state().open_decisions() == ()
 
 
-def test_who_is_late_to_finish_a_batch_sees_that_it_is_done(query: FakeQuery) -> None:
-    """Amid its work the living driver goes on to the batch after the next, with the same ids: no loss."""
+def test_a_late_finish_of_a_batch_finds_it_done(query: FakeQuery) -> None:
+    """Meanwhile the running driver continues to the batch after the next, with the same ids: no loss."""
     half, gone_on = threading.Event(), threading.Event()
 
-    def stand(step: Step, batch: int) -> None:
+    def pause(step: Step, batch: int) -> None:
         if step is Step.ENDING:
             half.set()
             assert gone_on.wait(60)
@@ -239,7 +239,7 @@ def test_who_is_late_to_finish_a_batch_sees_that_it_is_done(query: FakeQuery) ->
 
         def meet(step: Step, batch: int) -> None:
             if (step, batch) == (Step.PREPARED, 0):
-                late.append(threads.submit(query.finisher(observer=stand).finish_prepared))
+                late.append(threads.submit(query.finisher(observer=pause).finish_prepared))
                 assert half.wait(60)
 
         driver = query.driver(0, observer=meet)
@@ -253,11 +253,11 @@ def test_who_is_late_to_finish_a_batch_sees_that_it_is_done(query: FakeQuery) ->
     assert query.committed() == [value for batch in range(3) for value in values_of(batch, 0, 1)]
 
 
-def test_a_lost_transaction_is_told_at_each_start_until_it_is_accepted(query: FakeQuery) -> None:
-    driver = query.driver(0, timeout_ms=3_000, observer=dying(Step.PREPARED))
+def test_a_lost_transaction_is_reported_at_each_start_until_it_is_accepted(query: FakeQuery) -> None:
+    driver = query.driver(0, timeout_ms=3_000, observer=stopping_at(Step.PREPARED))
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)
-    with pytest.raises(Dies):
+    with pytest.raises(DriverStopped):
         driver.commit(attempt, written)
     lost = [each.transactional_id for each in written]
     wait_for(lambda: states(query, *lost) == [TransactionState.COMPLETE_ABORT] * 2, "their timeout ends them")
@@ -278,10 +278,10 @@ def test_a_lost_transaction_is_told_at_each_start_until_it_is_accepted(query: Fa
 
 
 def test_the_rest_of_a_batch_that_lost_something_is_committed(query: FakeQuery) -> None:
-    driver = query.driver(0, observer=dying(Step.PREPARED))
+    driver = query.driver(0, observer=stopping_at(Step.PREPARED))
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)
-    with pytest.raises(Dies):
+    with pytest.raises(DriverStopped):
         driver.commit(attempt, written)
     end_behind_its_back(query, attempt, written[0].transactional_id)
     with pytest.raises(LostTransactions, match="batch 0 has lost 2 records: 1 of its 2"):
@@ -289,17 +289,17 @@ def test_the_rest_of_a_batch_that_lost_something_is_committed(query: FakeQuery) 
     assert query.committed() == values_of(0, 1)
 
 
-def test_a_commit_that_was_not_noted_is_no_loss(query: FakeQuery) -> None:
-    driver = query.driver(0, observer=dying(Step.ENDED))
+def test_a_commit_without_a_done_mark_is_no_loss(query: FakeQuery) -> None:
+    driver = query.driver(0, observer=stopping_at(Step.ENDED))
     attempt = query.begin(driver, 0)
-    with pytest.raises(Dies):
+    with pytest.raises(DriverStopped):
         driver.commit(attempt, query.run_tasks(attempt))
     assert "0.0.done" not in query.files()
     query.driver(0)
     assert query.ledger.read_state().done[0].outcome is DecisionOutcome.COMMITTED
 
 
-def test_old_batches_are_forgotten(query: FakeQuery) -> None:
+def test_old_batches_are_purged(query: FakeQuery) -> None:
     driver = query.driver(0)
     for batch in range(12):
         driver.commit(query.begin(driver, batch), [])
@@ -310,7 +310,7 @@ def test_old_batches_are_forgotten(query: FakeQuery) -> None:
     assert query.driver(12).begin(12) is not None
 
 
-def test_the_newest_generation_speaks_for_a_host_that_knows_nothing(query: FakeQuery) -> None:
+def test_the_newest_generation_is_used_by_a_host_without_state(query: FakeQuery) -> None:
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     query.run_tasks(attempt)

@@ -20,7 +20,7 @@ def committed_once(query: FakeQuery, batches: int = 2) -> None:
         (query.folder / "commits" / str(batch)).write_text("v1\n{}")
 
 
-def test_a_checkpoint_with_batches_and_no_ledger(query: FakeQuery) -> None:
+def test_a_checkpoint_with_batches_and_no_ledger_is_refused(query: FakeQuery) -> None:
     (query.folder / "commits" / "0").write_text("v1\n{}")
     with pytest.raises(Refused, match=r"has batches .batch 1 is next. and no ledger.*adopt=True"):
         query.driver(1)
@@ -35,7 +35,7 @@ def test_a_checkpoint_with_batches_and_no_ledger(query: FakeQuery) -> None:
         query.driver(0)
 
 
-def test_a_ledger_of_another_query(query: FakeQuery) -> None:
+def test_a_ledger_of_another_query_is_refused(query: FakeQuery) -> None:
     committed_once(query)
     before, query.query_id = query.query_id, str(uuid.uuid4())
     query.write_metadata(query.query_id)
@@ -43,7 +43,7 @@ def test_a_ledger_of_another_query(query: FakeQuery) -> None:
         query.driver(2)
 
 
-def test_a_checkpoint_that_is_not_the_query_s(query: FakeQuery) -> None:
+def test_a_checkpoint_of_another_query_is_refused(query: FakeQuery) -> None:
     query.write_metadata(str(uuid.uuid4()))
     with pytest.raises(Refused, match=f"and this is query {query.query_id}"):
         query.driver(0)
@@ -53,7 +53,7 @@ def test_a_checkpoint_that_is_not_the_query_s(query: FakeQuery) -> None:
 
 
 @pytest.mark.parametrize("asked", [0, 3])
-def test_a_batch_that_cannot_be_the_next(query: FakeQuery, asked: int) -> None:
+def test_a_batch_out_of_order_is_refused(query: FakeQuery, asked: int) -> None:
     committed_once(query)
     with pytest.raises(Refused, match=f"asks for batch {asked}.*committed batch 1: the next one must be 2"):
         query.driver(asked)
@@ -65,7 +65,7 @@ def test_batches_without_data_are_no_gap(query: FakeQuery) -> None:
     assert query.driver(3).begin(3) is not None
 
 
-def test_a_committed_batch_that_would_read_something_else(query: FakeQuery) -> None:
+def test_a_committed_batch_with_another_range_is_refused(query: FakeQuery) -> None:
     committed_once(query)
     query.plan(1, end=7_777)
     with pytest.raises(Refused, match="batch 1 is committed, and was to read something else now") as raised:
@@ -74,14 +74,14 @@ def test_a_committed_batch_that_would_read_something_else(query: FakeQuery) -> N
     assert '"0": 7777' in str(raised.value)
 
 
-def test_a_batch_that_is_not_in_the_offset_log(query: FakeQuery) -> None:
+def test_a_batch_without_an_offset_log_entry_is_refused(query: FakeQuery) -> None:
     driver = query.driver(0)
     (query.folder / "offsets" / "0").unlink()
     with pytest.raises(Refused, match=r"offsets/0 is not there.*asyncProgressTrackingEnabled"):
         driver.begin(0)
 
 
-def test_another_prefix_than_the_ledger_has(query: FakeQuery) -> None:
+def test_another_prefix_than_the_ledgers_is_refused(query: FakeQuery) -> None:
     committed_once(query)
     with pytest.raises(Refused, match="option prefix says 'other'"):
         query.driver(2, prefix="other")
@@ -89,7 +89,7 @@ def test_another_prefix_than_the_ledger_has(query: FakeQuery) -> None:
 
 
 @pytest.mark.parametrize("name", ["ledger.json", "0.0.decision"])
-def test_a_ledger_file_that_cannot_be_used(query: FakeQuery, name: str) -> None:
+def test_an_unusable_ledger_file_is_refused(query: FakeQuery, name: str) -> None:
     committed_once(query, batches=1)
     path = query.folder / "kafka_exactly_once" / name
     path.write_bytes(path.read_bytes().replace(b'"v":1', b'"v":9'))

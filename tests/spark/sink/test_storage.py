@@ -1,5 +1,5 @@
-"""Proves that of many who create one file exactly one is told so, in each kind of store, that a file is never
-seen half written, and that a store that cannot promise it is refused before anything is written."""
+"""Proves that of many writers of one file exactly one succeeds, in each kind of store, that a file is never
+read half written, and that a store that cannot promise it is refused before anything is written."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_file_is_created_once_read_listed_and_removed(folder: Storage) -> None
     refuse_weak(folder)
 
 
-def test_of_many_who_create_one_file_one_wins(folder: Storage) -> None:
+def test_of_many_threads_that_create_one_file_one_succeeds(folder: Storage) -> None:
     ready = Barrier(CREATORS)
 
     def create(number: int) -> bool:
@@ -75,7 +75,7 @@ def test_of_many_who_create_one_file_one_wins(folder: Storage) -> None:
     assert folder.file_names() == ["decision"]
 
 
-def test_of_many_processes_one_wins(tmp_path: Path) -> None:
+def test_of_many_processes_that_create_one_file_one_succeeds(tmp_path: Path) -> None:
     program = (
         "import sys; from spark_pipeline.sink.storage import LocalStorage; sys.stdin.read();"
         "print(LocalStorage(sys.argv[1]).create('decision', b'x'))"
@@ -112,14 +112,14 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
 
 # Hadoop writes one slash where there is no authority: none of these is a folder of this machine.
 @pytest.mark.parametrize("url", ["nosuch://bucket/x", "nosuch:/x", "dbfs:/x", "hdfs:/x", "viewfs:///x"])
-def test_a_store_that_nobody_here_opens_is_refused(url: str) -> None:
+def test_a_store_without_a_driver_is_refused(url: str) -> None:
     with pytest.raises(Refused, match=f"cannot open {url}: .*its fsspec package") as refused:
         open_storage(url)
     assert "HDFS is opened by foreachBatch" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_whatever_a_store_s_client_raises_is_a_refusal_in_one_line() -> None:
+def test_any_error_of_a_store_s_client_is_a_refusal_in_one_line() -> None:
     class Denying(type(fsspec.filesystem("memory"))):  # type: ignore[misc]
         def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **more: object) -> None:
             raise LookupError("no credentials\nfound" + "!" * 1_000)
@@ -138,7 +138,7 @@ def test_local_urls_are_plain_paths(url: str, path: str) -> None:
 
 
 @pytest.mark.spark
-def test_an_hdfs_that_is_not_reached_is_said(spark: SparkSession) -> None:
+def test_an_unreachable_hdfs_is_refused_with_the_reason(spark: SparkSession) -> None:
     away = open_from_spark(spark, f"hdfs://127.0.0.1:{free_port()}/checkpoint", "")
     for ask in (
         away.file_names,
@@ -153,13 +153,15 @@ def test_an_hdfs_that_is_not_reached_is_said(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_hadoop_s_clients_that_look_before_they_rename_are_not_used(spark: SparkSession) -> None:
+def test_hadoop_clients_without_atomic_rename_are_refused(spark: SparkSession) -> None:
     with pytest.raises(Refused, match=r"cannot open viewfs://cluster/checkpoint"):
         open_from_spark(spark, "viewfs://cluster/checkpoint", "")
 
 
 @pytest.mark.spark
-def test_spark_s_own_names_of_local_folders_go_the_plain_way(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_s_own_names_of_local_folders_are_opened_as_local_folders(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     for name in str(tmp_path), tmp_path.as_uri():
         found = open_from_spark(spark, name, tmp_path.as_uri().replace("///", "/"))
         assert isinstance(found, LocalStorage)

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: Debian's programs, in a folder and on a port that nobody else has.
+"""A PostgreSQL of the tests' own: Debian's programs, in a folder and on a port of its own.
 
     with Server() as server:
         url = server.new_database()
@@ -34,7 +34,7 @@ _SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "o
 
 
 def programs() -> Path:
-    """Return the folder of PostgreSQL's programs; `make test` installs them or says what to do."""
+    """Return the folder of PostgreSQL's programs; `make test` installs them or gives the remedy."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     on_path = shutil.which("initdb")
     found = debian or [Path(each) for each in (on_path,) if each]
@@ -51,7 +51,7 @@ class Server:
         self._data = self._folder / "data"
         self._password = secrets.token_hex(16)
         self.port = free_port()
-        self._user: Mapping[str, Any] = _somebody() if os.geteuid() == 0 else {}
+        self._user: Mapping[str, Any] = _unprivileged_user() if os.geteuid() == 0 else {}
         if self._user:
             shutil.chown(self._folder, self._user["user"])
 
@@ -132,7 +132,7 @@ class Server:
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
 
 
-def _somebody() -> dict[str, Any]:
+def _unprivileged_user() -> dict[str, Any]:
     known = {each.pw_name: each for each in pwd.getpwall()}
     found = next(known[name] for name in _USERS if name in known)
     return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}

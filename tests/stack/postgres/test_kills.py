@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
-from tests import databases, offline
+from tests import databases, offline_replay
 from tests.deployment import Stack
-from tests.kafka.observe import raw_records
-from tests.load import Load
-from tests.stack.postgres import again
+from tests.kafka.topic_records import raw_records
+from tests.stack.postgres import rerun
 from tests.stack.postgres.server import Server
+from tests.transaction_load import Load
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -32,8 +32,8 @@ def states(stack: Stack) -> dict[str, str]:
 
 
 @pytest.mark.soak
-def test_any_part_may_be_killed_under_load(server: Server, tmp_path: Path) -> None:
-    again.run("tests/stack/test_kills.py::test_any_part_may_be_killed_under_load", server, tmp_path)
+def test_a_tail_and_redis_may_be_killed_under_load(server: Server, tmp_path: Path) -> None:
+    rerun.run("tests/stack/test_kills.py::test_a_tail_and_redis_may_be_killed_under_load", server, tmp_path)
 
 
 @pytest.mark.soak
@@ -56,16 +56,16 @@ def test_the_database_may_be_killed_under_load(tmp_path: Path) -> None:
                 load.finish()
             wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
             records = list(raw_records(broker.bootstrap))
-            ends = offline.ends(records)
+            ends = offline_replay.ends(records)
 
             def all_read() -> bool:
                 with databases.reading(variables["DATABASE_URL"]) as cursor:
-                    return {p: end for p, end in offline.positions(cursor).items() if end} == ends
+                    return {p: end for p, end in offline_replay.positions(cursor).items() if end} == ends
 
             wait_for(all_read, "every record is read", DEADLINE_S)
             with databases.reading(variables["DATABASE_URL"]) as cursor:
-                found = offline.stored(cursor)
-            wrong = offline.differences(offline.replayed(records), found)
+                found = offline_replay.stored_rows(cursor)
+            wrong = offline_replay.differences(offline_replay.replay_records(records), found)
             assert not wrong, "\n".join(wrong)
             assert "Traceback" not in stack.log()
             assert "deadlock" not in stack.log()

@@ -29,7 +29,7 @@ def vendor() -> str:
 
 
 @pytest.mark.sql
-def test_a_marked_test_runs_where_its_name_says(request: pytest.FixtureRequest) -> None:
+def test_a_marked_test_runs_on_the_database_in_its_name(request: pytest.FixtureRequest) -> None:
     Cluster.objects.create(name="prod", rev=1)
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(vendor).result()

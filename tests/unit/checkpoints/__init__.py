@@ -1,1 +1,1 @@
-"""What collectors see that need neither a broker nor a database."""
+"""What collectors read without a broker or a database."""

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from collectors.checkpoints import collector as checkpoint_collector
-from tests.unit.checkpoints.faulty import FaultyFileSystem
+from tests.unit.checkpoints.faulty_store import FaultyFileSystem
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Proves that what cannot be read of a checkpoint is told with its path and a remedy, and harms no other."""
+"""Proves that an unreadable part of a checkpoint is reported with its path and a remedy, and affects no
+other.
+"""
 
 from __future__ import annotations
 
@@ -12,64 +14,64 @@ from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
 from fenceline.spark.records import Broken, Damage, Ledger
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
-from tests.unit.checkpoints.faulty import FaultyFileSystem, raising
-from tests.unit.checkpoints.making import (
+from tests.unit.checkpoints.factories import (
     ID,
     NOW_MS,
     ROOT,
     collector,
-    decide,
-    look,
-    make,
-    plan,
+    make_checkpoint,
+    plan_batches,
+    poll,
+    polled_checkpoints,
     remove,
-    seen,
-    write,
+    write_decision,
+    write_file,
 )
+from tests.unit.checkpoints.faulty_store import FaultyFileSystem, raising
 
 pytestmark = pytest.mark.usefixtures("empty_stores")
 
 
 def _is_unharmed(looked: Looked, path: str = f"{ROOT}/unharmed") -> None:
-    checkpoint = seen(looked)[path]
+    checkpoint = polled_checkpoints(looked)[path]
     assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.CLEAN
     assert checkpoint.broken == ()
 
 
-def test_the_ledger_is_read_beside_the_logs_and_only_where_it_is_new() -> None:
-    folder = make(f"{ROOT}/orders")
+def test_a_ledger_is_read_with_the_logs_and_again_only_after_a_change() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
-    assert look(watch).looks[0].ledger is None
+    assert poll(watch).looks[0].ledger is None
     ledger = Ledger("ledger", ID, "orders", NOW_MS)
-    write(folder, f"{ledgers.FOLDER}/{ledgers.LEDGER}", ledgers.encode_ledger(ledger).decode())
-    decide(folder, 1)
-    state = look(watch).looks[0].ledger
+    write_file(folder, f"{ledgers.FOLDER}/{ledgers.LEDGER}", ledgers.encode_ledger(ledger).decode())
+    write_decision(folder, 1)
+    state = poll(watch).looks[0].ledger
     assert state is not None
     assert (state.ledger, [each.batch_id for each in state.open_decisions()]) == (ledger, [1])
     FaultyFileSystem.reads.clear()
-    decide(folder, 2)
-    state = look(watch).looks[0].ledger
+    write_decision(folder, 2)
+    state = poll(watch).looks[0].ledger
     assert state is not None
     assert [each.batch_id for each in state.decisions] == [1, 2]
     assert FaultyFileSystem.reads == [f"/box/checkpoints/orders/{ledgers.FOLDER}/2.0.decision"]
-    assert look(watch).looks[0].ledger is state
+    assert poll(watch).looks[0].ledger is state
 
 
-def test_a_ledger_that_is_torn_or_denied_is_told_by_its_files() -> None:
-    folder = make(f"{ROOT}/orders")
-    write(folder, f"{ledgers.FOLDER}/{ledgers.LEDGER}", '{"v":1,')
-    decide(folder, 1)
+def test_a_torn_or_unreadable_ledger_is_reported_by_its_files() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders")
+    write_file(folder, f"{ledgers.FOLDER}/{ledgers.LEDGER}", '{"v":1,')
+    write_decision(folder, 1)
     denied = raising(PermissionError("no"))
     FaultyFileSystem.on_read[f"/box/checkpoints/orders/{ledgers.FOLDER}/1.0.decision"] = denied
     watch = collector()
-    state = look(watch).looks[0].ledger
+    state = poll(watch).looks[0].ledger
     assert state is not None
     assert isinstance(state.ledger, Broken)
     assert [(each.path, each.damage) for each in state.broken] == [
         (f"{ledgers.FOLDER}/1.0.decision", Damage.DENIED)
     ]
     FaultyFileSystem.on_read.clear()
-    state = look(watch).looks[0].ledger
+    state = poll(watch).looks[0].ledger
     assert state is not None
     assert len(state.decisions) == 1
 
@@ -88,15 +90,15 @@ def test_a_ledger_that_is_torn_or_denied_is_told_by_its_files() -> None:
         ("faulty://down/x", "the bucket is away (OSError): check the store"),
     ],
 )
-def test_a_root_that_cannot_be_read_is_told_with_a_remedy(root: str, words: str) -> None:
-    write("faulty://box", "file", "x")
+def test_an_unreadable_root_is_reported_with_a_remedy(root: str, words: str) -> None:
+    write_file("faulty://box", "file", "x")
     FaultyFileSystem.on_list["/denied/x"] = raising(PermissionError(13, "Permission denied"))
     FaultyFileSystem.on_list["/down/x"] = raising(OSError("the bucket is away"))
-    make(f"{ROOT}/unharmed")
-    alone = look(collector(root))
+    make_checkpoint(f"{ROOT}/unharmed")
+    alone = poll(collector(root))
     assert words in alone.blind
     assert root in alone.blind
-    looked = look(collector(root, ROOT, known=(f"{root}/orders",)))
+    looked = poll(collector(root, ROOT, known=(f"{root}/orders",)))
     assert looked.blind == ""
     assert set(looked.gaps) == {f"root:{root}", f"checkpoint:{root}/orders"}
     assert words in looked.gaps[f"root:{root}"][1]
@@ -104,56 +106,56 @@ def test_a_root_that_cannot_be_read_is_told_with_a_remedy(root: str, words: str)
     _is_unharmed(looked)
 
 
-def test_a_root_is_told_in_both_spellings() -> None:
+def test_a_mapped_root_is_reported_in_both_spellings() -> None:
     mapped = CheckpointRoot(
         "hdfs://nameservice1/checkpoints", "prod", {"hdfs://nameservice1": "faulty://box"}
     )
     alone = CheckpointsCollector([mapped]).poll(NOW_MS, every_s=1)
     assert "hdfs://nameservice1/checkpoints (opened as faulty://box/checkpoints)" in alone.blind
-    make(f"{ROOT}/orders")
+    make_checkpoint(f"{ROOT}/orders")
     found = CheckpointsCollector([mapped]).poll(NOW_MS, every_s=1)
-    assert set(seen(found)) == {"hdfs://nameservice1/checkpoints/orders"}
+    assert set(polled_checkpoints(found)) == {"hdfs://nameservice1/checkpoints/orders"}
 
 
 def test_a_root_that_comes_back_is_read_again() -> None:
     watch = collector()
-    assert look(watch).blind
-    make(f"{ROOT}/orders")
-    looked = look(watch)
+    assert poll(watch).blind
+    make_checkpoint(f"{ROOT}/orders")
+    looked = poll(watch)
     assert (looked.blind, len(looked.looks)) == ("", 1)
     FaultyFileSystem.on_list["/box/checkpoints"] = raising(OSError("away"))
     watch.mark_saved()
-    assert look(watch).blind
+    assert poll(watch).blind
     FaultyFileSystem.on_list.clear()
-    looked = look(watch)
+    looked = poll(watch)
     assert looked.gone == []
     assert looked.looks[0].planned == ()
 
 
 @pytest.mark.parametrize("denied", ["orders", "orders/offsets", "orders/commits", "orders/state"])
 def test_a_folder_that_may_not_be_listed_is_a_gap_of_that_checkpoint(denied: str) -> None:
-    folder = make(f"{ROOT}/orders")
-    write(folder, "state/0/_metadata/metadata", "v1\n")
-    make(f"{ROOT}/unharmed")
+    folder = make_checkpoint(f"{ROOT}/orders")
+    write_file(folder, "state/0/_metadata/metadata", "v1\n")
+    make_checkpoint(f"{ROOT}/unharmed")
     watch = collector()
-    look(watch)
+    poll(watch)
     FaultyFileSystem.on_list[f"/box/checkpoints/{denied}"] = raising(PermissionError("no"))
-    looked = look(watch)
+    looked = poll(watch)
     _, reason = looked.gaps[f"checkpoint:{folder}"]
     assert f"{ROOT}/{denied} cannot be read: permission denied" in reason
     assert looked.gone == []
     _is_unharmed(looked)
     FaultyFileSystem.on_list.clear()
-    assert look(watch).gaps == {}
+    assert poll(watch).gaps == {}
 
 
 def test_a_file_that_may_not_be_read_is_broken_until_it_may() -> None:
-    make(f"{ROOT}/orders")
-    make(f"{ROOT}/unharmed")
+    make_checkpoint(f"{ROOT}/orders")
+    make_checkpoint(f"{ROOT}/unharmed")
     FaultyFileSystem.on_read["/box/checkpoints/orders/offsets/2"] = raising(PermissionError("no"))
     watch = collector()
-    looked = look(watch)
-    checkpoint = seen(looked)[f"{ROOT}/orders"]
+    looked = poll(watch)
+    checkpoint = polled_checkpoints(looked)[f"{ROOT}/orders"]
     assert isinstance(checkpoint.last_offsets, Broken)
     assert checkpoint.last_offsets.path == "offsets/2"
     assert checkpoint.last_offsets.damage is Damage.DENIED
@@ -161,40 +163,43 @@ def test_a_file_that_may_not_be_read_is_broken_until_it_may() -> None:
     _is_unharmed(looked)
     FaultyFileSystem.on_read.clear()
     # A changed verdict takes a second look.
-    look(watch)
-    assert predict_restart(seen(look(watch))[f"{ROOT}/orders"], alive=None).verdict is RestartVerdict.CLEAN
+    poll(watch)
+    assert (
+        predict_restart(polled_checkpoints(poll(watch))[f"{ROOT}/orders"], alive=None).verdict
+        is RestartVerdict.CLEAN
+    )
 
 
 def test_a_file_that_is_deleted_while_it_is_read_was_not_there() -> None:
-    make(f"{ROOT}/orders")
-    make(f"{ROOT}/unharmed")
+    make_checkpoint(f"{ROOT}/orders")
+    make_checkpoint(f"{ROOT}/unharmed")
     FaultyFileSystem.on_read["/box/checkpoints/orders/offsets/0"] = raising(FileNotFoundError("gone"))
-    looked = look(collector())
-    assert seen(looked)[f"{ROOT}/orders"].offsets == (1, 2)
-    assert seen(looked)[f"{ROOT}/orders"].broken == ()
+    looked = poll(collector())
+    assert polled_checkpoints(looked)[f"{ROOT}/orders"].offsets == (1, 2)
+    assert polled_checkpoints(looked)[f"{ROOT}/orders"].broken == ()
     _is_unharmed(looked)
 
 
-def test_a_checkpoint_that_is_deleted_while_it_is_looked_at_is_gone_at_the_next_look(
+def test_a_checkpoint_deleted_during_a_poll_is_gone_at_the_next_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 1_000.0)
-    make(f"{ROOT}/orders")
-    make(f"{ROOT}/unharmed")
+    make_checkpoint(f"{ROOT}/orders")
+    make_checkpoint(f"{ROOT}/unharmed")
     watch = collector()
-    look(watch)
+    poll(watch)
     watch.mark_saved()
     remove(ROOT, "orders")
-    looked = look(watch)
-    assert (set(seen(looked)), looked.gaps) == ({f"{ROOT}/unharmed"}, {})
-    assert look(watch).gone == [f"{ROOT}/orders"]
+    looked = poll(watch)
+    assert (set(polled_checkpoints(looked)), looked.gaps) == ({f"{ROOT}/unharmed"}, {})
+    assert poll(watch).gone == [f"{ROOT}/orders"]
 
 
-def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_says_so() -> None:
-    folder = make(f"{ROOT}/orders", last=9_999)
-    make(f"{ROOT}/unharmed")
+def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_is_reported() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders", last=9_999)
+    make_checkpoint(f"{ROOT}/unharmed")
     watch = collector()
-    looked = look(watch)
+    looked = poll(watch)
     found = next(each for each in looked.looks if each.checkpoint.path == folder)
     assert len(found.checkpoint.offsets) == 10_000
     assert [each.batch_id for each in found.planned] == list(range(10_000 - MOST_READ, 10_000))
@@ -203,13 +208,13 @@ def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_says_so() -> None:
     assert "holds 9,800 older batches that were not read" in reason
     _is_unharmed(looked)
     watch.mark_saved()
-    assert look(watch).gaps == {}
+    assert poll(watch).gaps == {}
 
 
 @pytest.mark.parametrize("part", ["offsets", "commits"])
-def test_a_root_that_is_a_part_of_a_checkpoint_is_told(part: str) -> None:
-    make(f"{ROOT}/orders")
-    looked = look(collector(f"{ROOT}/orders/{part}"))
+def test_a_root_inside_a_checkpoint_is_reported(part: str) -> None:
+    make_checkpoint(f"{ROOT}/orders")
+    looked = poll(collector(f"{ROOT}/orders/{part}"))
     assert looked.looks == []
     assert (
         "is a part of a checkpoint: name the folder that holds checkpoints"
@@ -217,24 +222,24 @@ def test_a_root_that_is_a_part_of_a_checkpoint_is_told(part: str) -> None:
     )
 
 
-def test_foreign_files_are_named_and_harm_nothing() -> None:
-    folder = make(f"{ROOT}/orders")
+def test_foreign_files_are_listed_and_change_no_verdict() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders")
     for path in ("_SUCCESS", "notes.txt", "offsets/notes.txt", "offsets/.3.tmp", "commits/.2.crc", "x/y"):
-        write(folder, path, "x")
-    write(folder, "offsets/7/strange", "a folder that is called like a batch")
-    looked = look(collector())
-    checkpoint = seen(looked)[folder]
+        write_file(folder, path, "x")
+    write_file(folder, "offsets/7/strange", "a folder that is called like a batch")
+    looked = poll(collector())
+    checkpoint = polled_checkpoints(looked)[folder]
     assert checkpoint.foreign == ("_SUCCESS", "notes.txt", "x", "offsets/7", "offsets/notes.txt")
     assert checkpoint.offsets == (0, 1, 2)
     _is_unharmed(looked, folder)
 
 
-def test_a_newer_format_is_told_and_harms_no_other() -> None:
-    folder = make(f"{ROOT}/orders")
-    plan(folder, 3, version=9)
-    make(f"{ROOT}/unharmed")
-    looked = look(collector())
-    said = predict_restart(seen(looked)[folder], alive=None)
+def test_a_newer_format_is_reported_and_affects_no_other_checkpoint() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders")
+    plan_batches(folder, 3, version=9)
+    make_checkpoint(f"{ROOT}/unharmed")
+    looked = poll(collector())
+    said = predict_restart(polled_checkpoints(looked)[folder], alive=None)
     assert said.verdict is RestartVerdict.NEWER_FORMAT
     assert "offsets/3" in said.sentence
     assert said.remedy
@@ -242,31 +247,31 @@ def test_a_newer_format_is_told_and_harms_no_other() -> None:
 
 
 def test_a_batch_file_without_end_is_broken_and_is_not_read() -> None:
-    folder = make(f"{ROOT}/orders")
-    write(folder, "offsets/3", "x" * (LARGEST + 1))
-    make(f"{ROOT}/unharmed")
-    looked = look(collector())
-    last = seen(looked)[folder].last_offsets
+    folder = make_checkpoint(f"{ROOT}/orders")
+    write_file(folder, "offsets/3", "x" * (LARGEST + 1))
+    make_checkpoint(f"{ROOT}/unharmed")
+    looked = poll(collector())
+    last = polled_checkpoints(looked)[folder].last_offsets
     assert isinstance(last, Broken)
     assert "16,000,001 bytes" in last.detail
     assert not any(path.endswith("/offsets/3") for path in FaultyFileSystem.reads)
     _is_unharmed(looked)
 
 
-def test_a_copy_of_a_checkpoint_is_one_of_its_own() -> None:
-    make(f"{ROOT}/orders")
-    make(f"{ROOT}/orders copy [1]*?")
-    looked = look(collector())
-    assert {each.query_id for each in seen(looked).values()} == {ID}
-    assert set(seen(looked)) == {f"{ROOT}/orders", f"{ROOT}/orders copy [1]*?"}
+def test_a_copy_of_a_checkpoint_is_a_separate_checkpoint() -> None:
+    make_checkpoint(f"{ROOT}/orders")
+    make_checkpoint(f"{ROOT}/orders copy [1]*?")
+    looked = poll(collector())
+    assert {each.query_id for each in polled_checkpoints(looked).values()} == {ID}
+    assert set(polled_checkpoints(looked)) == {f"{ROOT}/orders", f"{ROOT}/orders copy [1]*?"}
 
 
-def test_torn_files_of_the_past_are_listed_and_those_that_decide_are_told_apart() -> None:
-    folder = make(f"{ROOT}/orders", last=5)
-    write(folder, "offsets/1", "")
-    write(folder, "commits/5", "v1\n{")
-    write(folder, "metadata", "")
-    checkpoint = seen(look(collector()))[folder]
+def test_torn_old_files_are_listed_apart_from_torn_files_that_decide_the_verdict() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders", last=5)
+    write_file(folder, "offsets/1", "")
+    write_file(folder, "commits/5", "v1\n{")
+    write_file(folder, "metadata", "")
+    checkpoint = polled_checkpoints(poll(collector()))[folder]
     assert [each.path for each in checkpoint.broken] == ["offsets/1"]
     assert isinstance(checkpoint.last_commit, Broken)
     assert checkpoint.identity is not None

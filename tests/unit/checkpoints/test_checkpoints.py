@@ -1,6 +1,6 @@
-"""Proves that checkpoints are found and read on any store, and that each look reads only what is new.
+"""Proves that checkpoints are found and read on any store, and that each poll reads only new files.
 
-What cannot be read has a file of its own, test_broken_checkpoints.py.
+Unreadable checkpoints are in test_broken_checkpoints.py.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import pytest
 from collectors.checkpoints import collector as checkpoint_collector
 from collectors.checkpoints.store import CheckpointStore
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
-from tests.unit.checkpoints.faulty import FaultyFileSystem
-from tests.unit.checkpoints.making import (
+from tests.unit.checkpoints.factories import (
     ID,
     NOW_MS,
     ROOT,
     collector,
-    finish,
-    look,
-    make,
-    plan,
+    finish_batches,
+    make_checkpoint,
+    plan_batches,
+    poll,
+    polled_checkpoints,
     remove,
-    seen,
-    write,
+    write_file,
 )
+from tests.unit.checkpoints.faulty_store import FaultyFileSystem
 
 pytestmark = pytest.mark.usefixtures("empty_stores")
 
@@ -47,8 +47,8 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_what_real_spark_wrote_is_read_on_every_store(root: str, kind: str) -> None:
     made = KINDS[kind]
     for path, text in made["files"].items():
-        write(f"{root}/{kind}", path, text)
-    looked = look(collector(root))
+        write_file(f"{root}/{kind}", path, text)
+    looked = poll(collector(root))
     assert looked.gaps == {}
     (found,) = looked.looks
     checkpoint = found.checkpoint
@@ -67,18 +67,21 @@ def test_what_real_spark_wrote_is_read_on_every_store(root: str, kind: str) -> N
 
 
 def test_checkpoints_are_found_at_any_depth_and_not_inside_of_each_other(root: str) -> None:
-    make(f"{root}/orders")
-    make(f"{root}/team/deep/er/payments")
-    make(f"{root}/orders/state/0/strange")
-    make(f"{root}/.hidden/orders")
-    make(f"{root}/table/day=2026-11-22/orders")
-    write(f"{root}/team", "README.md", "nothing")
-    assert set(seen(look(collector(root)))) == {f"{root}/orders", f"{root}/team/deep/er/payments"}
+    make_checkpoint(f"{root}/orders")
+    make_checkpoint(f"{root}/team/deep/er/payments")
+    make_checkpoint(f"{root}/orders/state/0/strange")
+    make_checkpoint(f"{root}/.hidden/orders")
+    make_checkpoint(f"{root}/table/day=2026-11-22/orders")
+    write_file(f"{root}/team", "README.md", "nothing")
+    assert set(polled_checkpoints(poll(collector(root)))) == {
+        f"{root}/orders",
+        f"{root}/team/deep/er/payments",
+    }
 
 
 def test_a_root_may_be_a_checkpoint_itself(root: str) -> None:
-    make(root)
-    assert set(seen(look(collector(root + "/")))) == {root}
+    make_checkpoint(root)
+    assert set(polled_checkpoints(poll(collector(root + "/")))) == {root}
 
 
 @pytest.mark.parametrize(
@@ -93,151 +96,153 @@ def test_a_root_may_be_a_checkpoint_itself(root: str) -> None:
         ("state/0/0/1.delta", "x", False),
     ],
 )
-def test_what_looks_like_a_checkpoint(root: str, path: str, text: str, found: bool) -> None:
-    write(f"{root}/orders", path, text)
-    assert bool(look(collector(root)).looks) is found
+def test_a_folder_is_recognised_as_a_checkpoint_by_its_files(
+    root: str, path: str, text: str, found: bool
+) -> None:
+    write_file(f"{root}/orders", path, text)
+    assert bool(poll(collector(root)).looks) is found
 
 
 def test_a_new_checkpoint_is_found_and_a_removed_one_is_gone_until_that_is_saved(root: str) -> None:
-    make(f"{root}/orders")
-    make(f"{root}/payments")
+    make_checkpoint(f"{root}/orders")
+    make_checkpoint(f"{root}/payments")
     watch = collector(root)
-    look(watch)
+    poll(watch)
     watch.mark_saved()
     remove(root, "orders")
-    make(f"{root}/refunds")
+    make_checkpoint(f"{root}/refunds")
     for _ in range(2):
-        looked = look(watch)
-        assert set(seen(looked)) == {f"{root}/payments", f"{root}/refunds"}
+        looked = poll(watch)
+        assert set(polled_checkpoints(looked)) == {f"{root}/payments", f"{root}/refunds"}
         assert looked.gone == [f"{root}/orders"]
     watch.mark_saved()
-    assert look(watch).gone == []
+    assert poll(watch).gone == []
 
 
-def test_what_was_saved_by_another_process_and_is_not_there_is_gone() -> None:
-    make(f"{ROOT}/orders")
-    looked = look(collector(known=(f"{ROOT}/orders", f"{ROOT}/payments", "faulty://elsewhere/refunds")))
+def test_a_checkpoint_saved_by_another_process_and_missing_is_gone() -> None:
+    make_checkpoint(f"{ROOT}/orders")
+    looked = poll(collector(known=(f"{ROOT}/orders", f"{ROOT}/payments", "faulty://elsewhere/refunds")))
     assert looked.gone == [f"{ROOT}/payments"]
 
 
-def test_a_root_inside_of_another_one_looks_after_itself() -> None:
-    make(f"{ROOT}/orders")
-    make(f"{ROOT}/team/payments")
-    looked = look(collector(ROOT, f"{ROOT}/team", f"{ROOT}/"))
+def test_a_root_inside_another_root_polls_its_own_checkpoints() -> None:
+    make_checkpoint(f"{ROOT}/orders")
+    make_checkpoint(f"{ROOT}/team/payments")
+    looked = poll(collector(ROOT, f"{ROOT}/team", f"{ROOT}/"))
     assert [each.checkpoint.path for each in looked.looks] == [f"{ROOT}/orders", f"{ROOT}/team/payments"]
 
 
 def test_a_search_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    make(f"{ROOT}/a")
-    make(f"{ROOT}/1/2/3/4/5/6/7/8/orders")
-    looked = look(collector())
-    assert set(seen(looked)) == {f"{ROOT}/a"}
+    make_checkpoint(f"{ROOT}/a")
+    make_checkpoint(f"{ROOT}/1/2/3/4/5/6/7/8/orders")
+    looked = poll(collector())
+    assert set(polled_checkpoints(looked)) == {f"{ROOT}/a"}
     ((scope, (since_ms, reason)),) = looked.gaps.items()
     assert (scope, since_ms) == (f"root:{ROOT}", NOW_MS)
     assert "name narrower roots" in reason
     monkeypatch.setattr(checkpoint_collector, "MOST_FOLDERS", 3)
-    assert "more than 6 levels or 3 folders" in next(iter(look(collector()).gaps.values()))[1]
+    assert "more than 6 levels or 3 folders" in next(iter(poll(collector()).gaps.values()))[1]
 
 
-def test_links_that_go_round_in_circles_are_not_followed(tmp_path: Path) -> None:
-    make(f"{tmp_path}/orders")
+def test_circular_links_are_not_followed(tmp_path: Path) -> None:
+    make_checkpoint(f"{tmp_path}/orders")
     os.symlink(tmp_path, tmp_path / "again", target_is_directory=True)
-    looked = look(collector(str(tmp_path)))
-    assert set(seen(looked)) == {f"{tmp_path}/orders"}
+    looked = poll(collector(str(tmp_path)))
+    assert set(polled_checkpoints(looked)) == {f"{tmp_path}/orders"}
     assert looked.gaps == {}
 
 
 # Reading what is new.
 
 
-def test_each_look_reads_what_is_new_and_no_more() -> None:
-    folder = make(f"{ROOT}/orders")
+def test_each_poll_reads_only_new_files() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
-    look(watch)
+    poll(watch)
     watch.mark_saved()
     FaultyFileSystem.reads.clear()
-    assert look(watch).looks[0].planned == ()
+    assert poll(watch).looks[0].planned == ()
     assert FaultyFileSystem.reads == []
-    plan(folder, 3)
-    found = look(watch).looks[0]
+    plan_batches(folder, 3)
+    found = poll(watch).looks[0]
     assert [each.batch_id for each in found.planned] == [3]
     assert FaultyFileSystem.reads == ["/box/checkpoints/orders/offsets/3"]
-    finish(folder, 3)
-    found = look(watch).looks[0]
+    finish_batches(folder, 3)
+    found = poll(watch).looks[0]
     assert [each.batch_id for each in found.finished] == [3]
     assert found.checkpoint.last_commit == found.finished[0]
 
 
-def test_news_are_told_until_they_are_saved() -> None:
-    folder = make(f"{ROOT}/orders")
+def test_new_batches_are_reported_until_they_are_saved() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
-    assert [len(look(watch).looks[0].planned) for _ in range(2)] == [3, 3]
-    plan(folder, 3)
-    assert len(look(watch).looks[0].planned) == 4
+    assert [len(poll(watch).looks[0].planned) for _ in range(2)] == [3, 3]
+    plan_batches(folder, 3)
+    assert len(poll(watch).looks[0].planned) == 4
     watch.mark_saved()
-    assert look(watch).looks[0].planned == ()
+    assert poll(watch).looks[0].planned == ()
 
 
 def test_a_file_that_was_changed_is_read_again() -> None:
-    folder = make(f"{ROOT}/orders")
+    folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
-    look(watch)
+    poll(watch)
     watch.mark_saved()
-    write(folder, "offsets/2", "v1\n{}\n77")
-    (entry,) = look(watch).looks[0].planned
+    write_file(folder, "offsets/2", "v1\n{}\n77")
+    (entry,) = poll(watch).looks[0].planned
     assert entry.sources[0].raw == "77"
-    write(folder, "metadata", json.dumps({"id": ID.replace("9", "8")}))
-    assert look(watch).looks[0].checkpoint.query_id == ID.replace("9", "8")
+    write_file(folder, "metadata", json.dumps({"id": ID.replace("9", "8")}))
+    assert poll(watch).looks[0].checkpoint.query_id == ID.replace("9", "8")
 
 
-def test_purged_batches_go_and_what_was_read_of_them_stays_told() -> None:
-    folder = make(f"{ROOT}/orders", last=4)
+def test_purged_batches_disappear_and_their_unsaved_records_are_still_reported() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders", last=4)
     watch = collector()
-    look(watch)
+    poll(watch)
     remove(folder, "offsets/0")
     remove(folder, "commits/0")
-    found = look(watch).looks[0]
+    found = poll(watch).looks[0]
     assert found.checkpoint.offsets == (1, 2, 3, 4)
     assert [each.batch_id for each in found.planned] == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_that_ends_between_two_listings_is_not_lost_and_not_rolled_back() -> None:
-    folder = make(f"{ROOT}/orders", last=5)
+    folder = make_checkpoint(f"{ROOT}/orders", last=5)
 
-    def go_on() -> None:
+    def advance_query() -> None:
         FaultyFileSystem.on_list.clear()
-        plan(folder, 6, 7, 8)
-        finish(folder, 6, 7)
+        plan_batches(folder, 6, 7, 8)
+        finish_batches(folder, 6, 7)
 
     watch = collector()
-    look(watch)
-    FaultyFileSystem.on_list["/box/checkpoints/orders/commits"] = go_on
-    checkpoint = look(watch).looks[0].checkpoint
+    poll(watch)
+    FaultyFileSystem.on_list["/box/checkpoints/orders/commits"] = advance_query
+    checkpoint = poll(watch).looks[0].checkpoint
     assert (checkpoint.newest_planned, checkpoint.newest_finished) == (8, 7)
     remove(folder, "offsets/8")
     remove(folder, "offsets/7")
-    assert look(watch).looks[0].checkpoint == checkpoint
-    checkpoint = look(watch).looks[0].checkpoint
+    assert poll(watch).looks[0].checkpoint == checkpoint
+    checkpoint = poll(watch).looks[0].checkpoint
     assert (checkpoint.newest_planned, checkpoint.newest_finished) == (6, 7)
     assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.ROLLED_BACK
 
 
-def test_a_slow_store_is_asked_for_a_twentieth_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    make(f"{ROOT}/orders")
+def test_a_slow_store_is_polled_for_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_checkpoint(f"{ROOT}/orders")
     listed = CheckpointStore.list_folder
 
-    def slowly(self: CheckpointStore, folder: str) -> Any:
+    def list_slowly(self: CheckpointStore, folder: str) -> Any:
         self.spent_s += 10
         return listed(self, folder)
 
     monkeypatch.setattr(checkpoint_collector, "_PACE", 20)
     watch = collector()
-    look(watch)
-    monkeypatch.setattr(CheckpointStore, "list_folder", slowly)
-    look(watch)
+    poll(watch)
+    monkeypatch.setattr(CheckpointStore, "list_folder", list_slowly)
+    poll(watch)
     # One slow answer is no habit, two are.
     assert watch.wait_s() < 1
-    look(watch)
+    poll(watch)
     assert watch.wait_s() > 20 * 10
 
 

@@ -51,8 +51,8 @@ FOUND = {"3.5.8": 21, "4.0.2": 35, "4.1.1": 39, "4.2.0": 39}
 
 
 @pytest.fixture(scope="module", params=FOUND)
-def looked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Looked:
-    """A first look at all checkpoints of one tests jar."""
+def poll_result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Looked:
+    """The first poll of all checkpoints of one tests jar."""
     jar = next(path for path in fetch_jars("spark-tests", lambda line: None) if request.param in path.name)
     root = tmp_path_factory.mktemp("golden")
     with zipfile.ZipFile(jar) as archive:
@@ -63,7 +63,7 @@ def looked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def unpack(archive: zipfile.ZipFile, name: str, at: Path) -> None:
-    """Write a file; of state, which nobody here reads, the names alone."""
+    """Write a file; of state files, which no test reads, only the names."""
     at.parent.mkdir(parents=True, exist_ok=True)
     parts = PurePosixPath(name).parts
     is_state = "state" in parts and "_metadata" not in parts
@@ -71,14 +71,14 @@ def unpack(archive: zipfile.ZipFile, name: str, at: Path) -> None:
 
 
 def test_every_golden_checkpoint_has_the_verdict_that_it_should(
-    looked: Looked, request: pytest.FixtureRequest
+    poll_result: Looked, request: pytest.FixtureRequest
 ) -> None:
-    assert looked.gaps == {}
-    version = request.node.callspec.params["looked"]
+    assert poll_result.gaps == {}
+    version = request.node.callspec.params["poll_result"]
     found = {}
-    for look in looked.looks:
+    for look in poll_result.looks:
         checkpoint = look.checkpoint
-        path = PurePosixPath(checkpoint.path).relative_to(root_of(looked)).as_posix()
+        path = PurePosixPath(checkpoint.path).relative_to(root_of(poll_result)).as_posix()
         verdict = predict_restart(checkpoint, alive=None)
         found[path] = checkpoint.offsets, checkpoint.commits, verdict.verdict, verdict.first_batch
         assert checkpoint.broken == ()
@@ -88,15 +88,15 @@ def test_every_golden_checkpoint_has_the_verdict_that_it_should(
     assert len(found) == FOUND[version]
 
 
-def root_of(looked: Looked) -> PurePosixPath:
+def root_of(poll_result: Looked) -> PurePosixPath:
     """The folder that holds all of them: the one of the checkpoint that every jar has."""
-    paths = [PurePosixPath(each.checkpoint.path) for each in looked.looks]
+    paths = [PurePosixPath(each.checkpoint.path) for each in poll_result.looks]
     return next(path.parent for path in paths if path.name == "checkpoint-version-2.1.0")
 
 
-def test_the_lost_file_is_named_with_the_other_cause(looked: Looked) -> None:
+def test_a_lost_file_is_named_with_the_other_possible_cause(poll_result: Looked) -> None:
     path = "checkpoint-test-offsetId-commitId-inconsistent"
-    checkpoint = next(each.checkpoint for each in looked.looks if each.checkpoint.path.endswith(path))
+    checkpoint = next(each.checkpoint for each in poll_result.looks if each.checkpoint.path.endswith(path))
     lost = predict_restart(checkpoint, alive=None)
     assert "offsets/3 is missing" in lost.sentence
     assert "asynchronous progress tracking leaves such logs too" in lost.sentence

@@ -1,4 +1,4 @@
-"""Proves that a checkpoint whose files are purged while they are listed is never taken for a damaged one."""
+"""Proves that a checkpoint whose files are purged while they are listed is never reported as damaged."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from collectors.checkpoints.store import CannotRead, CheckpointStore, Missing
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
-from tests.unit.checkpoints.faulty import FaultyFileSystem, raising
-from tests.unit.checkpoints.making import ROOT, collector, look, make, seen
-from tests.unit.checkpoints.purger import purging
+from tests.unit.checkpoints.factories import ROOT, collector, make_checkpoint, poll, polled_checkpoints
+from tests.unit.checkpoints.faulty_store import FaultyFileSystem, raising
+from tests.unit.checkpoints.purging_query import purging
 
 pytestmark = pytest.mark.usefixtures("empty_stores")
 
@@ -51,16 +51,16 @@ def test_a_file_that_vanishes_while_a_folder_is_listed_is_skipped(tmp_path: Path
 def test_a_checkpoint_whose_oldest_batch_is_purged_meanwhile_is_clean(
     tmp_path: Path, vanish: set[str]
 ) -> None:
-    folder = make(f"{tmp_path}/orders", last=5)
+    folder = make_checkpoint(f"{tmp_path}/orders", last=5)
     watch = collector(str(tmp_path))
-    look(watch)
+    poll(watch)
     vanish.add("0")
-    (found,) = look(watch).looks
+    (found,) = poll(watch).looks
     assert (found.checkpoint.path, found.checkpoint.commits) == (folder, (1, 2, 3, 4, 5))
     assert predict_restart(found.checkpoint, alive=None).verdict is RestartVerdict.CLEAN
 
 
-def once(folder: str, error: Exception) -> None:
+def fail_next_listing(folder: str, error: Exception) -> None:
     """Let the next listing of a folder fail."""
 
     def fault() -> None:
@@ -71,19 +71,19 @@ def once(folder: str, error: Exception) -> None:
 
 
 @pytest.mark.parametrize("part", ["", "/offsets", "/commits"])
-def test_a_store_that_misses_a_file_of_a_folder_is_asked_again(part: str) -> None:
-    folder = make(f"{ROOT}/orders")
+def test_a_listing_that_misses_a_file_is_repeated(part: str) -> None:
+    folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
-    look(watch)
+    poll(watch)
     watch.mark_saved()
-    once(f"/box/checkpoints/orders{part}", FileNotFoundError(f"orders{part}/0"))
-    looked = look(watch)
+    fail_next_listing(f"/box/checkpoints/orders{part}", FileNotFoundError(f"orders{part}/0"))
+    looked = poll(watch)
     assert (looked.gaps, looked.gone) == ({}, [])
-    assert predict_restart(seen(looked)[folder], alive=None).verdict is RestartVerdict.CLEAN
+    assert predict_restart(polled_checkpoints(looked)[folder], alive=None).verdict is RestartVerdict.CLEAN
 
 
 def test_only_a_folder_that_is_not_there_is_missing() -> None:
-    make(f"{ROOT}/orders")
+    make_checkpoint(f"{ROOT}/orders")
     store = CheckpointStore(ROOT)
     with pytest.raises(Missing, match="does not exist"):
         store.list_folder(f"{ROOT}/nowhere")
@@ -91,22 +91,22 @@ def test_only_a_folder_that_is_not_there_is_missing() -> None:
     with pytest.raises(CannotRead, match="its files vanish while they are listed") as failed:
         store.list_folder(f"{ROOT}/orders/offsets")
     assert not isinstance(failed.value, Missing)
-    looked = look(collector())
+    looked = poll(collector())
     assert looked.looks == []
     assert "vanish while they are listed" in looked.gaps[f"checkpoint:{ROOT}/orders"][1]
 
 
 @pytest.mark.parametrize("keep", [2, 20])
-def test_a_query_that_purges_all_the_time_is_healthy_at_every_look(tmp_path: Path, keep: int) -> None:
+def test_a_query_that_purges_constantly_is_healthy_at_every_poll(tmp_path: Path, keep: int) -> None:
     watch = collector(str(tmp_path))
     with purging(tmp_path / "orders", keep):
-        verdicts = [verdict for _ in range(POLLS) for verdict in polled(watch)]
+        verdicts = [verdict for _ in range(POLLS) for verdict in polled_verdicts(watch)]
     assert set(verdicts) <= HEALTHY
     assert len(verdicts) >= POLLS / 2
 
 
-def polled(watch: Any) -> list[RestartVerdict]:
-    """Look once and save; return the verdicts, none where the query was faster than every listing."""
-    looked = look(watch)
+def polled_verdicts(watch: Any) -> list[RestartVerdict]:
+    """Poll once and save; return the verdicts, none where the query was faster than every listing."""
+    looked = poll(watch)
     watch.mark_saved()
     return [predict_restart(each.checkpoint, alive=None).verdict for each in looked.looks]

@@ -1,4 +1,4 @@
-"""Kafka's own schema of `__transaction_state` in kafka-python's codec: a second opinion on every byte."""
+"""Kafka's own schema of `__transaction_state` in kafka-python's codec: an independent check of every byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def codec(name: str, *, later: bool = False) -> Any:
 def _patched(json: dict[str, Any]) -> dict[str, Any]:
     """Fit the schema to the codec.
 
-    It knows no coordinator records, wants `versions` on tagged fields too, and writes tags in the
+    The codec has no coordinator records, requires `versions` on tagged fields too, and writes tags in the
     schema's order where Kafka writes them in their own (KIP-482).
     """
     for field in json["fields"]:

@@ -1,8 +1,9 @@
-"""Proves that records of `__consumer_offsets` are read right, whole, or counted for what is wrong with them.
+"""Proves that records of `__consumer_offsets` are decoded correctly, or counted by the reason why they are
+not.
 
 Against the known vectors, Kafka's own schema in another codec, what real 3.9.1 and 4.2.0 brokers wrote and
-their own tools printed, and bytes that nobody should write. What other tools' decoders get wrong are tests
-of their own.
+their own tools printed, and bytes that are invalid. What other tools' decoders get wrong has tests
+of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from fenceline.decode.consumer_offsets import (
 )
 from fenceline.decode.text import escape_bytes, unescape_text
 from fenceline.facts import Undecoded
-from fenceline.kafka.encode import encode_uvarint
+from tests.transaction_state_records import encode_uvarint
 from tests.unit.decode import samples
 from tests.unit.decode.kafka_schema import codec
 
@@ -57,7 +58,7 @@ instants = st.integers(0, 253_370_764_799_999)
 versions = st.integers(0, 4)
 
 
-def typed(kind: int, key: Any) -> bytes:
+def encoded_key(kind: int, key: Any) -> bytes:
     """A key as the other codec writes it, under the record type that is its version."""
     return pack(">h", kind) + bytes(key.encode(version=0))[2:]
 
@@ -67,7 +68,7 @@ def topic_text(topic_id: uuid.UUID) -> str:
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def named(text: str) -> str:
+def escaped_name(text: str) -> str:
     return escape_bytes(text.encode())
 
 
@@ -86,13 +87,13 @@ def test_it_reads_the_known_vectors(value: bytes, commit: OffsetCommit) -> None:
 
 @st.composite
 def commits(draw: st.DrawFn) -> tuple[bytes, bytes, OffsetCommit]:
-    """A commit in any version as Kafka's schema has it, with what it says."""
+    """A commit in any version as Kafka's schema has it, with its decoded form."""
     version, kind = draw(versions), draw(st.sampled_from([0, 1]))
     group, topic = draw(texts), draw(st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True))
     partition, offset, epoch = draw(samples.int32), draw(samples.int64), draw(samples.int32)
     metadata, at_ms, expire_ms = draw(texts), draw(instants), draw(samples.int64)
     topic_id = draw(st.none() | st.uuids()) if version == 4 else None
-    key = typed(kind, CommitKey(group=group, topic=topic, partition=partition))
+    key = encoded_key(kind, CommitKey(group=group, topic=topic, partition=partition))
     fields: dict[str, Any] = {"offset": offset, "metadata": metadata, "commit_timestamp": at_ms}
     if version == 1:
         fields["expire_timestamp"] = expire_ms
@@ -102,12 +103,12 @@ def commits(draw: st.DrawFn) -> tuple[bytes, bytes, OffsetCommit]:
         fields["topic_id"] = topic_id
     value = bytes(CommitValue(version=version, **fields).encode(version=version))
     said = OffsetCommit(
-        named(group),
+        escaped_name(group),
         topic,
         partition,
         offset,
         epoch if version >= 3 and epoch != -1 else None,
-        named(metadata),
+        escaped_name(metadata),
         at_ms,
         expire_ms if version == 1 and expire_ms != -1 else None,
         topic_text(topic_id) if topic_id is not None else "",
@@ -129,7 +130,7 @@ def test_it_reads_every_commit_that_the_schema_can_write(written: tuple[bytes, b
 
 @st.composite
 def classic_groups(draw: st.DrawFn) -> tuple[bytes, bytes, GroupMetadata]:
-    """The members of a classic group in any version, with what they say."""
+    """The members of a classic group in any version, with their decoded form."""
     version, group = draw(versions), draw(texts)
     protocol_type, generation = draw(texts), draw(samples.int32)
     protocol, leader, state_ms = draw(nullable), draw(nullable), draw(samples.int64)
@@ -144,19 +145,20 @@ def classic_groups(draw: st.DrawFn) -> tuple[bytes, bytes, GroupMetadata]:
         if version >= 3:
             fields["group_instance_id"] = instance
         members.append(GroupValue.MemberMetadata(version=version, **fields))
-        shown = named(instance) if version >= 3 and instance is not None else None
-        said.append(Member(named(member_id), named(client), named(host), shown))
+        shown = escaped_name(instance) if version >= 3 and instance is not None else None
+        said.append(Member(escaped_name(member_id), escaped_name(client), escaped_name(host), shown))
     more = {"current_state_timestamp": state_ms} if version >= 2 else {}
     value = GroupValue(
         version=version, protocol_type=protocol_type, generation=generation, protocol=protocol,
         leader=leader, members=members, **more,
     )  # fmt: skip
     metadata = GroupMetadata(
-        named(group), named(protocol_type), generation, None if protocol is None else named(protocol),
-        None if leader is None else named(leader), state_ms if more and state_ms != -1 else None,
+        escaped_name(group), escaped_name(protocol_type), generation,
+        None if protocol is None else escaped_name(protocol),
+        None if leader is None else escaped_name(leader), state_ms if more and state_ms != -1 else None,
         tuple(said), version,
     )  # fmt: skip
-    return typed(2, GroupKey(group=group)), bytes(value.encode(version=version)), metadata
+    return encoded_key(2, GroupKey(group=group)), bytes(value.encode(version=version)), metadata
 
 
 @given(classic_groups())
@@ -170,19 +172,22 @@ def test_it_reads_every_group_that_the_schema_can_write(written: tuple[bytes, by
 def test_it_reads_members_of_consumer_groups(
     group: str, member_id: str, client: str, host: str, instance: str | None, topics: list[str]
 ) -> None:
-    key = typed(5, MemberKey(group_id=group, member_id=member_id))
+    key = encoded_key(5, MemberKey(group_id=group, member_id=member_id))
     value = MemberValue(
         version=0, instance_id=instance, rack_id=None, client_id=client, client_host=host,
         subscribed_topic_names=topics, subscribed_topic_regex=None, rebalance_timeout_ms=1,
         server_assignor=None,
     )  # fmt: skip
     member = Member(
-        named(member_id), named(client), named(host), None if instance is None else named(instance)
+        escaped_name(member_id),
+        escaped_name(client),
+        escaped_name(host),
+        None if instance is None else escaped_name(instance),
     )
     assert decode_record(key, bytes(value.encode(version=0))) == GroupMember(
-        named(group), named(member_id), member
+        escaped_name(group), escaped_name(member_id), member
     )
-    assert decode_record(key, None) == GroupMember(named(group), named(member_id), None)
+    assert decode_record(key, None) == GroupMember(escaped_name(group), escaped_name(member_id), None)
 
 
 # What real brokers wrote (tests/data/capture_consumer_offsets.py made the files).
@@ -190,11 +195,11 @@ def test_it_reads_members_of_consumer_groups(
 FOLDER = Path(__file__).parents[2] / "data" / "consumer_offsets"
 
 
-def printed(row: dict[str, Any]) -> Record:
-    """What Kafka's formatter says of a row, in our words."""
+def record_printed_by_kafka(row: dict[str, Any]) -> Record:
+    """What Kafka's formatter printed of a row, as a record of the decoder."""
     key, value = row["formatter"]["key"], row["formatter"]["value"]
     data, said = key["data"], value and value["data"]
-    group = named(data["group"])
+    group = escaped_name(data["group"])
     if key["type"] == 2 and value is None:
         return GroupTombstone(group)
     if key["type"] == 2:
@@ -208,7 +213,7 @@ def printed(row: dict[str, Any]) -> Record:
         return OffsetTombstone(group, data["topic"], data["partition"])
     epoch = None if said["leaderEpoch"] == -1 else said["leaderEpoch"]
     place = group, data["topic"], data["partition"], said["offset"], epoch
-    shown = named(said["metadata"]), said["commitTimestamp"], None, said.get("topicId", "")
+    shown = escaped_name(said["metadata"]), said["commitTimestamp"], None, said.get("topicId", "")
     return OffsetCommit(*place, *shown, value["version"])
 
 
@@ -221,7 +226,7 @@ def test_it_reads_what_kafka_prints(version: str, value_version: int) -> None:
         read = decode_record(bytes.fromhex(row["key"]), value)
         found.add(type(read))
         if row["formatter"] is not None:
-            assert read == printed(row), row
+            assert read == record_printed_by_kafka(row), row
         else:
             assert isinstance(read, Newer | GroupMember), row
         if isinstance(read, OffsetCommit):
@@ -269,12 +274,12 @@ def test_group_metadata_v4_is_read() -> None:
 
 @pytest.mark.parametrize("kind", sorted(NEWER_TYPES - {5}))
 @pytest.mark.parametrize("value", [None, b"", b"\x00\x00\x01\x00"])
-def test_newer_records_are_counted_by_their_number_and_no_error(kind: int, value: bytes | None) -> None:
+def test_newer_records_are_counted_by_type_and_raise_no_error(kind: int, value: bytes | None) -> None:
     """Burrow warns about each record of KIP-848, kafbat throws at key types from 3 on, Console refuses."""
     assert decode_record(pack(">hh", kind, 1) + b"g", value) == Newer(kind)
 
 
-def test_offset_tombstones_are_told() -> None:
+def test_offset_tombstones_are_decoded() -> None:
     """Burrow passes them over, and keeps groups that are gone."""
     assert decode_record(KEY, None) == OffsetTombstone("g", "t", 3)
 
@@ -303,19 +308,19 @@ def test_offset_tombstones_are_told() -> None:
         (KEY, V4[:14] + b"\xff\xff\xff\xff\x7f" + V4[15:], "length", "a length beyond 2147483647"),
     ],
 )
-def test_it_counts_what_it_cannot_read(
+def test_unreadable_records_are_counted_by_reason(
     key: bytes | None, value: bytes | None, reason: str, detail: str
 ) -> None:
     assert decode_record(key, value) == Undecoded(reason, detail)
 
 
-def test_it_skips_tags_that_it_does_not_know_by_their_size() -> None:
+def test_unknown_tags_are_skipped_by_their_size() -> None:
     tags = b"\x02" + b"\x00\x10" + ID.bytes + encode_uvarint(300) + encode_uvarint(200) + b"x" * 200
     assert decode_record(KEY, v4(b"", tags)) == COMMIT._replace(topic_id=ID_TEXT)
 
 
 def check(key: bytes | None, value: bytes | None) -> Record:
-    """Decode, and see that every text of the answer can be stored and shown as it is."""
+    """Decode, and check that every text of the answer can be stored and shown as it is."""
     read = decode_record(key, value)
     if isinstance(read, Undecoded):
         assert len(read.detail) < 100
@@ -333,7 +338,7 @@ def test_it_never_raises_on_any_bytes(key: bytes | None, value: bytes | None) ->
 
 
 @given(st.integers(0, 23), st.integers(0, 4), st.binary(max_size=60), st.binary(max_size=200))
-def test_it_never_raises_on_noise_behind_a_right_head(
+def test_it_never_raises_on_noise_after_a_valid_header(
     kind: int, version: int, key: bytes, value: bytes
 ) -> None:
     check(pack(">h", kind) + key, pack(">h", version) + value)
@@ -343,7 +348,7 @@ def test_it_never_raises_on_noise_behind_a_right_head(
 
 
 @given(commits() | classic_groups(), st.data())
-def test_it_sees_every_cut_and_agrees_with_its_short_way(
+def test_every_truncated_record_is_reported_and_both_decoders_agree(
     written: tuple[bytes, bytes, Any], data: st.DataObject
 ) -> None:
     key, value, _ = written
@@ -371,7 +376,7 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize("value", CLAIMS)
-def test_it_allocates_nothing_on_the_word_of_a_count(value: bytes) -> None:
+def test_a_claimed_count_allocates_no_memory(value: bytes) -> None:
     tracemalloc.start()
     try:
         read = decode_record(b"\x00\x02\x00\x01g", value)

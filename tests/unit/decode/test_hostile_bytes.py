@@ -1,4 +1,4 @@
-"""Proves that no bytes at all make the decoder raise, allocate by a claim, or take an id for another."""
+"""Proves that no bytes at all make the decoder raise, allocate a claimed size, or confuse two ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
-from fenceline.kafka.encode import encode_key, encode_uvarint, encode_value
+from tests.transaction_state_records import encode_key, encode_uvarint, encode_value
 from tests.unit.decode import samples
 
 KEY = encode_key("txn-1")
@@ -22,7 +22,7 @@ V0, V1 = (pack(">hqhib", version, 1000, 5, 60000, 1) for version in (0, 1))
 
 
 def check(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
-    """Decode, and see that the answer is one of the three and can be stored as it is."""
+    """Decode, and check that the answer is one of the three and can be stored as it is."""
     read = decode_record(key, value)
     if isinstance(read, Undecoded):
         assert read.reason in REASONS
@@ -42,7 +42,7 @@ def test_it_never_raises_on_any_bytes(key: bytes | None, value: bytes | None) ->
 
 
 @given(st.sampled_from([V0, V1]), st.binary(max_size=300))
-def test_it_never_raises_on_noise_behind_a_right_head(head: bytes, noise: bytes) -> None:
+def test_it_never_raises_on_noise_after_a_valid_header(head: bytes, noise: bytes) -> None:
     check(KEY, head + noise)
 
 
@@ -55,14 +55,14 @@ def test_it_never_raises_on_a_changed_record(record: TransactionRecord, data: st
 
 
 @given(samples.records(version=0) | samples.records(version=1), st.data())
-def test_it_sees_every_cut(record: TransactionRecord, data: st.DataObject) -> None:
+def test_a_record_cut_anywhere_is_truncated(record: TransactionRecord, data: st.DataObject) -> None:
     key, value = encode_key(record.transactional_id), encode_value(record)
     read = check(key, value[: data.draw(st.integers(0, len(value) - 1))])
     assert isinstance(read, Undecoded)
     assert read.reason == "truncated"
 
 
-def test_it_sees_a_cut_at_every_length() -> None:
+def test_a_record_cut_at_each_length_is_truncated_at_that_length() -> None:
     topics = (TopicPartitions("orders", (0, 1, 2)), TopicPartitions("__consumer_offsets", (7,)))
     for version in (0, 1):
         record = TransactionRecord(
@@ -90,7 +90,7 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("claim", "value"), CLAIMS, ids=[name for name, _ in CLAIMS])
-def test_it_allocates_nothing_on_the_word_of_a_count(claim: str, value: bytes) -> None:
+def test_a_claimed_count_allocates_no_memory(claim: str, value: bytes) -> None:
     tracemalloc.start()
     try:
         read = decode_record(KEY, value)

@@ -35,14 +35,14 @@ def test_it_writes_bytes_as_text_and_back(raw: bytes, text: str) -> None:
 @given(st.binary(max_size=200) | st.text(max_size=60).map(lambda text: text.encode(errors="replace")))
 @example(b"\\" * 3)
 @example(b"\\\xff\\xff\n")
-def test_it_gives_back_the_very_bytes_in_text_that_postgresql_takes(raw: bytes) -> None:
+def test_any_bytes_survive_as_text_that_postgresql_accepts(raw: bytes) -> None:
     text = escape_bytes(raw)
     assert unescape_text(text) == raw
     assert text.isprintable()  # hence no NUL, no surrogate, no control character
     text.encode()
 
 
-def test_it_takes_the_longest_id_that_kafka_takes() -> None:
+def test_the_longest_id_of_kafka_is_escaped() -> None:
     raw = bytes(range(256)) * 127 + b"\\" * 255
     assert len(raw) == 32767
     assert unescape_text(escape_bytes(raw)) == raw
@@ -58,7 +58,7 @@ def test_it_takes_the_longest_id_that_kafka_takes() -> None:
         ("a\nb", b"a\nb"),
     ],
 )
-def test_it_reads_other_spellings_too(text: str, raw: bytes) -> None:
+def test_other_spellings_are_read(text: str, raw: bytes) -> None:
     """A path segment of dots alone would be folded away by browsers: such ids have a second spelling."""
     assert unescape_text(text) == raw
 
@@ -67,11 +67,11 @@ def test_it_reads_other_spellings_too(text: str, raw: bytes) -> None:
     ("text", "place"),
     [("\\", 1), (r"ab\n", 3), (r"\x4", 1), (r"\xzz", 1), (r"ü\\\q", 4), (r"\\\\\\" + "\\", 7)],
 )
-def test_it_names_the_backslash_that_starts_no_escape(text: str, place: int) -> None:
+def test_a_backslash_that_starts_no_escape_is_named(text: str, place: int) -> None:
     with pytest.raises(ValueError, match=f"backslash at character {place} starts no escape"):
         unescape_text(text)
 
 
-def test_it_refuses_half_a_surrogate_pair() -> None:
+def test_half_a_surrogate_pair_is_refused() -> None:
     with pytest.raises(ValueError, match="character 2 is half of a surrogate pair"):
         unescape_text("a\udcff")

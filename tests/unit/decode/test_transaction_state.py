@@ -1,7 +1,8 @@
-"""Proves that one record of `__transaction_state` is read right, or counted for what is wrong with it.
+"""Proves that one record of `__transaction_state` is decoded correctly, or counted by the reason why it is
+not.
 
-The vectors are those of the layout's description; real brokers' bytes are in test_captured.py, other
-people's codec in test_second_opinion.py, hostile bytes in test_hostile_bytes.py.
+The vectors are those of the layout's description; real brokers' bytes are in test_captured_records.py, the
+codec of kafka-python in test_kafka_schema.py, hostile bytes in test_hostile_bytes.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from hypothesis import given
 
 from fenceline.decode.transaction_state import decode_key, decode_record, decode_value
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
-from fenceline.kafka.encode import encode_key, encode_uvarint, encode_value
+from tests.transaction_state_records import encode_key, encode_uvarint, encode_value
 from tests.unit.decode import samples
 
 KEY = bytes.fromhex("0000000574786e2d31")
@@ -69,7 +70,7 @@ def test_it_reads_a_record_without_a_value_as_tombstone(raw: bytes) -> None:
     assert encode_key(read.transactional_id) == key
 
 
-def test_it_skips_tags_that_it_does_not_know_by_their_size() -> None:
+def test_unknown_tags_are_skipped_by_their_size() -> None:
     known = b"\x02\x02\x00\x02"  # tag 2, two bytes, version 2
     strange = encode_uvarint(300) + encode_uvarint(200) + b"x" * 200
     value = ONGOING_V1[:-5] + b"\x02" + known + strange
@@ -97,7 +98,7 @@ def test_it_skips_tags_inside_a_topic() -> None:
         (b"\xff\xff" + KEY[2:], "key_version", "key version -1"),
     ],
 )
-def test_it_counts_a_key_it_cannot_read(key: bytes | None, reason: str, detail: str) -> None:
+def test_an_unreadable_key_is_counted_by_reason(key: bytes | None, reason: str, detail: str) -> None:
     """Also for tombstones: a key type that Kafka adds later has tombstones of its own."""
     assert (
         decode_record(key, ONGOING_V1)
@@ -137,5 +138,5 @@ def test_it_counts_a_key_it_cannot_read(key: bytes | None, reason: str, detail: 
         (ONGOING_V1[:17] + b"\x80\x80\x80\x80\x80\x01", "length", "a length beyond 2147483647"),
     ],
 )
-def test_it_counts_a_value_it_cannot_read(value: bytes, reason: str, detail: str) -> None:
+def test_an_unreadable_value_is_counted_by_reason(value: bytes, reason: str, detail: str) -> None:
     assert decode_value("txn-1", value) == Undecoded(reason, detail)

@@ -7,7 +7,7 @@ import pytest
 from fenceline.baselines import Habit
 from fenceline.facts import TransitionKind
 from fenceline.snapshot import ApplicationFigures, Burn
-from tests.unit.rules.build import blind, found, gap, severities
+from tests.unit.rules.factories import finding_severities, findings_of, gap, with_stale_collector
 
 COMMIT, TIMEOUT, CLIENT, REINIT, TAKEOVER = (
     TransitionKind.COMMIT,
@@ -40,13 +40,13 @@ def application(**figures: object) -> tuple[ApplicationFigures, ...]:
     ],
 )
 def test_abort_ratio(number: int, window: dict[TransitionKind, int], severity: str | None, why: str) -> None:
-    told = severities("abort_ratio", applications=application(window=window))
+    told = finding_severities("abort_ratio", applications=application(window=window))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
 def test_abort_ratio_names_the_most_frequent_cause() -> None:
     window = {COMMIT: 10, CLIENT: 5, TIMEOUT: 7}
-    (finding,) = found("abort_ratio", applications=application(window=window))
+    (finding,) = findings_of("abort_ratio", applications=application(window=window))
     assert finding.subject == "application:payments"
     assert finding.summary == "payments aborts more than 50 % of the transactions"
     assert "most of them timeout" in finding.evidence
@@ -79,7 +79,7 @@ def test_abort_rate_anomaly(
     severity: str | None,
     why: str,
 ) -> None:
-    told = severities("abort_rate_anomaly", applications=application(hour=hour, habits=habits))
+    told = finding_severities("abort_rate_anomaly", applications=application(hour=hour, habits=habits))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
@@ -92,13 +92,13 @@ def test_abort_rate_anomaly(
     ],
 )
 def test_id_explosion(number: int, made: float, severity: str | None, why: str) -> None:
-    told = severities("id_explosion", applications=application(hour={TransitionKind.INIT: made}))
+    told = finding_severities("id_explosion", applications=application(hour={TransitionKind.INIT: made}))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
-def test_id_explosion_reckons_what_coordinators_keep() -> None:
+def test_id_explosion_estimates_the_ids_that_coordinators_keep() -> None:
     """FLIP-511's arithmetic: 7 d x 24 h x 60 checkpoints an hour x parallelism."""
-    (finding,) = found("id_explosion", applications=application(hour={TransitionKind.INIT: 60.0 * 100}))
+    (finding,) = findings_of("id_explosion", applications=application(hour={TransitionKind.INIT: 60.0 * 100}))
     assert finding.summary == "payments makes 6,000+ transactional ids an hour"
     assert "1,000,000+ ids" in finding.evidence  # 60 * 100 * 168 = 1,008,000
 
@@ -112,12 +112,12 @@ def test_id_explosion_reckons_what_coordinators_keep() -> None:
     ],
 )
 def test_epoch_burn(number: int, burn: Burn | None, is_told: bool, why: str) -> None:
-    told = severities("epoch_burn", applications=application(burn=burn))
+    told = finding_severities("epoch_burn", applications=application(burn=burn))
     assert told == (["info"] if is_told else []), f"case {number}: {why}"
 
 
-def test_epoch_burn_tells_the_time_to_the_next_producer_id() -> None:
-    (finding,) = found("epoch_burn", applications=application(burn=Burn("payments-7", 9, 327_660, 3)))
+def test_epoch_burn_gives_the_time_to_the_next_producer_id() -> None:
+    (finding,) = findings_of("epoch_burn", applications=application(burn=Burn("payments-7", 9, 327_660, 3)))
     assert "payments-7 uses 300,000+ of its 32,766 epochs an hour" in finding.evidence
     assert "every 5 min" in finding.evidence
     assert "200+ a day; 3 of its ids do" in finding.evidence
@@ -132,8 +132,8 @@ FACTS = application(
 
 
 @pytest.mark.parametrize("rule", ["abort_ratio", "abort_rate_anomaly", "id_explosion", "epoch_burn"])
-def test_they_need_the_whole_history_and_nothing_else(rule: str) -> None:
-    assert found(rule, applications=FACTS)
-    assert not found(rule, applications=FACTS, gaps=(gap("transaction_state"),))
-    assert not found(rule, applications=FACTS, collectors=blind("transaction_state"))
-    assert found(rule, applications=FACTS, gaps=(gap("partitions"), gap("groups")))
+def test_application_rules_need_the_whole_history_only(rule: str) -> None:
+    assert findings_of(rule, applications=FACTS)
+    assert not findings_of(rule, applications=FACTS, gaps=(gap("transaction_state"),))
+    assert not findings_of(rule, applications=FACTS, collectors=with_stale_collector("transaction_state"))
+    assert findings_of(rule, applications=FACTS, gaps=(gap("partitions"), gap("groups")))

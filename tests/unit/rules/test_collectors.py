@@ -1,4 +1,4 @@
-"""Proves the rules about our own sight by numbered cases: who cannot see what, and how much that matters."""
+"""Proves the rules about collectors by numbered cases: which data is unavailable, and how severe that is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fenceline.collecting import Punctual
 from fenceline.formatting import format_clock
 from fenceline.snapshot import CollectorStatus
 from fenceline.visibility import Sense
-from tests.unit.rules.build import (
-    ALL,
+from tests.unit.rules.factories import (
+    ALL_COLLECTORS,
     GROUPS,
     LIMITS,
     NOW_MS,
@@ -19,9 +19,9 @@ from tests.unit.rules.build import (
     TAIL,
     ago,
     collector,
-    found,
+    finding_severities,
+    findings_of,
     gap,
-    severities,
 )
 
 
@@ -40,7 +40,7 @@ def test_collector_behind(
     number: int, seen_s_ago: float | None, error: str, severity: str | None, why: str
 ) -> None:
     status = collector("transaction_state", Sense.TRANSACTIONS, seen_s_ago=seen_s_ago, error=error)
-    told = severities("collector_behind", collectors=(status,))
+    told = finding_severities("collector_behind", collectors=(status,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
@@ -76,17 +76,17 @@ def test_collector_behind(
         ),
     ],
 )
-def test_collector_behind_of_those_that_look_beside(
+def test_collector_behind_of_collectors_that_only_poll(
     number: int, status: CollectorStatus, severity: str | None, missing: str, why: str
 ) -> None:
-    told = found("collector_behind", collectors=(TAIL, status))
+    told = findings_of("collector_behind", collectors=(TAIL, status))
     assert [each.severity.value for each in told] == ([severity] if severity else []), f"{number}: {why}"
     assert all(missing in each.next_step for each in told), f"case {number}: {why}"
 
 
-def test_a_blind_collector_gives_its_reason_as_evidence() -> None:
+def test_an_unavailable_collector_gives_its_error_as_evidence() -> None:
     status = collector("transaction_state", Sense.TRANSACTIONS, seen_s_ago=61, error="no READ on the topic")
-    (finding,) = found("collector_behind", collectors=(status,))
+    (finding,) = findings_of("collector_behind", collectors=(status,))
     assert finding.evidence == "no READ on the topic"
     assert finding.since_ms == ago(61)
 
@@ -100,7 +100,7 @@ def test_a_blind_collector_gives_its_reason_as_evidence() -> None:
         (4, 6, None, True, "late again, by little"),
     ],
 )
-def test_what_was_reported_stays_until_it_has_been_on_time_for_a_while(
+def test_a_reported_collector_stays_reported_until_it_is_on_time_for_a_while(
     number: int, seen_s_ago: float, on_time_s: float | None, is_told: bool, why: str
 ) -> None:
     status = replace(
@@ -108,14 +108,14 @@ def test_what_was_reported_stays_until_it_has_been_on_time_for_a_while(
         reported_ms=ago(100),
         on_time_ms=None if on_time_s is None else ago(on_time_s),
     )
-    told = found("collector_behind", collectors=(status,))
+    told = findings_of("collector_behind", collectors=(status,))
     assert [each.since_ms for each in told] == ([ago(100)] if is_told else []), f"case {number}: {why}"
 
 
-def test_words_stay_while_a_reported_collector_catches_up() -> None:
-    """What it has seen through moves each second; the finding's row would be written each second."""
+def test_texts_do_not_change_while_a_reported_collector_catches_up() -> None:
+    """Its position moves each second; a text with it would be written each second."""
     first, later = (
-        found(
+        findings_of(
             "collector_behind",
             now_ms=NOW_MS + ms,
             collectors=(replace(TAIL, behind=ms, seen_through_ms=ago(70) + ms, reported_ms=ago(200)),),
@@ -126,7 +126,7 @@ def test_words_stay_while_a_reported_collector_catches_up() -> None:
     assert first[0].summary == f"prod has been polled late since {format_clock(ago(200))}"
 
 
-def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
+def test_a_collector_that_is_repeatedly_late_is_one_finding() -> None:
     """Late by up to 30 s every half minute, and once for two minutes: one finding."""
     punctual, reported_ms, openings, seen_ms = Punctual(), None, 0, NOW_MS
     for second in range(780):
@@ -136,13 +136,13 @@ def test_a_collector_under_load_is_one_finding_and_not_one_each_time() -> None:
         status = replace(TAIL, seen_through_ms=seen_ms, reported_ms=reported_ms)
         on_time = punctual.on_time_since([status], now_ms=now_ms, limits=LIMITS)
         status = replace(status, on_time_ms=on_time.get(status.name))
-        told = found("collector_behind", now_ms=now_ms, collectors=(status,))
+        told = findings_of("collector_behind", now_ms=now_ms, collectors=(status,))
         openings += bool(told) and reported_ms is None
         reported_ms = told[0].since_ms if told else None
     assert openings == 1
 
 
-def test_being_on_time_counts_no_more_after_the_rules_have_paused() -> None:
+def test_time_on_schedule_is_reset_after_the_rules_have_paused() -> None:
     punctual = Punctual()
     for ms in (0, 5_000, 10_000):
         since = punctual.on_time_since([TAIL], now_ms=NOW_MS + ms - 10_000, limits=LIMITS)
@@ -172,7 +172,7 @@ LOADING = "broker 2: it is still loading its part of __transaction_state; it wil
     ],
 )
 def test_coordinator_loading(number: int, status: CollectorStatus, is_told: bool, why: str) -> None:
-    told = found("coordinator_loading", collectors=(TAIL, status))
+    told = findings_of("coordinator_loading", collectors=(TAIL, status))
     # A coordinator that loads for five minutes keeps its producers from all work.
     how_bad = "critical" if status.blind_since_ms < ago(300) else "warning"
     assert [each.severity.value for each in told] == ([how_bad] if is_told else []), f"{number}: {why}"
@@ -180,10 +180,10 @@ def test_coordinator_loading(number: int, status: CollectorStatus, is_told: bool
 
 def test_coordinator_loading_names_the_broker() -> None:
     status = collector("reconcile", Sense.LISTS, seen_s_ago=60, unseen=(LOADING,))
-    (finding,) = found("coordinator_loading", collectors=(TAIL, status))
+    (finding,) = findings_of("coordinator_loading", collectors=(TAIL, status))
     assert finding.summary == "broker 2 does not answer for transactional ids"
     assert (finding.since_ms, finding.evidence) == (ago(60), LOADING)
-    assert not found("coordinator_loading", collectors=(TAIL, status), gaps=(gap("reconcile"),))
+    assert not findings_of("coordinator_loading", collectors=(TAIL, status), gaps=(gap("reconcile"),))
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_coordinator_loading_names_the_broker() -> None:
     ],
 )
 def test_gap(number: int, scope: str, since_s: float, is_told: bool, why: str) -> None:
-    told = found("collector_gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
+    told = findings_of("collector_gap", gaps=(gap("partitions", scope, since_s_ago=since_s),))
     assert [each.severity.value for each in told] == (["warning"] if is_told else []), f"{number}: {why}"
 
 
 def test_gaps_of_one_collector_are_one_finding() -> None:
     gaps = [gap("partitions", f"partition:secret-{n}", since_s_ago=70 + n) for n in range(50)]
-    (first, second) = found("collector_gap", gaps=(*gaps, gap("groups", "group:x", since_s_ago=90)))
+    (first, second) = findings_of("collector_gap", gaps=(*gaps, gap("groups", "group:x", since_s_ago=90)))
     assert (first.subject, first.since_ms) == ("collector:partitions", ago(119))
     assert first.summary == (
         "partitions cannot observe partition:secret-49, partition:secret-48, partition:secret-47 and 47 more"
@@ -209,6 +209,6 @@ def test_gaps_of_one_collector_are_one_finding() -> None:
     assert second.subject == "collector:groups"
 
 
-def test_every_collector_that_sees_is_silent() -> None:
-    assert {PARTITIONS, GROUPS} < set(ALL)
-    assert not found("collector_behind")
+def test_collectors_on_time_raise_no_finding() -> None:
+    assert {PARTITIONS, GROUPS} < set(ALL_COLLECTORS)
+    assert not findings_of("collector_behind")

@@ -1,4 +1,4 @@
-"""Proves that every rule is explained: what it means, why, what to do, its limits, its silence."""
+"""Proves that every rule is explained: meaning, causes, remedy, limits, and when it is suppressed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_rule_is_explained(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_its_limits_are_as_the_page_says(rule: str) -> None:
+def test_limits_of_a_rule_equal_those_on_its_page(rule: str) -> None:
     limits = Limits().as_mapping()
     named = {name: float(default) for name, default in _ROW.findall(page(rule))}
     assert named == {name: limits.get(name) for name in named}
@@ -47,7 +47,7 @@ def test_each_limit_is_explained_by_the_rule_it_belongs_to() -> None:
     assert explained == set(Limits().as_mapping()) - PACES
 
 
-def test_no_page_is_left_of_a_rule_that_is_no_more() -> None:
+def test_removed_rules_have_no_page() -> None:
     assert {path.stem for path in DOCS.glob("*.md")} == {*RULES, "README"}
 
 

@@ -1,4 +1,6 @@
-"""Proves the rules about groups by numbered cases: who waits, for whom, and when nothing can be said."""
+"""Proves the rules about groups by numbered cases: which group is blocked, by what, and when its status is
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +10,59 @@ import pytest
 
 from fenceline.kafka.groups import Waiting
 from fenceline.snapshot import BlockedOffset, Blocker
-from tests.unit.rules.build import (
+from tests.unit.rules.factories import (
     BLOCKER,
     ago,
-    blind,
-    found,
+    blocked_group,
+    blocked_offset,
+    finding_severities,
+    findings_of,
     gap,
-    group,
-    pending,
-    severities,
+    pending_offset,
     transaction,
-    waits,
+    with_stale_collector,
 )
 
 
 @pytest.mark.parametrize(
     ("number", "offset", "is_stalled", "why"),
     [
-        (1, waits(60), False, "the limit itself is within"),
-        (2, waits(60.1), True, "it stands at the LSO, which somebody holds"),
-        (3, waits(900, how=Waiting.READS_PAST), False, "it reads uncommitted"),
-        (4, waits(900, how=Waiting.NOT_YET), False, "it has work before the LSO"),
-        (5, waits(900, how=None), False, "nothing holds that partition"),
-        (6, waits(None), False, "not known since when"),
+        (1, blocked_offset(60), False, "the limit itself is within"),
+        (2, blocked_offset(60.1), True, "it stands at the LSO, which somebody holds"),
+        (3, blocked_offset(900, how=Waiting.READS_PAST), False, "it reads uncommitted"),
+        (4, blocked_offset(900, how=Waiting.NOT_YET), False, "it has work before the LSO"),
+        (5, blocked_offset(900, how=None), False, "nothing holds that partition"),
+        (6, blocked_offset(None), False, "not known since when"),
     ],
 )
 def test_group_stalled(number: int, offset: BlockedOffset, is_stalled: bool, why: str) -> None:
-    told = found("group_stalled", groups=(group(offset),))
+    told = findings_of("group_stalled", groups=(blocked_group(offset),))
     assert [each.severity.value for each in told] == (["warning"] if is_stalled else []), f"{number}: {why}"
 
 
 @pytest.mark.parametrize(
     ("number", "offset", "timeout_s", "severity", "why"),
     [
-        (1, waits(70), 600, "warning", "its coordinator ends it within ten minutes"),
-        (2, waits(301), 600, "critical", "for five minutes"),
-        (3, waits(70), 3_600, "critical", "nothing ends it for an hour"),
-        (4, waits(70, Blocker(4_900, "")), 600, "critical", "nobody is known to end it"),
-        (5, replace(waits(70), behind=20_000), 600, "critical", "so many records"),
+        (1, blocked_offset(70), 600, "warning", "its coordinator ends it within ten minutes"),
+        (2, blocked_offset(301), 600, "critical", "for five minutes"),
+        (3, blocked_offset(70), 3_600, "critical", "nothing ends it for an hour"),
+        (4, blocked_offset(70, Blocker(4_900, "")), 600, "critical", "nobody is known to end it"),
+        (5, replace(blocked_offset(70), behind=20_000), 600, "critical", "so many records"),
     ],
 )
-def test_group_stalled_grows_with_the_damage(
+def test_group_stalled_severity_grows_with_the_damage(
     number: int, offset: BlockedOffset, timeout_s: float, severity: str, why: str
 ) -> None:
-    facts = {"groups": (group(offset),), "transactions": (transaction(90, timeout_s=timeout_s),)}
-    assert severities("group_stalled", **facts) == [severity], f"case {number}: {why}"
+    facts = {"groups": (blocked_group(offset),), "transactions": (transaction(90, timeout_s=timeout_s),)}
+    assert finding_severities("group_stalled", **facts) == [severity], f"case {number}: {why}"
 
 
 def test_group_stalled_names_the_blocker() -> None:
     nameless = Blocker(4_900, "")
-    (finding,) = found("group_stalled", groups=(group(waits(90), waits(70, nameless, partition=3)),))
+    (finding,) = findings_of(
+        "group_stalled",
+        groups=(blocked_group(blocked_offset(90), blocked_offset(70, nameless, partition=3)),),
+    )
     assert finding.subject == "group:billing"
     assert finding.since_ms == ago(90)
     assert finding.summary == "billing is blocked at the LSO of payments-0 and payments-3"
@@ -94,16 +99,16 @@ def test_offsets_unstable(
     since_s: float | None,
     why: str,
 ) -> None:
-    held = group(pending(*blockers), log_pinned_s_ago=log_s)
-    told = found("offsets_unstable", groups=(held,), transactions=(transaction(age_s),))
+    held = blocked_group(pending_offset(*blockers), log_pinned_s_ago=log_s)
+    told = findings_of("offsets_unstable", groups=(held,), transactions=(transaction(age_s),))
     assert [each.since_ms for each in told] == ([] if since_s is None else [ago(since_s)]), f"{number}: {why}"
 
 
-def test_offsets_unstable_names_the_transaction_and_how_sure_that_is() -> None:
+def test_offsets_unstable_names_the_transaction_and_its_confidence() -> None:
     sure, unsure = (
-        found(
+        findings_of(
             "offsets_unstable",
-            groups=(group(pending(PENDING._replace(certain=certain))),),
+            groups=(blocked_group(pending_offset(PENDING._replace(certain=certain))),),
             transactions=(transaction(90),),
         )[0]
         for certain in (True, False)
@@ -113,12 +118,14 @@ def test_offsets_unstable_names_the_transaction_and_how_sure_that_is() -> None:
     assert sure.affected == ("partition:orders-1", "transaction:payments-7")
 
 
-def test_a_group_that_only_waits_is_not_unstable() -> None:
-    assert not found("offsets_unstable", groups=(group(waits(900), log_pinned_s_ago=900),))
+def test_a_blocked_group_without_a_pending_commit_is_not_unstable() -> None:
+    assert not findings_of(
+        "offsets_unstable", groups=(blocked_group(blocked_offset(900), log_pinned_s_ago=900),)
+    )
 
 
-STALLED = {"groups": (group(waits(90)),)}
-UNSTABLE = {"groups": (group(pending(), log_pinned_s_ago=90),)}
+STALLED = {"groups": (blocked_group(blocked_offset(90)),)}
+UNSTABLE = {"groups": (blocked_group(pending_offset(), log_pinned_s_ago=90),)}
 
 
 @pytest.mark.parametrize(
@@ -155,18 +162,18 @@ UNSTABLE = {"groups": (group(pending(), log_pinned_s_ago=90),)}
         (13, "offsets_unstable", UNSTABLE, "partitions", "cluster", True, "its coordinator says so itself"),
     ],
 )
-def test_what_must_be_seen(
+def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
     number: int, rule: str, facts: dict[str, object], source: str, scope: str, is_told: bool, why: str
 ) -> None:
     places = {
         "group:billing": frozenset({"broker:2", "__consumer_offsets-7"}),
         "partition:payments-0": frozenset({"broker:3"}),
     }
-    told = found(rule, **facts, gaps=(gap(source, scope),), places=places)
+    told = findings_of(rule, **facts, gaps=(gap(source, scope),), places=places)
     assert bool(told) is is_told, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(("rule", "facts"), [("group_stalled", STALLED), ("offsets_unstable", UNSTABLE)])
-def test_a_late_collector_hides_like_a_gap(rule: str, facts: dict[str, object]) -> None:
-    assert found(rule, **facts)
-    assert not found(rule, **facts, collectors=blind("groups"))
+def test_a_late_collector_suppresses_findings_like_a_gap(rule: str, facts: dict[str, object]) -> None:
+    assert findings_of(rule, **facts)
+    assert not findings_of(rule, **facts, collectors=with_stale_collector("groups"))

@@ -1,4 +1,6 @@
-"""Proves the rules about partitions by numbered cases: who is accused, how badly, and who never is."""
+"""Proves the rules about partitions by numbered cases: what is a finding, how severe it is, and what never
+is one.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,22 @@ from fenceline.facts import TransactionState
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.snapshot import PinnedPartition
-from tests.unit.rules.build import (
+from tests.unit.rules.factories import (
     HANGS,
     HIDDEN,
     OWNED,
     ago,
-    blind,
-    found,
+    blocked_group,
+    blocked_offset,
+    blocked_partition,
+    finding_severities,
+    findings_of,
     gap,
-    group,
-    pin,
-    pinned,
+    lso_blocker,
     query,
-    severities,
-    stands,
+    source_position,
     transaction,
-    waits,
+    with_stale_collector,
 )
 
 LATE = (PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)
@@ -35,22 +37,39 @@ LATE = (PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)
 @pytest.mark.parametrize(
     ("number", "subject", "severity", "why"),
     [
-        (1, pinned(pin(*HANGS)), "critical", "no coordinator owns it"),
-        (2, pinned(pin(*HANGS), pinned_s_ago=1), "critical", "two looks told so: no need to wait for more"),
-        (3, pinned(pin(*OWNED, name="payments-7")), None, "its coordinator will end it"),
-        (4, pinned(pin(*LATE, name="payments-7")), None, "its coordinator still owns it"),
-        (5, pinned(pin(*HIDDEN)), None, "an id may be hidden from us: never accuse on what is not seen"),
-        (6, pinned(pin(*OWNED, name="a"), pin(*HANGS, start=900)), "critical", "behind one that is owned"),
+        (1, blocked_partition(lso_blocker(*HANGS)), "critical", "no coordinator owns it"),
+        (
+            2,
+            blocked_partition(lso_blocker(*HANGS), pinned_s_ago=1),
+            "critical",
+            "two looks told so: no need to wait for more",
+        ),
+        (3, blocked_partition(lso_blocker(*OWNED, name="payments-7")), None, "its coordinator will end it"),
+        (4, blocked_partition(lso_blocker(*LATE, name="payments-7")), None, "its coordinator still owns it"),
+        (
+            5,
+            blocked_partition(lso_blocker(*HIDDEN)),
+            None,
+            "an id may be hidden from us: never accuse on what is not seen",
+        ),
+        (
+            6,
+            blocked_partition(lso_blocker(*OWNED, name="a"), lso_blocker(*HANGS, start=900)),
+            "critical",
+            "behind one that is owned",
+        ),
     ],
 )
 def test_hanging(number: int, subject: PinnedPartition, severity: str | None, why: str) -> None:
-    told = severities("hanging", partitions=(subject,))
+    told = finding_severities("hanging", partitions=(subject,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
 def test_hanging_gives_the_command_that_ends_it() -> None:
-    hangs = pin(*HANGS, start=812, seen_s_ago=30), pin(*HANGS, start=900, seen_s_ago=20)
-    (finding,) = found("hanging", partitions=(pinned(*hangs),), groups=(group(waits()),))
+    hangs = lso_blocker(*HANGS, start=812, seen_s_ago=30), lso_blocker(*HANGS, start=900, seen_s_ago=20)
+    (finding,) = findings_of(
+        "hanging", partitions=(blocked_partition(*hangs),), groups=(blocked_group(blocked_offset()),)
+    )
     assert finding.subject == "partition:payments-0"
     assert finding.since_ms == ago(30)
     assert "abort it in payments-0 at offset 812" in finding.next_step
@@ -61,84 +80,135 @@ def test_hanging_gives_the_command_that_ends_it() -> None:
 @pytest.mark.parametrize(
     ("number", "subject", "severity", "why"),
     [
-        (1, pinned(pin(*OWNED, name="a"), pinned_s_ago=60), None, "the limit itself is within"),
-        (2, pinned(pin(*OWNED, name="a"), pinned_s_ago=60.1), "info", "the transaction's finding accuses"),
-        (3, pinned(pin(*HANGS), pinned_s_ago=61), "info", "the hanging one's finding accuses"),
-        (4, pinned(pin(*HIDDEN), pinned_s_ago=61), "warning", "nobody is known who holds it"),
-        (5, pinned(pinned_s_ago=61), "warning", "its leader could not be asked"),
+        (
+            1,
+            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=60),
+            None,
+            "the limit itself is within",
+        ),
+        (
+            2,
+            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=60.1),
+            "info",
+            "the transaction's finding accuses",
+        ),
+        (
+            3,
+            blocked_partition(lso_blocker(*HANGS), pinned_s_ago=61),
+            "info",
+            "the hanging one's finding accuses",
+        ),
+        (
+            4,
+            blocked_partition(lso_blocker(*HIDDEN), pinned_s_ago=61),
+            "warning",
+            "nobody is known who holds it",
+        ),
+        (5, blocked_partition(pinned_s_ago=61), "warning", "its leader could not be asked"),
     ],
 )
 def test_lso_pinned(number: int, subject: PinnedPartition, severity: str | None, why: str) -> None:
-    told = severities("lso_pinned", partitions=(subject,))
+    told = finding_severities("lso_pinned", partitions=(subject,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
     ("number", "subject", "facts", "severity", "why"),
     [
-        (1, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(30)),)}, "info", "a group has just come"),
-        (2, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(61)),)}, "warning", "it is blocked"),
+        (
+            1,
+            blocked_partition(lso_blocker(*OWNED, name="a")),
+            {"groups": (blocked_group(blocked_offset(30)),)},
+            "info",
+            "a group has just come",
+        ),
+        (
+            2,
+            blocked_partition(lso_blocker(*OWNED, name="a")),
+            {"groups": (blocked_group(blocked_offset(61)),)},
+            "warning",
+            "it is blocked",
+        ),
         (
             3,
-            pinned(pin(*OWNED, name="a"), pinned_s_ago=430),
-            {"groups": (group(waits(420)),)},
+            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=430),
+            {"groups": (blocked_group(blocked_offset(420)),)},
             "critical",
             "7 min",
         ),
         (
             4,
-            pinned(pin(*OWNED, name="a"), pinned_s_ago=70),
-            {"groups": (group(waits(900)),)},
+            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=70),
+            {"groups": (blocked_group(blocked_offset(900)),)},
             "warning",
             "it was there before, at the end of the log: blocked since the LSO is",
         ),
         (
             5,
-            pinned(pin(*OWNED, name="a"), pinned_s_ago=430),
-            {"queries": (query(positions=(stands(),)),)},
+            blocked_partition(lso_blocker(*OWNED, name="a"), pinned_s_ago=430),
+            {"queries": (query(positions=(source_position(),)),)},
             "warning",
             "a query came later",
         ),
-        (6, pinned(pin(*OWNED, name="a")), {"groups": (group(waits(90, partition=3)),)}, "info", "elsewhere"),
+        (
+            6,
+            blocked_partition(lso_blocker(*OWNED, name="a")),
+            {"groups": (blocked_group(blocked_offset(90, partition=3)),)},
+            "info",
+            "elsewhere",
+        ),
         (
             7,
-            pinned(pin(*OWNED, name="a")),
-            {"groups": (group(waits(90, how=Waiting.READS_PAST)),)},
+            blocked_partition(lso_blocker(*OWNED, name="a")),
+            {"groups": (blocked_group(blocked_offset(90, how=Waiting.READS_PAST)),)},
             "info",
             "it reads uncommitted",
         ),
-        (8, pinned(pin(*HANGS)), {"groups": (group(waits(90)),)}, "critical", "nothing ever ends it"),
+        (
+            8,
+            blocked_partition(lso_blocker(*HANGS)),
+            {"groups": (blocked_group(blocked_offset(90)),)},
+            "critical",
+            "nothing ever ends it",
+        ),
         (
             9,
-            pinned(pin(*OWNED, name="payments-7")),
-            {"groups": (group(waits(90)),), "transactions": (transaction(90, timeout_s=3_600),)},
+            blocked_partition(lso_blocker(*OWNED, name="payments-7")),
+            {
+                "groups": (blocked_group(blocked_offset(90)),),
+                "transactions": (transaction(90, timeout_s=3_600),),
+            },
             "critical",
             "no end in an hour",
         ),
         (
             10,
-            pinned(pin(*OWNED, name="payments-7"), pinned_s_ago=430),
+            blocked_partition(lso_blocker(*OWNED, name="payments-7"), pinned_s_ago=430),
             {
-                "groups": (group(waits(420)),),
+                "groups": (blocked_group(blocked_offset(420)),),
                 "transactions": (transaction(440),),
                 "usual": {"payments": UsualCommit(80, 200_000)},
             },
             "info",
             "usual",
         ),
-        (11, pinned(pin(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
+        (11, blocked_partition(lso_blocker(*HIDDEN)), {}, "warning", "nobody is known who holds it"),
     ],
 )
-def test_lso_pinned_is_as_bad_as_what_it_blocks(
+def test_lso_pinned_has_the_severity_of_what_it_blocks(
     number: int, subject: PinnedPartition, facts: dict[str, Any], severity: str, why: str
 ) -> None:
     """1,465 records and a group that is blocked for 7 minutes are no "info"."""
-    assert severities("lso_pinned", partitions=(subject,), **facts) == [severity], f"case {number}: {why}"
+    assert finding_severities("lso_pinned", partitions=(subject,), **facts) == [severity], (
+        f"case {number}: {why}"
+    )
 
 
-def test_lso_pinned_names_the_blocker_and_what_is_held() -> None:
-    subject = pinned(pin(*OWNED, start=900, name="later"), pin(*OWNED, start=812, name="first"))
-    (finding,) = found("lso_pinned", partitions=(subject,), groups=(group(waits()),))
+def test_lso_pinned_names_the_blocker_and_the_uncommitted_backlog() -> None:
+    subject = blocked_partition(
+        lso_blocker(*OWNED, start=900, name="later"), lso_blocker(*OWNED, start=812, name="first")
+    )
+    (finding,) = findings_of("lso_pinned", partitions=(subject,), groups=(blocked_group(blocked_offset()),))
     assert finding.since_ms == ago(90)
     assert "up to 5,000 records" in finding.evidence or "up to 5,000+ records" in finding.evidence
     assert "blocked by first (producer id 4812, epoch 3), which is open" in finding.evidence
@@ -147,15 +217,20 @@ def test_lso_pinned_names_the_blocker_and_what_is_held() -> None:
 
 
 def test_a_group_that_reads_past_the_lso_is_not_affected_by_name_alone() -> None:
-    groups = (group(waits(how=None)), group(waits(how=Waiting.PROBABLY, partition=1)))
-    (finding,) = found("lso_pinned", partitions=(pinned(pin(*HIDDEN)),), groups=groups)
+    groups = (
+        blocked_group(blocked_offset(how=None)),
+        blocked_group(blocked_offset(how=Waiting.PROBABLY, partition=1)),
+    )
+    (finding,) = findings_of(
+        "lso_pinned", partitions=(blocked_partition(lso_blocker(*HIDDEN)),), groups=groups
+    )
     assert finding.affected == ()
 
 
-def test_words_stay_while_records_come() -> None:
-    """Each new record behind a pinned LSO would be news to every browser otherwise."""
+def test_texts_do_not_change_while_records_arrive() -> None:
+    """Otherwise each new record after a stuck LSO would be an update for every browser."""
     told = [
-        found(
+        findings_of(
             "lso_pinned",
             partitions=(PinnedPartition("payments", 0, ago(90), 812, end, PartitionVerdict.UNKNOWN),),
         )
@@ -164,7 +239,7 @@ def test_words_stay_while_records_come() -> None:
     assert told[0] == told[1]
 
 
-HANGING = {"partitions": (pinned(pin(*HANGS)),)}
+HANGING = {"partitions": (blocked_partition(lso_blocker(*HANGS)),)}
 
 
 @pytest.mark.parametrize(
@@ -176,27 +251,31 @@ HANGING = {"partitions": (pinned(pin(*HANGS)),)}
         (4, "reconcile", {"hanging", "lso_pinned"}, "the log is read all the same"),
     ],
 )
-def test_what_must_be_seen(number: int, hidden: str, told: set[str], why: str) -> None:
+def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
+    number: int, hidden: str, told: set[str], why: str
+) -> None:
     """A gap and a collector that is late hide alike."""
-    for sight in ({"gaps": (gap(hidden),)}, {"collectors": blind(hidden)}):
-        rules = {rule for rule in ("hanging", "lso_pinned") if found(rule, **HANGING, **sight)}
+    for sight in ({"gaps": (gap(hidden),)}, {"collectors": with_stale_collector(hidden)}):
+        rules = {rule for rule in ("hanging", "lso_pinned") if findings_of(rule, **HANGING, **sight)}
         assert rules == told, f"case {number}: {why}"
 
 
-def test_a_hidden_partition_hides_itself_alone() -> None:
-    assert not found("lso_pinned", **HANGING, gaps=(gap("partitions", "partition:payments-0"),))
-    assert found("lso_pinned", **HANGING, gaps=(gap("partitions", "partition:payments-1"),))
+def test_a_gap_in_one_partition_suppresses_that_partition_only() -> None:
+    assert not findings_of("lso_pinned", **HANGING, gaps=(gap("partitions", "partition:payments-0"),))
+    assert findings_of("lso_pinned", **HANGING, gaps=(gap("partitions", "partition:payments-1"),))
 
 
-def test_a_broker_hides_the_partitions_it_leads() -> None:
+def test_a_gap_of_a_broker_suppresses_the_partitions_it_leads() -> None:
     places = {"partition:payments-0": frozenset({"broker:2"})}
-    assert not found("lso_pinned", **HANGING, places=places, gaps=(gap("partitions", "broker:2"),))
-    assert found("lso_pinned", **HANGING, places=places, gaps=(gap("partitions", "broker:1"),))
-    assert not found("lso_pinned", **HANGING, gaps=(gap("partitions", "broker:1"),)), "it may lie anywhere"
+    assert not findings_of("lso_pinned", **HANGING, places=places, gaps=(gap("partitions", "broker:2"),))
+    assert findings_of("lso_pinned", **HANGING, places=places, gaps=(gap("partitions", "broker:1"),))
+    assert not findings_of("lso_pinned", **HANGING, gaps=(gap("partitions", "broker:1"),)), (
+        "it may lie anywhere"
+    )
 
 
-def test_open_transactions_speak_of_partitions_that_are_hidden() -> None:
-    """Its own record tells what a transaction holds: no look at the partition is needed for that."""
+def test_open_too_long_is_found_while_its_partition_is_unavailable() -> None:
+    """The transaction's own record names its partitions: no poll of the partition is needed."""
     open_one = transaction(120, state=TransactionState.ONGOING)
     hidden = gap("partitions", "partition:payments-0")
-    assert found("open_too_long", transactions=(open_one,), gaps=(hidden,))
+    assert findings_of("open_too_long", transactions=(open_one,), gaps=(hidden,))

@@ -1,4 +1,6 @@
-"""Proves the rules about streaming queries by numbered cases: what is told, in which words, when not."""
+"""Proves the rules about streaming queries by numbered cases: what is found, with which text, and when
+nothing is.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +13,27 @@ from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
 from fenceline.spark.records import Damage, QueryState
-from tests.unit.rules.build import (
+from tests.unit.rules.factories import (
     NOW_MS,
     OWNED,
     ago,
-    blind,
-    found,
+    blocked_partition,
+    finding_severities,
+    findings_of,
     gap,
-    pin,
-    pinned,
+    lso_blocker,
     query,
-    severities,
     sink_batch,
-    stands,
+    source_position,
     transaction,
+    with_stale_collector,
 )
 
 WEEK_S = 7 * 86_400
 
 
-def told(rule: str, **facts: Any) -> list[str]:
-    return severities(rule, queries=(query(**facts),))
+def severities_of(rule: str, **facts: Any) -> list[str]:
+    return finding_severities(rule, queries=(query(**facts),))
 
 
 GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
@@ -63,12 +65,12 @@ GONE = {"alive": None, "moved_ms": ago(WEEK_S + 1)}
     ],
 )
 def test_restart_fails(number: int, facts: dict[str, Any], severity: list[str], why: str) -> None:
-    assert told("restart_fails", **facts) == severity, f"case {number}: {why}"
+    assert severities_of("restart_fails", **facts) == severity, f"case {number}: {why}"
 
 
-def test_restart_fails_says_what_spark_would_do_and_what_to_do_before() -> None:
+def test_restart_fails_gives_what_spark_would_do_and_the_remedy() -> None:
     facts = {"restart": "fails: batch 16 doesn't exist", "remedy": "restore offsets/16 from a copy"}
-    (finding,) = found("restart_fails", queries=(query(restart_severity=Severity.CRITICAL, **facts),))
+    (finding,) = findings_of("restart_fails", queries=(query(restart_severity=Severity.CRITICAL, **facts),))
     assert finding.subject == "query:q-1"
     assert finding.evidence == "A restart fails: batch 16 doesn't exist"
     assert finding.next_step == "Before any restart: restore offsets/16 from a copy."
@@ -96,8 +98,8 @@ RECORDED = sink_batch(open=(), aborted=("orders-a",), recorded=True)
 def test_batches_of_the_sink(
     number: int, batch: SinkBatch, prepared: list[str], lost: list[str], why: str
 ) -> None:
-    assert told("batch_prepared", sink_batches=(batch,)) == prepared, f"case {number}: {why}"
-    assert told("batch_lost", sink_batches=(batch,)) == lost, f"case {number}: {why}"
+    assert severities_of("batch_prepared", sink_batches=(batch,)) == prepared, f"case {number}: {why}"
+    assert severities_of("batch_lost", sink_batches=(batch,)) == lost, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
@@ -110,18 +112,20 @@ def test_batches_of_the_sink(
         (5, None, 3_600, "critical", "nobody is known to be"),
     ],
 )
-def test_a_prepared_batch_is_worse_the_less_time_is_left(
+def test_a_prepared_batch_is_more_severe_as_its_expiry_approaches(
     number: int, alive: bool | None, left_s: int, severity: str, why: str
 ) -> None:
     batch = sink_batch(expires_ms=NOW_MS + 1_000 * left_s)
-    assert told("batch_prepared", sink_batches=(batch,), alive=alive) == [severity], f"case {number}: {why}"
+    assert severities_of("batch_prepared", sink_batches=(batch,), alive=alive) == [severity], (
+        f"case {number}: {why}"
+    )
 
 
-def test_a_prepared_batch_counts_down_in_words_that_stay() -> None:
+def test_texts_of_a_prepared_batch_do_not_change_while_time_passes() -> None:
     batches = (sink_batch(), sink_batch(batch_id=18, expires_ms=NOW_MS + 30_000, open=("orders-c",)))
     subject = query(sink_batches=batches, alive=False)
-    (finding,) = found("batch_prepared", queries=(subject,))
-    (later,) = found("batch_prepared", queries=(subject,), now_ms=NOW_MS + 5_000)
+    (finding,) = findings_of("batch_prepared", queries=(subject,))
+    (later,) = findings_of("batch_prepared", queries=(subject,), now_ms=NOW_MS + 5_000)
     assert finding == later
     assert finding.summary == (
         "Batch 17 and batch 18 of orders are prepared and the driver is gone (stopped): a restart finishes "
@@ -131,10 +135,13 @@ def test_a_prepared_batch_counts_down_in_words_that_stay() -> None:
     assert finding.since_ms == ago(11)
     assert finding.affected == tuple(f"transaction:orders-{each}" for each in "abc")
     assert "recoverAndCommit" in finding.next_step
+    assert finding.deadline_ms == NOW_MS + 30_000
 
 
 def test_a_lost_batch_names_ids_and_input() -> None:
-    (finding,) = found("batch_lost", queries=(query(sink_batches=(ABORTED._replace(input="source 0: …"),)),))
+    (finding,) = findings_of(
+        "batch_lost", queries=(query(sink_batches=(ABORTED._replace(input="source 0: …"),)),)
+    )
     assert finding.summary == "batch 17 of orders is lost in part: decided, then aborted"
     assert finding.evidence == (
         "orders-a was aborted before batch 17 is committed; up to 1,000 records; source 0: …"
@@ -145,82 +152,95 @@ def test_a_lost_batch_names_ids_and_input() -> None:
 @pytest.mark.parametrize(
     ("number", "position", "severity", "why"),
     [
-        (1, stands(812, log_start=812), [], "the next record is the first there is"),
-        (2, stands(811, log_start=812), ["critical"], "one was deleted unread"),
-        (3, stands(812, log_start=None), [], "the partition was not seen"),
-        (4, stands(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
-        (5, stands(812, log_start=0, pace=0.0), [], "it is not cut"),
-        (6, stands(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
-        (7, stands(3_701, log_start=100, pace=1.0), [], "3,601 s"),
-        (9, stands(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
-        (8, stands(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
+        (1, source_position(812, log_start=812), [], "the next record is the first there is"),
+        (2, source_position(811, log_start=812), ["critical"], "one was deleted unread"),
+        (3, source_position(812, log_start=None), [], "the partition was not seen"),
+        (4, source_position(812, log_start=0, pace=None), [], "how fast it is cut is not known"),
+        (5, source_position(812, log_start=0, pace=0.0), [], "it is not cut"),
+        (6, source_position(3_700, log_start=100, pace=1.0), ["warning"], "3,600 s until they meet"),
+        (7, source_position(3_701, log_start=100, pace=1.0), [], "3,601 s"),
+        (9, source_position(500, log_start=100, pace=1.0), ["critical"], "400 s: no time to lose"),
+        (8, source_position(5_812, log_start=5_800, pace=9.0), [], "nothing is unread"),
     ],
 )
 def test_data_loss_risk(number: int, position: SourcePosition, severity: list[str], why: str) -> None:
-    assert told("data_loss_risk", positions=(position,)) == severity, f"case {number}: {why}"
+    assert severities_of("data_loss_risk", positions=(position,)) == severity, f"case {number}: {why}"
 
 
-def test_data_loss_tells_how_far_and_until_when() -> None:
-    (lost,) = found("data_loss_risk", queries=(query(positions=(stands(100, log_start=350),)),))
+def test_data_loss_gives_the_offsets_lost_and_the_deadline() -> None:
+    (lost,) = findings_of(
+        "data_loss_risk", queries=(query(positions=(source_position(100, log_start=350),)),)
+    )
     assert lost.summary == "Records of payments-0 were deleted before orders read them"
     assert lost.evidence == "it has read payments-0 up to 100, and its log starts 200+ offsets behind that"
     assert lost.affected == ("partition:payments-0",)
-    (soon,) = found("data_loss_risk", queries=(query(positions=(stands(812, pace=1.0),)),))
+    (soon,) = findings_of("data_loss_risk", queries=(query(positions=(source_position(812, pace=1.0),)),))
     assert soon.evidence.endswith("loses 60+ a minute: they meet at about 11:20:00 UTC")
+    assert soon.deadline_ms is not None
+    assert NOW_MS < soon.deadline_ms <= NOW_MS + 812_000
+    assert lost.deadline_ms is None
 
 
 @pytest.mark.parametrize(
     ("number", "position", "is_told", "why"),
     [
-        (1, stands(5_812), False, "at the end"),
-        (2, stands(5_813), True, "beyond it"),
-        (3, stands(5_813, 5), False, "the end may have been looked at before that batch"),
-        (4, stands(5_813, None), True, "since long before we came"),
-        (5, stands(5_813, high_watermark=None), False, "the partition was not seen"),
+        (1, source_position(5_812), False, "at the end"),
+        (2, source_position(5_813), True, "beyond it"),
+        (3, source_position(5_813, 5), False, "the end may have been looked at before that batch"),
+        (4, source_position(5_813, None), True, "since long before we came"),
+        (5, source_position(5_813, high_watermark=None), False, "the partition was not seen"),
     ],
 )
 def test_topic_recreated(number: int, position: SourcePosition, is_told: bool, why: str) -> None:
-    assert told("topic_recreated", positions=(position,)) == ["critical"] * is_told, f"case {number}: {why}"
+    assert severities_of("topic_recreated", positions=(position,)) == ["critical"] * is_told, (
+        f"case {number}: {why}"
+    )
 
 
-HELD = pinned(pin(*OWNED, name="payments-7"))
+HELD = blocked_partition(lso_blocker(*OWNED, name="payments-7"))
 
 
 @pytest.mark.parametrize(
     ("number", "position", "since_s", "why"),
     [
-        (1, stands(812, 90), 90, "at the LSO for as long as it is pinned"),
-        (2, stands(812, 70), 70, "it came there later"),
-        (3, stands(812, 60), None, "the limit itself is within"),
-        (4, stands(812, None), 90, "it was there when we came"),
-        (5, stands(813, 90), None, "past the LSO: it reads uncommitted"),
-        (6, stands(811, 90), None, "it has work before the LSO"),
-        (7, stands(812, 90, partition=3), None, "another partition"),
+        (1, source_position(812, 90), 90, "at the LSO for as long as it is pinned"),
+        (2, source_position(812, 70), 70, "it came there later"),
+        (3, source_position(812, 60), None, "the limit itself is within"),
+        (4, source_position(812, None), 90, "it was there when we came"),
+        (5, source_position(813, 90), None, "past the LSO: it reads uncommitted"),
+        (6, source_position(811, 90), None, "it has work before the LSO"),
+        (7, source_position(812, 90, partition=3), None, "another partition"),
     ],
 )
 def test_query_blocked(number: int, position: SourcePosition, since_s: float | None, why: str) -> None:
-    findings = found("query_blocked", queries=(query(positions=(position,)),), partitions=(HELD,))
+    findings = findings_of("query_blocked", queries=(query(positions=(position,)),), partitions=(HELD,))
     wanted = [] if since_s is None else [ago(since_s)]
     assert [each.since_ms for each in findings] == wanted, f"case {number}: {why}"
 
 
-def test_a_blocked_query_names_the_blocker_and_how_sure_that_is() -> None:
-    (finding,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(HELD,))
+def test_a_blocked_query_names_the_blocker_and_the_confidence() -> None:
+    (finding,) = findings_of(
+        "query_blocked", queries=(query(positions=(source_position(),)),), partitions=(HELD,)
+    )
     assert finding.summary == "orders is blocked at the LSO of payments-0"
     assert "blocked by payments-7. It is blocked if it reads read_committed" in finding.evidence
     assert finding.affected == ("partition:payments-0", "transaction:payments-7")
-    (unknown,) = found("query_blocked", queries=(query(positions=(stands(),)),), partitions=(pinned(),))
+    (unknown,) = findings_of(
+        "query_blocked", queries=(query(positions=(source_position(),)),), partitions=(blocked_partition(),)
+    )
     assert "blocked by a transaction that is not known yet" in unknown.evidence
 
 
-def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
-    subject = query(positions=(stands(),))
-    (held,) = found("lso_pinned", queries=(subject,), partitions=(HELD,))
+def test_lso_pinned_names_the_queries_blocked_on_the_partition() -> None:
+    subject = query(positions=(source_position(),))
+    (held,) = findings_of("lso_pinned", queries=(subject,), partitions=(HELD,))
     assert held.affected == ("query:q-1",)
-    (past,) = found("lso_pinned", queries=(query(positions=(stands(900),)),), partitions=(HELD,))
+    (past,) = findings_of(
+        "lso_pinned", queries=(query(positions=(source_position(900),)),), partitions=(HELD,)
+    )
     assert past.affected == ()
     standing = (BlockedQueryFacts("q-1", "orders"), BlockedQueryFacts("q-2", "audit"))
-    (open_one,) = found("open_too_long", transactions=(transaction(90, queries=standing),))
+    (open_one,) = findings_of("open_too_long", transactions=(transaction(90, queries=standing),))
     assert "2 streaming queries are blocked there: orders and audit" in open_one.evidence
     assert open_one.affected[-2:] == ("query:q-1", "query:q-2")
 
@@ -230,7 +250,7 @@ def test_who_holds_a_partition_names_the_queries_that_stand_there() -> None:
     [(1, None, False), (2, Stall(NOW_MS, 9, ago(90)), False), (3, Stall(NOW_MS, 10, ago(90)), True)],
 )
 def test_watermark_stalled(number: int, stall: Stall | None, is_told: bool) -> None:
-    assert told("watermark_stalled", stall=stall) == ["warning"] * is_told, f"case {number}"
+    assert severities_of("watermark_stalled", stall=stall) == ["warning"] * is_told, f"case {number}"
 
 
 RUNNING = {"planned": 18, "finished": 17, "usual_ms": 2_000}
@@ -256,7 +276,7 @@ RUNNING = {"planned": 18, "finished": 17, "usual_ms": 2_000}
     ],
 )
 def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str) -> None:
-    assert told("batch_slow", **facts) == ["warning"] * is_told, f"case {number}: {why}"
+    assert severities_of("batch_slow", **facts) == ["warning"] * is_told, f"case {number}: {why}"
 
 
 @pytest.mark.parametrize(
@@ -278,19 +298,19 @@ def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str)
     ],
 )
 def test_others(number: int, rule: str, facts: dict[str, Any], severity: list[str]) -> None:
-    assert told(rule, **facts) == severity, f"case {number}"
+    assert severities_of(rule, **facts) == severity, f"case {number}"
 
 
-def test_a_failed_query_tells_the_first_line_of_its_exception() -> None:
+def test_a_failed_query_gives_the_first_line_of_its_exception() -> None:
     exception = "\n  org.apache.spark.SparkException: boom\n\tat …"
     subject = query(state=QueryState.FAILED, alive=False, exception=exception, restart="runs batch 18")
-    (finding,) = found("query_failed", queries=(subject,))
+    (finding,) = findings_of("query_failed", queries=(subject,))
     assert finding.evidence == "org.apache.spark.SparkException: boom"
     assert finding.next_step == "Mend the cause, then start it again: a restart runs batch 18."
 
 
 LATE_BATCH = {"queries": (query(sink_batches=(OPEN_ONLY,)),)}
-LOSING = {"queries": (query(positions=(stands(811, log_start=812),)),)}
+LOSING = {"queries": (query(positions=(source_position(811, log_start=812),)),)}
 FAILED = {"queries": (query(state=QueryState.FAILED, alive=False),)}
 
 
@@ -308,28 +328,28 @@ FAILED = {"queries": (query(state=QueryState.FAILED, alive=False),)}
         (9, "query_failed", FAILED, "checkpoints", "cluster", True, "its listener has told"),
     ],
 )
-def test_what_must_be_seen(
+def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
     number: int, rule: str, facts: dict[str, Any], source: str, scope: str, is_told: bool, why: str
 ) -> None:
     places = {
         "query:q-1": frozenset({"checkpoint:file:///checkpoints/orders"}),
         "partition:payments-0": frozenset({"broker:3"}),
     }
-    assert bool(found(rule, **facts, gaps=(gap(source, scope),), places=places)) is is_told, (
+    assert bool(findings_of(rule, **facts, gaps=(gap(source, scope),), places=places)) is is_told, (
         f"{number}: {why}"
     )
 
 
-def test_a_late_collector_hides_like_a_gap() -> None:
-    assert found("batch_prepared", **LATE_BATCH)
-    assert not found("batch_prepared", **LATE_BATCH, collectors=blind("checkpoints"))
+def test_a_late_collector_suppresses_findings_like_a_gap() -> None:
+    assert findings_of("batch_prepared", **LATE_BATCH)
+    assert not findings_of("batch_prepared", **LATE_BATCH, collectors=with_stale_collector("checkpoints"))
 
 
-def test_limits_are_the_configurations() -> None:
+def test_limits_come_from_the_configuration() -> None:
     limits = Limits(batch_prepared_s=20)
-    assert not found("batch_prepared", limits, **LATE_BATCH)
+    assert not findings_of("batch_prepared", limits, **LATE_BATCH)
 
 
-def test_a_query_that_somebody_runs_is_never_abandoned() -> None:
+def test_a_running_query_is_never_abandoned() -> None:
     assert not QueryStatus("q", "q", alive=True).is_abandoned(NOW_MS)
     assert QueryStatus("q", "q", alive=False).is_abandoned(NOW_MS)

@@ -1,4 +1,6 @@
-"""Proves the rules about transactions by numbered cases: what is found, how bad, where silence is right."""
+"""Proves the rules about transactions by numbered cases: what is found, how severe it is, and when nothing
+is.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,21 @@ from fenceline.baselines import UsualCommit
 from fenceline.facts import TransactionState
 from fenceline.limits import Limits
 from fenceline.snapshot import OpenTransactionFacts, Repeated
-from tests.unit.rules.build import (
-    ALL,
+from tests.unit.rules.factories import (
+    ALL_COLLECTORS,
     NOW_MS,
     OWNED,
     TAIL,
     ago,
-    blind,
-    found,
+    blocked_group,
+    blocked_offset,
+    blocked_partition,
+    finding_severities,
+    findings_of,
     gap,
-    group,
-    pin,
-    pinned,
-    severities,
+    lso_blocker,
     transaction,
-    waits,
+    with_stale_collector,
 )
 
 TWO_PHASE_S = 10**9
@@ -47,7 +49,7 @@ TWO_PHASE_S = 10**9
     ],
 )
 def test_open_too_long(number: int, subject: OpenTransactionFacts, severity: str | None, why: str) -> None:
-    told = severities("open_too_long", transactions=(subject,))
+    told = finding_severities("open_too_long", transactions=(subject,))
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
@@ -66,12 +68,12 @@ def test_open_too_long(number: int, subject: OpenTransactionFacts, severity: str
         (10, 70, 49, 30, 600, "warning", "too few commits to excuse it"),
     ],
 )
-def test_open_too_long_against_its_applications_past(
+def test_open_too_long_depends_on_the_applications_usual_commit_time(
     number: int, age_s: float, commits: int, p99_s: float, timeout_s: float, severity: str | None, why: str
 ) -> None:
     usual = {"payments": UsualCommit(commits, int(p99_s * 1_000))}
     subject = transaction(age_s, timeout_s=timeout_s)
-    told = severities("open_too_long", transactions=(subject,), usual=usual)
+    told = finding_severities("open_too_long", transactions=(subject,), usual=usual)
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
@@ -84,28 +86,32 @@ def test_open_too_long_against_its_applications_past(
         (4, 420, 200, "info", "its application's commits take so long"),
     ],
 )
-def test_open_too_long_grows_with_whom_it_blocks(
+def test_open_too_long_severity_grows_with_what_it_blocks(
     number: int, waits_s: float | None, usual_s: float | None, severity: str, why: str
 ) -> None:
     facts = {
         "transactions": (transaction(430),),
-        "partitions": (pinned(pin(*OWNED, name="payments-7"), pinned_s_ago=425),),
-        "groups": () if waits_s is None else (group(waits(waits_s)),),
+        "partitions": (blocked_partition(lso_blocker(*OWNED, name="payments-7"), pinned_s_ago=425),),
+        "groups": () if waits_s is None else (blocked_group(blocked_offset(waits_s)),),
         "usual": {} if usual_s is None else {"payments": UsualCommit(80, int(usual_s * 1_000))},
     }
-    assert severities("open_too_long", **facts) == [severity], f"case {number}: {why}"
+    assert finding_severities("open_too_long", **facts) == [severity], f"case {number}: {why}"
 
 
-def test_nobody_is_told_to_fence_what_our_own_sink_may_have_prepared() -> None:
-    (finding,) = found("open_too_long", transactions=(transaction(61, name="orders-0a1b2c3d-p3-g2-b1-s17"),))
+def test_a_fence_is_not_suggested_for_a_transaction_of_the_sink() -> None:
+    (finding,) = findings_of(
+        "open_too_long", transactions=(transaction(61, name="orders-0a1b2c3d-p3-g2-b1-s17"),)
+    )
     assert finding.next_step.startswith("Start its Spark query again")
-    (other,) = found("open_too_long", transactions=(transaction(61),))
+    (other,) = findings_of("open_too_long", transactions=(transaction(61),))
     assert "or a fence ends it" in other.next_step
 
 
-def test_open_too_long_says_what_an_operator_needs() -> None:
+def test_open_too_long_gives_what_an_operator_needs() -> None:
     waiting = transaction(120, waiting=("audit", "billing"))
-    (finding,) = found("open_too_long", transactions=(waiting,), usual={"payments": UsualCommit(80, 900)})
+    (finding,) = findings_of(
+        "open_too_long", transactions=(waiting,), usual={"payments": UsualCommit(80, 900)}
+    )
     assert finding.subject == "transaction:payments-7"
     assert finding.since_ms == ago(120)
     partitions = [f"partition:payments-{n}" for n in range(4)]
@@ -114,6 +120,14 @@ def test_open_too_long_says_what_an_operator_needs() -> None:
     assert "2 groups are blocked there: audit and billing" in finding.evidence
     assert "aborts it at" in finding.evidence
     assert "99 of 100 commits of payments take at most 900 ms" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "deadline_ms"), [(900, NOW_MS + 780_000), (60, NOW_MS - 60_000), (TWO_PHASE_S, None)]
+)
+def test_open_too_long_has_its_timeout_as_deadline(timeout_s: float, deadline_ms: int | None) -> None:
+    (finding,) = findings_of("open_too_long", transactions=(transaction(120, timeout_s=timeout_s),))
+    assert finding.deadline_ms == deadline_ms
 
 
 @pytest.mark.parametrize(
@@ -133,12 +147,12 @@ def test_open_too_long_says_what_an_operator_needs() -> None:
     ],
 )
 def test_late(number: int, subject: OpenTransactionFacts, is_late: bool, why: str) -> None:
-    told = severities("coordinator_overdue", transactions=(subject,))
+    told = finding_severities("coordinator_overdue", transactions=(subject,))
     assert told == (["critical"] if is_late else []), f"case {number}: {why}"
 
 
-def test_late_counts_from_its_timeout() -> None:
-    (finding,) = found("coordinator_overdue", transactions=(transaction(100, timeout_s=60),))
+def test_coordinator_overdue_counts_from_the_timeout() -> None:
+    (finding,) = findings_of("coordinator_overdue", transactions=(transaction(100, timeout_s=60),))
     assert finding.since_ms == ago(40)
     assert "partition:payments-0" in finding.affected
 
@@ -156,7 +170,7 @@ def test_stuck_in_prepare(
     number: int, state: TransactionState, decided_s_ago: float, is_stuck: bool, why: str
 ) -> None:
     subject = transaction(900, state=state, decided_s_ago=decided_s_ago)
-    told = found("stuck_in_prepare", transactions=(subject,))
+    told = findings_of("stuck_in_prepare", transactions=(subject,))
     assert [each.since_ms for each in told] == ([ago(decided_s_ago)] if is_stuck else []), (
         f"case {number}: {why}"
     )
@@ -174,7 +188,7 @@ def test_stuck_in_prepare(
 )
 def test_fencing_storm(number: int, times: int, unambiguous: int, severity: list[str], why: str) -> None:
     seen = Repeated("transaction:payments-7", times, unambiguous, ago(500), ago(5))
-    told = found("fencing_storm", takeovers=(seen,))
+    told = findings_of("fencing_storm", takeovers=(seen,))
     assert [each.severity.value for each in told] == severity, f"case {number}: {why}"
     assert all(each.since_ms == ago(500) for each in told)
     assert all(("ambiguous" in each.evidence) == (unambiguous < times) for each in told)
@@ -191,7 +205,7 @@ def test_fencing_storm(number: int, times: int, unambiguous: int, severity: list
 )
 def test_timeouts_in_a_row(number: int, subject: str, times: int, is_told: bool, why: str) -> None:
     seen = Repeated(subject, times, times, ago(500), ago(5), 60_000)
-    told = found("timeouts_in_a_row", timeouts=(seen,))
+    told = findings_of("timeouts_in_a_row", timeouts=(seen,))
     expected = [(subject, "critical" if times >= 9 else "warning", ago(500))] if is_told else []
     assert [(each.subject, each.severity.value, each.since_ms) for each in told] == expected, (
         f"{number}: {why}"
@@ -210,22 +224,24 @@ RULES = ("open_too_long", "coordinator_overdue", "stuck_in_prepare", "fencing_st
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_they_accuse_nobody_while_blind(rule: str) -> None:
-    """What was open when sight was lost may have ended since."""
-    assert found(rule, **FACTS)
-    assert not found(rule, **FACTS, gaps=(gap("transaction_state"),))
-    assert not found(rule, **FACTS, collectors=blind("transaction_state"))
-    assert not found(rule, **FACTS, collectors=tuple(each for each in ALL if each is not TAIL))
+def test_transaction_rules_find_nothing_while_the_tail_is_unavailable(rule: str) -> None:
+    """What was open when the data became unavailable may have ended since."""
+    assert findings_of(rule, **FACTS)
+    assert not findings_of(rule, **FACTS, gaps=(gap("transaction_state"),))
+    assert not findings_of(rule, **FACTS, collectors=with_stale_collector("transaction_state"))
+    assert not findings_of(
+        rule, **FACTS, collectors=tuple(each for each in ALL_COLLECTORS if each is not TAIL)
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_they_speak_while_partitions_and_groups_are_hidden(rule: str) -> None:
-    assert found(rule, **FACTS, gaps=(gap("partitions"), gap("groups"), gap("reconcile")))
+def test_transaction_rules_apply_while_partitions_and_groups_are_unavailable(rule: str) -> None:
+    assert findings_of(rule, **FACTS, gaps=(gap("partitions"), gap("groups"), gap("reconcile")))
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_words_do_not_change_while_nothing_does(rule: str) -> None:
-    """Words with ages in them would be written to the database every second."""
+def test_texts_do_not_change_while_facts_do_not(rule: str) -> None:
+    """Texts with ages in them would be written to the database every second."""
     limits = Limits(collector_behind_s=60)
-    first, later = (found(rule, limits, now_ms=NOW_MS + ms, **FACTS) for ms in (0, 29_000))
+    first, later = (findings_of(rule, limits, now_ms=NOW_MS + ms, **FACTS) for ms in (0, 29_000))
     assert first == later

@@ -18,6 +18,7 @@ from dashboard.system.access import actor_of
 from dashboard.web import notification_reasons, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms import time_ranges
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 
@@ -73,7 +74,8 @@ def _moves(request: HttpRequest) -> object:
 def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
     frame, now = page_context.chrome_of(request), now_ms(request)
     page = alert_queries.alert_page(wanted, page=wanted.page, size=wanted.size, now_ms=now)
-    counts = alert_queries.alert_counts(alert_queries.AlertCriteria(cluster=frame.cluster), now_ms=now)
+    whole = alert_queries.AlertCriteria.between(wanted.from_ms, wanted.to_ms, cluster=frame.cluster)
+    counts = alert_queries.alert_counts(whole, now_ms=now)
     shown = alert_queries.alert_counts(wanted, now_ms=now)
     last, told = alert_queries.last_changes(page.items), alert_queries.last_notifications(page.items)
     lines = [
@@ -93,7 +95,7 @@ def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
         "voices": choices(AlertListQuery, "voice"),
         "rules": alert_queries.alert_rules(frame.cluster),
         "teams": alert_queries.alert_teams(frame.cluster),
-        "headline": _headline(frame, counts),
+        "headline": _headline(frame, counts, page.total),
         "silences": alert_queries.list_silences("active", now_ms=now).count(),
         "channels": channels,
         "disabled": [row for row in channels if not row.enabled],
@@ -104,12 +106,14 @@ def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
     }
 
 
-def _headline(frame: page_context.Chrome, counts: Mapping[str, int]) -> str:
-    """Say what somebody on call came to know: does anything fire, and is anybody told."""
+def _headline(frame: page_context.Chrome, counts: Mapping[str, int], number: int) -> str:
+    """Return whether anything fires and anybody is notified; of a range how many alerts it has."""
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
         return "The first read is still in progress."
+    if not frame.time_range.is_live:
+        return time_ranges.range_headline(number, "alert", frame.time_range)
     firing = counts[Alert.State.FIRING]
     if not firing:
         return "No firing alerts."

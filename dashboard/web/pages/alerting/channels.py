@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard.alerts import channels, deliver, validation
+from dashboard.alerts import channels, deliver, demo_channel, validation
 from dashboard.alerts import queries as alert_queries
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
@@ -213,6 +213,7 @@ def _detail(
         ],
         "disable_after": limits.disable_after,
         "problem": problem,
+        "receiver": settings.DEMO_RECEIVER if demo_channel.is_demo(row, settings.DEMO_RECEIVER) else "",
         "cannot_change": _refusal(request),
         "cannot_send": access.permission_refusal(actor_of(request, "page"), access.SEND),
     }

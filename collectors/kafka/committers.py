@@ -1,0 +1,90 @@
+"""Whose transactions commit groups' offsets, by the header of the batch that holds a commit.
+
+A record of `__consumer_offsets` names group, topic and offset; only the header of its batch says whether a
+transaction wrote it, and of which producer. Each group is asked about once per topic and then seldom: who
+commits its offsets is a matter of its code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from collectors.kafka.internal_topics import CONSUMER_OFFSETS
+from fenceline.facts import TopicPartition
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.group_observation import LoggedCommit
+from transaction_admin.api import Unseen
+from transaction_admin.reads import ClusterReads
+
+#: How many headers one look asks for, and how much of the log for each: a batch comes whole in any case.
+_AT_ONCE, _BYTES = 10, 512
+#: How long an answer stands, and how often it is looked for groups that are due.
+_STANDS_S, _LIST_EVERY_S = 600.0, 5.0
+
+
+class CommitterRows(Protocol):
+    """What the database knows of commits and producers (`dashboard.groups.store.GroupRows`)."""
+
+    def commits_beside_transactions(self) -> Sequence[LoggedCommit]:
+        """Return the newest commit of each group and topic in partitions that transactions name."""
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the ids that have these producer ids, as far as they are known."""
+
+
+class CommitterReader:
+    """Finds out, a few at a time. Keeps what is due and when it was asked."""
+
+    def __init__(self, reads: ClusterReads) -> None:
+        self._reads = reads
+        self._due: list[LoggedCommit] = []
+        self._listed_s = 0.0
+        self._asked_s: dict[tuple[str, str], float] = {}
+
+    def read_committers(self, ours: CommitterRows) -> Mapping[tuple[str, str], str | None]:
+        """Return, by group and topic, the application whose transactions commit the offsets.
+
+        "" where it is no transaction's; None where no transactional id of its producer is known.
+        """
+        self._list_due(ours)
+        producers = dict(self._producers())
+        transactional = {each for each in producers.values() if each is not None}
+        names = dict(ours.transactional_ids(transactional)) if transactional else {}
+        if transactional - names.keys():
+            names |= self._reads.transactional_ids(transactional - names.keys())
+        return {key: _application(producer, names) for key, producer in producers.items()}
+
+    def _list_due(self, ours: CommitterRows) -> None:
+        now_s = time.monotonic()
+        if self._due or now_s - self._listed_s < _LIST_EVERY_S:
+            return
+        self._listed_s = now_s
+        listed = ours.commits_beside_transactions()
+        known = {each[:2] for each in listed}
+        self._asked_s = {key: at for key, at in self._asked_s.items() if key in known}
+        self._due = [each for each in listed if now_s - self._asked_s.get(each[:2], -_STANDS_S) >= _STANDS_S]
+
+    def _producers(self) -> Iterator[tuple[tuple[str, str], int | None]]:
+        """Yield groups and topics with the producer of their newest commit, None outside of transactions.
+
+        A commit that is gone was overwritten by a newer one: it is due again.
+        """
+        some, self._due = self._due[:_AT_ONCE], self._due[_AT_ONCE:]
+        for each in some:
+            where = TopicPartition(CONSUMER_OFFSETS, each.log_partition)
+            answer = self._reads.batch_headers(where, each.log_offset, most_bytes=_BYTES)
+            if isinstance(answer, Unseen):
+                continue
+            for batch in answer.batches:
+                if batch.first <= each.log_offset <= batch.last and not batch.marker:
+                    self._asked_s[each[:2]] = time.monotonic()
+                    yield each[:2], batch.producer_id if batch.transactional else None
+
+
+def _application(producer: int | None, names: Mapping[int, str]) -> str | None:
+    if producer is None:
+        return ""
+    name = names.get(producer)
+    return None if name is None else application_of(name).application

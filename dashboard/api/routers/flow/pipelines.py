@@ -1,0 +1,223 @@
+"""`/api/v1/pipelines`: how data flows, and how long it takes from end to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard.api import cursors, schemas
+from dashboard.flow import queries as flow_queries
+from dashboard.flow.queries import ClusterFlow
+from dashboard.runtime import visibility
+from dashboard.runtime.collector_names import EVERYTHING
+from dashboard.runtime.criteria import Criteria, Name
+from fenceline.flow.graph import Flow, FlowEdge, FlowHealth, FlowNode, LinkKind, NodeKind, RateUnit
+from fenceline.flow.pipelines import Pipeline, find_pipelines
+from fenceline.flow.view import flow_around_nodes, search_flow
+from fenceline.time_range import InvalidTimeRange, TimeRange, read_time_range
+
+router = Router(tags=["pipelines"])
+
+
+class FlowNodeOut(Schema):
+    """A node of the flow: `name` is a query's id, `label` what it is called."""
+
+    kind: NodeKind
+    name: str
+    label: str
+    health: FlowHealth
+    detail: str
+
+    @classmethod
+    def from_node(cls, node: FlowNode) -> FlowNodeOut:
+        """Return a node as the API shows it."""
+        return cls(
+            kind=node.id.kind, name=node.id.name, label=node.label, health=node.health, detail=node.detail
+        )
+
+
+class FlowEdgeOut(Schema):
+    """An edge of the flow, from one node to another.
+
+    `group` is set of `processes` alone: whose offsets the application's transactions commit. `rate` counts
+    `rate_unit` per minute. `p50_ms` and `p95_ms`: for how long records stay unreadable after their
+    transaction began (`produces`, `writes`), how long batches take (`reads`), how old what is not read yet is
+    (`consumes`, `processes`). What is not known is null.
+    """
+
+    cluster: str
+    source: FlowNodeOut
+    target: FlowNodeOut
+    kind: LinkKind
+    group: str
+    health: FlowHealth
+    reason: str
+    rate: float | None
+    rate_unit: RateUnit
+    p50_ms: float | None
+    p95_ms: float | None
+    last_seen_at: str | None
+
+    @classmethod
+    def from_edge(cls, cluster: str, edge: FlowEdge, flow: Flow) -> FlowEdgeOut:
+        """Return an edge as the API shows it."""
+        return cls(
+            cluster=cluster,
+            source=FlowNodeOut.from_node(flow.nodes[edge.source]),
+            target=FlowNodeOut.from_node(flow.nodes[edge.target]),
+            kind=edge.kind,
+            group=edge.group,
+            health=edge.health,
+            reason=edge.reason,
+            rate=edge.rate,
+            rate_unit=edge.rate_unit,
+            p50_ms=edge.latency.p50_ms,
+            p95_ms=edge.latency.p95_ms,
+            last_seen_at=schemas.format_iso(edge.last_ms),
+        )
+
+
+class FlowGapOut(Schema):
+    """Something about a node (`kind:name`), or about the whole flow (""), that could not be observed."""
+
+    cluster: str
+    subject: str
+    reason: str
+
+
+class PipelineOut(Schema):
+    """What leads to one last topic, group or query: the weakest way there.
+
+    `health` is the worst of all that leads to its end, `weakest` where that is. `p50_ms`, `p95_ms` are sums
+    over the way; `missing` names its edges of which no time is known. `starts`: where its ways begin.
+    """
+
+    cluster: str
+    path: list[FlowNodeOut]
+    health: FlowHealth
+    weakest: str
+    starts: int
+    p50_ms: float | None
+    p95_ms: float | None
+    missing: list[str]
+
+    @classmethod
+    def from_pipeline(cls, cluster: str, of: Pipeline) -> PipelineOut:
+        """Return a pipeline as the API shows it."""
+        return cls(
+            cluster=cluster,
+            path=[FlowNodeOut.from_node(node) for node in of.path],
+            health=of.health,
+            weakest=of.weakest,
+            starts=of.starts,
+            p50_ms=of.latency.p50_ms,
+            p95_ms=of.latency.p95_ms,
+            missing=list(of.missing),
+        )
+
+
+class _FlowListing(schemas.Listing):
+    range_from: str | None = Field(serialization_alias="from")
+    range_to: str | None = Field(serialization_alias="to")
+    #: By cluster, where the range begins before it.
+    kept_since: dict[str, str | None]
+    not_observed: list[FlowGapOut]
+
+
+class PipelineList(_FlowListing):
+    """The pipelines of `from` ≤ t < `to`, by cluster, the weakest first."""
+
+    items: list[PipelineOut]
+
+
+class FlowEdgeList(_FlowListing):
+    """The edges of the flow of `from` ≤ t < `to`, by cluster and the names of their ends."""
+
+    items: list[FlowEdgeOut]
+
+
+class FlowFilters(schemas.ListFilters, Criteria):
+    """The query string: `q` is a part of a node's name, `focus` a node as `topic:orders`."""
+
+    cluster: Name = ""
+    q: Name = ""
+    focus: Name = ""
+    start: Name = Field("", alias="from")
+    end: Name = Field("", alias="to")
+    last: Name = "1h"
+
+
+@router.get("", response=PipelineList, by_alias=True, summary="List pipelines")
+def list_pipelines(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str, object]:
+    """What leads to each last topic, group or query, those that need somebody first.
+
+    `focus` and `q` narrow the flow that pipelines are found in. Give `from` and `to` with a cursor: the range
+    of `last` moves, and so does the order.
+    """
+    shown, flows = _read(wanted)
+    found = [(each.cluster, pipeline) for each in flows for pipeline in find_pipelines(each.flow)]
+    items, following = _cut("pipelines", found, wanted)
+    return {"items": [PipelineOut.from_pipeline(*each) for each in items], "next": following} | _around(
+        wanted, shown, flows
+    )
+
+
+@router.get("/edges", response=FlowEdgeList, by_alias=True, summary="List edges of the flow")
+def list_flow_edges(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str, object]:
+    """Every edge that was observed in the range: who writes which topic, and who reads it."""
+    shown, flows = _read(wanted)
+    found = [(each.cluster, edge, each.flow) for each in flows for edge in each.flow.edges]
+    items, following = _cut("flow_edges", found, wanted)
+    return {"items": [FlowEdgeOut.from_edge(*each) for each in items], "next": following} | _around(
+        wanted, shown, flows
+    )
+
+
+def _read(wanted: FlowFilters) -> tuple[TimeRange, Sequence[ClusterFlow]]:
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        shown = read_time_range(wanted.start, wanted.end, wanted.last, now_ms=now_ms)
+    except InvalidTimeRange as error:
+        raise HttpError(400, str(error)) from None
+    flows = flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms)
+    return shown, [
+        ClusterFlow(each.cluster, _narrowed(each.flow, wanted), each.kept_since_ms) for each in flows
+    ]
+
+
+def _narrowed(flow: Flow, wanted: FlowFilters) -> Flow:
+    if wanted.focus:
+        flow = flow_around_nodes(flow, [node for node in flow.nodes if str(node) == wanted.focus])
+    return search_flow(flow, wanted.q) if wanted.q else flow
+
+
+def _cut(of: str, found: Sequence[cursors.Row], wanted: FlowFilters) -> tuple[list[cursors.Row], str | None]:
+    """Return the items behind a cursor's place in the list, and a cursor where there are more."""
+    start = cursors.read_number(wanted.cursor, of) or 0
+    items = list(islice(found, start, start + wanted.limit))
+    end = start + len(items)
+    return items, cursors.encode_cursor(of, end) if end < len(found) else None
+
+
+def _around(wanted: FlowFilters, shown: TimeRange, flows: Sequence[ClusterFlow]) -> dict[str, object]:
+    return {
+        "range_from": schemas.format_iso(shown.from_ms),
+        "range_to": schemas.format_iso(shown.to_ms),
+        "kept_since": {
+            each.cluster: schemas.format_iso(each.kept_since_ms)
+            for each in flows
+            if each.kept_since_ms is not None
+        },
+        "not_observed": [
+            FlowGapOut(cluster=each.cluster, subject=gap.subject, reason=gap.reason)
+            for each in flows
+            for gap in each.flow.gaps
+        ],
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, EVERYTHING)),
+    }

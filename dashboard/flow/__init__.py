@@ -1,0 +1,1 @@
+"""Where data flows: read from what stores keep, derived by `fenceline.flow`."""

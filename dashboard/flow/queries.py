@@ -1,0 +1,142 @@
+"""The flow of data of a cluster in a range of time, and the part of it around some subjects.
+
+A dozen queries, each along an index, whatever the number of transactional ids: what applications wrote is
+kept by span (`dashboard.transactions.topic_tallies`), everything else is read as it is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.db.models import Q
+
+from dashboard.flow import readers
+from dashboard.models import Cluster, FindingRecord, GapRecord
+from dashboard.runtime import visibility
+from dashboard.runtime.collector_names import CHECKPOINTS, GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL
+from fenceline.facts import Severity
+from fenceline.flow.derive import derive_flow, merge_writes
+from fenceline.flow.graph import Flow, FlowGap, NodeId, NodeKind
+from fenceline.flow.observations import FlowObservations, OpenFindingFacts, QueryLinks
+from fenceline.flow.view import flow_around_nodes
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.families import family_of
+from fenceline.time_range import TimeRange, last_range
+
+#: What is hidden where a collector has a gap, by the beginning of its name.
+_HIDDEN = {
+    TAIL: "what applications write",
+    OFFSETS: "when groups commit, and in whose transactions",
+    GROUPS: "what groups read",
+    PARTITIONS: "which partitions are blocked",
+    CHECKPOINTS: "what Spark queries read and write",
+    RECONCILE: "which transactions are open",
+}
+_PAST = (
+    "What groups and Spark queries read is kept as it is now: for this range they are shown as they are now, "
+    "without figures and status"
+)
+_MOST_FINDINGS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFlow:
+    """The flow of one cluster in a range; `kept_since_ms` is set where the range begins before it."""
+
+    cluster: str
+    flow: Flow
+    kept_since_ms: int | None = None
+
+
+def read_flows(cluster: str, shown: TimeRange, *, now_ms: int) -> Sequence[ClusterFlow]:
+    """Return the flow of a cluster, or of each one for "", by name."""
+    return [read_flow(row, shown, now_ms=now_ms) for row in visibility.clusters_named(cluster)]
+
+
+def read_flow(row: Cluster, shown: TimeRange, *, now_ms: int) -> ClusterFlow:
+    """Return the flow of a cluster in a range of time."""
+    written = readers.topic_writes(row.pk, shown, now_ms=now_ms)
+    queries = readers.query_links(row.name, now_ms=now_ms if shown.live else None)
+    observed = FlowObservations(
+        minutes=written.minutes,
+        writes=merge_writes(written.writes),
+        offset_writes=written.offset_writes,
+        groups=readers.group_reads(row.pk, written.offset_writes, now=shown.live),
+        queries=queries,
+        topics=readers.partition_counts(row.pk) if shown.live else {},
+        blocking=readers.blocking_applications(row.pk) if shown.live else frozenset(),
+        findings=list(_findings(row, shown, queries)),
+        gaps=[*written.gaps, *_gaps(row, shown)],
+    )
+    kept = written.kept_since_ms
+    cut = now_ms if kept is None else kept
+    return ClusterFlow(row.name, derive_flow(observed), cut if shown.from_ms < cut else None)
+
+
+def flow_around(cluster: str, subjects: Iterable[str], *, now_ms: int) -> Flow:
+    """Return the flow of the last hour around some subjects (`kind:name`): what leads to them, and from them.
+
+    A transaction stands for its application, or for the query whose sink it is of; a partition for its topic;
+    a group for its family. Subjects that the flow does not have are left out.
+    """
+    for row in visibility.clusters_named(cluster):
+        flow = read_flow(row, last_range("1h", now_ms=now_ms), now_ms=now_ms).flow
+        sinks = {
+            each.application: each.ident
+            for each in readers.query_links(row.name, now_ms=None)
+            if each.application
+        }
+        wanted = {subject_node(each, sinks) for each in subjects}
+        # A group whose offsets an application commits is no node: the edge through it is what is meant.
+        through = {end for edge in flow.edges if _group(edge.group) in wanted for end in edge.ends}
+        return flow_around_nodes(flow, wanted | through)
+    return Flow()
+
+
+def _group(name: str) -> NodeId:
+    return NodeId(NodeKind.GROUP, name)
+
+
+def subject_node(subject: str, sinks: dict[str, str] | None = None) -> NodeId:
+    """Return the node that a subject is, or belongs to; `sinks` are queries by their application."""
+    kind, _, name = subject.partition(":")
+    if kind == "partition":
+        return NodeId(NodeKind.TOPIC, name.rpartition("-")[0])
+    if kind in ("transaction", "application"):
+        application = application_of(name).application if kind == "transaction" else name
+        ident = (sinks or {}).get(application)
+        return NodeId(NodeKind.QUERY, ident) if ident else NodeId(NodeKind.APPLICATION, application)
+    if kind == "group":
+        return _group(family_of(name).name)
+    return NodeId(NodeKind(kind) if kind in list(NodeKind) else NodeKind.TOPIC, name)
+
+
+def _findings(row: Cluster, shown: TimeRange, queries: Sequence[QueryLinks]) -> Iterator[OpenFindingFacts]:
+    """Yield what is open now, or was at some time of a past range, by subjects of nodes and partitions."""
+    sinks = {each.application: each.ident for each in queries if each.application}
+    rows = FindingRecord.objects.filter(cluster=row.pk)
+    if shown.live:
+        rows = rows.filter(closed_at=None)
+    else:
+        opened = Q(since_ms__lt=shown.to_ms)
+        ended = datetime.fromtimestamp(shown.from_ms / 1_000, UTC)
+        rows = rows.filter(opened & (Q(closed_at=None) | Q(closed_at__gte=ended)))
+    columns = ("rule", "subject", "severity", "affected")
+    for rule, subject, severity, affected in rows.order_by("-pk").values_list(*columns)[:_MOST_FINDINGS]:
+        about = subject if subject.startswith("partition:") else str(subject_node(subject, sinks))
+        yield OpenFindingFacts(rule, about, Severity(severity), tuple(affected))
+
+
+def _gaps(row: Cluster, shown: TimeRange) -> Iterator[FlowGap]:
+    """Yield what collectors could not observe, in words."""
+    if not shown.live:
+        yield FlowGap("", _PAST)
+    rows = GapRecord.objects.filter(cluster=row.pk, since_ms__lt=shown.to_ms).exclude(
+        until_ms__lt=shown.from_ms
+    )
+    for source, reason in rows.order_by("-since_ms").values_list("source", "reason")[:20]:
+        hidden = next((words for name, words in _HIDDEN.items() if source.startswith(name)), "")
+        if hidden and source != RECONCILE:
+            yield FlowGap("", f"{hidden[0].upper()}{hidden[1:]}: {reason}")

@@ -1,0 +1,56 @@
+// The range of time of the page: the picker's fields in the page's zone, a link that names it, a drag that sets it.
+"use strict";
+window.fenceline = window.fenceline || {};
+{
+  const NAMES = ["from", "to", "last"];
+  const form = document.querySelector("[data-range-form]");
+
+  const iso = (ms) => new Date(ms).toISOString().replace(".000Z", "Z");
+  const asked = () => new URLSearchParams(location.search);
+  const address = (query) => `${location.origin}${location.pathname}?${String(query).replaceAll("%3A", ":")}`;
+
+  /** Show the page of a range: whole seconds around what was dragged over. Places in a list are of another one. */
+  fenceline.showRange = (fromMs, toMs) => {
+    const query = asked();
+    for (const name of ["last", "before", "page"]) query.delete(name);
+    query.set("from", iso(Math.floor(fromMs / 1000) * 1000));
+    query.set("to", iso(Math.ceil(toMs / 1000) * 1000));
+    location.assign(address(query));
+  };
+
+  /** The address of another page, in the range of this one. */
+  fenceline.withRange = (url) => {
+    const there = new URL(url, location.href);
+    if (NAMES.some((name) => there.searchParams.has(name))) return there.href;
+    for (const [name, value] of asked()) if (NAMES.includes(name)) there.searchParams.set(name, value);
+    return there.href;
+  };
+
+  /** This page with both ends of its range, as of now where one moves; without a length all that is kept. */
+  fenceline.absoluteLink = (lengthMs) => {
+    const query = asked();
+    if (query.has("to") || !form) return location.href;
+    const now = Math.ceil(fenceline.now() / 1000) * 1000;
+    query.delete("last");
+    query.delete("page");
+    if (!query.has("from") && lengthMs) query.set("from", iso(now - Number(lengthMs)));
+    query.set("to", iso(now));
+    return address(query);
+  };
+
+  // --- The picker: its fields are in UTC as they come, and in the zone that the page shows ------------------------
+  const fields = [...(form?.querySelectorAll("input[type=datetime-local]") ?? [])];
+  const utc = new Map(fields.map((field) => [field, Date.parse(`${field.value}Z`)]));
+  const local = (ms) => new Date(ms + fenceline.shift(ms)).toISOString().slice(0, 19);
+  const showFields = () => fields.forEach((field) => (field.value = local(utc.get(field))));
+
+  for (const field of fields) {
+    field.addEventListener("change", () => {
+      const shown = Date.parse(`${field.value}Z`);
+      if (!Number.isNaN(shown)) utc.set(field, shown - fenceline.shift(shown));
+    });
+  }
+  form?.addEventListener("formdata", ({ formData }) => fields.forEach((field) => formData.set(field.name, iso(utc.get(field)))));
+  new MutationObserver(showFields).observe(document.documentElement, { attributeFilter: ["data-zone"] });
+  showFields();
+}

@@ -1,0 +1,118 @@
+"""Failures that the sandbox of `make up` plays on request.
+
+The stack's part `scenes` plays them: it lists what there is, and the last runs, in a file of the stack's
+folder, and takes a request from another. So nothing here knows the sandbox, and without it there is no file.
+A request is made exclusively and stays until its scene is over: that is what allows one at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from django.conf import settings
+from django.db import transaction
+from pydantic import BaseModel, ValidationError
+
+from dashboard.system import audit
+from dashboard.system.audit import AuditedSubject, Event
+
+_BOARD, _REQUEST = "scenes.json", "scene-request"
+
+
+class OfferedScene(BaseModel):
+    """A scene that the sandbox has: what it does, how long it takes, the name that shows it in Fenceline."""
+
+    name: str
+    summary: str
+    lasts: str
+    subject: str
+    #: Why this stack cannot play it, and what to do; "" where it can.
+    unavailable: str
+
+
+class SceneRun(BaseModel):
+    """One time that a scene was played; `state` is "playing", "done" or "failed"."""
+
+    scene: str
+    by: str
+    state: str
+    started_ms: int
+    ended_ms: int | None
+    #: Its steps, as far as it is.
+    lines: Sequence[str]
+    #: Why it failed, and what to do; "" where it did not.
+    error: str
+
+    @property
+    def lasted_ms(self) -> int:
+        """Return how long it took; 0 while it is playing."""
+        return max(0, self.ended_ms - self.started_ms) if self.ended_ms else 0
+
+
+class SceneBoard(BaseModel):
+    """What the sandbox can play, and what it has played, the newest first."""
+
+    scenes: Sequence[OfferedScene]
+    runs: Sequence[SceneRun]
+    #: The scene that is asked for and not over yet, "" for none.
+    wanted: str = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a scene is asked for that has not begun."""
+        return bool(self.wanted) and not (self.runs and self.runs[0].state == "playing")
+
+
+class SceneRefused(ValueError):
+    """A scene that is not played; the text says why and what to do."""
+
+
+def are_offered() -> bool:
+    """Whether this is the dashboard of a sandbox that runs."""
+    return (settings.DATA / _BOARD).is_file()
+
+
+def read_board() -> SceneBoard | None:
+    """Return what can be played; None outside of a sandbox, or while its file cannot be read."""
+    try:
+        board = SceneBoard.model_validate_json((settings.DATA / _BOARD).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return board.model_copy(update={"wanted": _wanted()})
+
+
+def request_scene(board: SceneBoard, name: str, *, by: str) -> None:
+    """Have a scene played, with a row in the audit log; raises `SceneRefused`, also while another one is."""
+    scene = next((each for each in board.scenes if each.name == name), None)
+    if scene is None:
+        names = ", ".join(each.name for each in board.scenes)
+        raise SceneRefused(f"There is no scene “{name[:60]}”: choose one of {names}.")
+    if scene.unavailable:
+        raise SceneRefused(f"The scene {name} cannot be played here. {scene.unavailable}")
+    with transaction.atomic():
+        audit.record_change(Event.SCENE_PLAYED, AuditedSubject("scene", None, name))
+        # Last, so that a scene that is refused leaves no row.
+        leave_request(settings.DATA / _REQUEST, name, by=by)
+
+
+def leave_request(path: Path, scene: str, *, by: str) -> None:
+    """Make the file of a request, whole, unless there is one: raises `SceneRefused` then."""
+    with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.") as file:
+        json.dump({"scene": scene, "by": by}, file)
+        file.flush()
+        try:
+            path.hardlink_to(file.name)
+        except FileExistsError:
+            raise SceneRefused(
+                f"The scene {_wanted() or 'of before'} is being played: wait until it is over."
+            ) from None
+
+
+def _wanted() -> str:
+    try:
+        return str(json.loads((settings.DATA / _REQUEST).read_text())["scene"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

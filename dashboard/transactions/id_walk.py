@@ -1,0 +1,90 @@
+"""Walks along every transactional id for programs: step by step, and nothing is passed by twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+from django.db.models.expressions import Combinable
+
+from dashboard.models import IDLE, IS_IDLE, NAME, Transaction
+from dashboard.runtime import visibility
+from dashboard.transactions.queries import (
+    DENSE,
+    MOST_SCANNED,
+    TransactionCriteria,
+    Unindexed,
+    candidate_rows,
+    cluster_keys,
+    matching_rows,
+    rows_of_keys,
+    state_counts,
+)
+
+#: Where a walk goes on: behind this cluster and name, "" but for those of an application, and this row.
+Place = tuple[str, str, int]
+START: Place = ("", "", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class WalkStep:
+    """Some ids of a walk; `next` is where it goes on, None at its end."""
+
+    items: Sequence[Transaction]
+    next: Place | None
+
+
+def transactions_after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int) -> WalkStep:
+    """Return the next ids that `wanted` describes: as first seen, those of one application by cluster and id.
+
+    Nothing is counted, and what a step passes by is not passed by again: a program walks through them all.
+    """
+    if wanted.application:
+        places = _in_application(wanted, place, limit + 1, now_ms)
+    else:
+        rows = matching_rows(_densest(wanted), wanted, now_ms).filter(pk__gt=place[2]).order_by("pk")
+        places = [("", "", pk) for pk in rows.values_list("pk", flat=True)[: limit + 1]]
+    found = rows_of_keys([pk for _, _, pk in places[:limit]])
+    return WalkStep(found, places[limit - 1] if len(places) > limit else None)
+
+
+def _in_application(wanted: TransactionCriteria, place: Place, most: int, now_ms: int) -> Sequence[Place]:
+    """Return the places of the next ids of an application, cluster by cluster along the index of names."""
+    found: list[Place] = []
+    at, name, pk = place
+    for cluster in sorted(visibility.configured_clusters(), key=lambda row: row.name):
+        if cluster.name < at or wanted.cluster not in ("", cluster.name):
+            continue
+        matching, by = _named(wanted, cluster.pk, now_ms)
+        rows = matching.annotate(by=by)
+        if cluster.name == at:
+            rows = rows.filter(Q(by__gt=name) | Q(pk__gt=pk), by__gte=name)
+        keys = rows.order_by("by", "pk").values_list("by", "pk")[: most - len(found)]
+        found += [(cluster.name, *key) for key in keys]
+    return found
+
+
+def _named(
+    wanted: TransactionCriteria, cluster_id: int, now_ms: int
+) -> tuple[QuerySet[Transaction], Combinable]:
+    """Return an application's ids and the name they go by.
+
+    Where few ids are in a state they come from its own index, sorted then: along the application's, one after
+    the other, millions may have to be looked up to find none.
+    """
+    rows = Transaction.objects.filter(cluster=cluster_id)
+    idle = wanted.state in IDLE and state_counts(wanted.cluster)[wanted.state] <= MOST_SCANNED
+    if not (idle or wanted.only_open):
+        return matching_rows(rows, wanted, now_ms), NAME
+    of_any = wanted.model_copy(update={"application": ""})
+    rows = matching_rows(rows.filter(IS_IDLE) if idle else rows, of_any, now_ms)
+    return rows.alias(of=Unindexed("application")).filter(of=wanted.application), Unindexed(NAME)
+
+
+def _densest(wanted: TransactionCriteria) -> QuerySet[Transaction]:
+    """Return the ids to walk along as they were first seen: those of a seldom state from its own index."""
+    states = state_counts(wanted.cluster)
+    if wanted.state in IDLE and states[wanted.state] * DENSE < sum(states.values()):
+        return Transaction.objects.filter(IS_IDLE, cluster__in=cluster_keys(wanted))
+    return candidate_rows(wanted)

@@ -1,0 +1,41 @@
+"""What a detail page starts with: a sentence of fact about its subject, and what that means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fenceline.formatting import count_noun
+from fenceline.sentences import Sentence
+
+
+class DetailHeadline(NamedTuple):
+    """One sentence of fact, and the sentences that explain it."""
+
+    sentence: Sentence
+    explanation: Sentence = ()
+
+
+class BlockedConsumer(NamedTuple):
+    """A group or a query that is blocked, and how many records it is behind; None where that is not known."""
+
+    name: str
+    behind: int | None
+
+
+def blocked_words(consumers: Sequence[BlockedConsumer]) -> str:
+    """Return who is blocked, the one furthest behind by name: `billing is 1,465 records behind`."""
+    if not consumers:
+        return "no known consumer is blocked"
+    first = max(consumers, key=lambda each: each.behind or 0)
+    words = f"{first.name} is {behind_words(first.behind) or 'blocked'}"
+    if others := len(consumers) - 1:
+        verb = "is" if others == 1 else "are"
+        words += f", and {count_noun(others, 'more consumer')} {verb} blocked"
+    return words
+
+
+def behind_words(number: int | None, *, at_least: bool = False) -> str:
+    """Return `1,465 records behind`; "" for none and for what is not known."""
+    return f"{'at least ' if at_least else ''}{count_noun(number, 'record')} behind" if number else ""
+

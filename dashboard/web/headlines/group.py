@@ -1,0 +1,96 @@
+"""The page of a consumer group in a sentence: where it is blocked and how far behind, else its status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.groups.queries import BlockingTransaction
+from dashboard.labels.status import STATUS_LOOKS
+from dashboard.models import Group, GroupOffset
+from dashboard.web.headlines.detail import DetailHeadline, behind_words
+from fenceline.formatting import count_noun, list_names
+from fenceline.kafka.groups import GroupStatus, Waiting, note_of
+from fenceline.sentences import Age, Sentence
+
+_NAMED = 2
+_AT_LSO = (
+    "It has consumed everything up to the last stable offset. Kafka does not report its isolation level: "
+    "a read_committed consumer gets no more records until that transaction ends."
+)
+#: KIP-447: a member that joins asks for stable offsets.
+_PENDING = "Until that transaction ends, a member that fetches its position gets UNSTABLE_OFFSET_COMMIT."
+_PAST = (
+    "It committed past a blocked LSO, which only a read_uncommitted consumer can do: it receives aborted records."
+)
+
+
+def group_headline(
+    row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
+) -> DetailHeadline:
+    """Return what is true of a group now.
+
+    `stuck` are its offsets at a blocked LSO, past one, or pending (`groups.queries.blocked_offsets`), and
+    `blockers` the transactions that they wait for.
+    """
+    sentence, explanation = _found(row, stuck, blockers)
+    incomplete = f"Its data is incomplete: {row.error.rstrip('.')}. " if row.error else ""
+    return DetailHeadline(sentence, tuple(filter(None, (incomplete, *explanation))))
+
+
+def _found(
+    row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
+) -> DetailHeadline:
+    if row.blocked:
+        sentence = _blocked(row, [each for each in stuck if each.waiting == Waiting.PROBABLY], blockers)
+        members = " It has no members." if row.members == 0 else ""
+        return DetailHeadline(sentence, (f"{_AT_LSO}{members}",))
+    if row.unstable:
+        where = _where([str(each) for each in stuck if each.unstable], row.unstable)
+        certain = all(each.certain for each in blockers)
+        whose = _by(blockers, " in " if certain else ", possibly in ")
+        return DetailHeadline(
+            (f"Its transactional commit for {where} is pending{whose}", *_behind(row)), (_PENDING,)
+        )
+    if any(each.waiting == Waiting.READS_PAST for each in stuck):
+        return DetailHeadline(("It reads uncommitted", *_behind(row)), (_PAST,))
+    if row.error:
+        return DetailHeadline(("Not all of it could be read.",))
+    if note := note_of(row.kind, row.partitions):
+        return DetailHeadline((f"{note}.",))
+    return DetailHeadline(_status(row))
+
+
+def _blocked(
+    row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
+) -> Sentence:
+    where = _where([str(each) for each in waiting], row.blocked)
+    instants = [each.waiting_ms for each in waiting if each.waiting_ms is not None]
+    whom = (_by(blockers, " by "), *_behind(row))
+    if not instants:
+        return (f"It is likely blocked at {where}", *whom)
+    return (f"It has likely been blocked at {where} for ", Age(min(instants)), *whom)
+
+
+def _where(names: Sequence[str], number: int) -> str:
+    """Return the partitions by name; by number where not all of them are at hand."""
+    return list_names(names, _NAMED) if len(names) == number else count_noun(number, "partition")
+
+
+def _by(blockers: Sequence[BlockingTransaction], preposition: str) -> str:
+    names = [each.transactional_id or f"producer {each.producer_id}" for each in blockers]
+    return f"{preposition}{list_names(names, _NAMED)}" if names else ""
+
+
+def _behind(row: Group) -> Sentence:
+    words = behind_words(row.lag_hw)
+    return (f"; it is {words}." if words else ".",)
+
+
+def _status(row: Group) -> Sentence:
+    if row.status == GroupStatus.OK:
+        words = behind_words(row.lag_hw)
+        return (f"It is healthy and {words}." if words else "It is healthy.",)
+    means = STATUS_LOOKS[row.status].means
+    if row.status == GroupStatus.UNKNOWN:
+        means = "there is not enough data for a status"
+    return (f"{means[:1].upper()}{means[1:]}", *_behind(row))

@@ -1,0 +1,146 @@
+"""The verdict of the first page: how many incidents are open, and the worst fact with its deadline. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dashboard.runtime.collector_names import RECONCILE
+from dashboard.web.freshness import Blind, Freshness, collector_state
+from fenceline.facts import Severity
+from fenceline.formatting import count_noun, format_clock
+from fenceline.incidents.sentences import IncidentFacts, worst_fact
+from fenceline.kafka.reconcile import format_agreement
+from fenceline.sentences import Sentence
+
+#: A subject of 32 kB makes no headline.
+_LONGEST = 140
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A sentence, the figures below it, and its tone: a severity, "ok" or "unknown"."""
+
+    tone: str
+    sentence: Sentence
+    figures: Sequence[str]
+
+
+class OverviewFigures(NamedTuple):
+    """What the first page is about."""
+
+    clusters: Sequence[str]
+    ids: int
+    open_now: int
+    #: Partitions whose LSO an open transaction blocks, and groups that are at such an LSO.
+    blocked_partitions: int = 0
+    blocked_groups: int = 0
+
+
+def overview_headline(
+    problems: Sequence[tuple[str, IncidentFacts]],
+    number: int,
+    sight: Freshness,
+    figures: OverviewFigures,
+    *,
+    now_ms: int,
+) -> Headline:
+    """Return the verdict: the first open incident decides, and nothing is called fine that was not seen.
+
+    `problems` are the first of `number`, by damage and deadline: how bad each is, and its facts.
+    """
+    if not figures.clusters:
+        return Headline("unknown", ("No cluster is configured.",), _HOW_TO_CONFIGURE)
+    needs = [(severity, facts) for severity, facts in problems if severity != Severity.INFO]
+    shown = _figures(figures, sight, now_ms)
+    if needs:
+        severity, facts = needs[0]
+        begin = f"{count_noun(number, 'open incident')}. "
+        return Headline(severity, (begin, *_clipped(worst_fact(facts, now_ms=now_ms))), shown)
+    if sight.blind:
+        sentence = _blind(sight.blind, figures.clusters)
+        return Headline("warning", (sentence,), [*shown, "nothing was stuck in the last complete data"])
+    if sight.unseen:
+        sentence = f"{_listed(sight.unseen)} {_have(sight.unseen)} not been read yet."
+        return Headline("unknown", (sentence,), _progress(sight))
+    return Headline("ok", ("No transaction is stuck.",), shown)
+
+
+def range_headline(number: int, most: int) -> Headline:
+    """Return how many incidents a range that has ended had; of more than `most` there is no count."""
+    if not number:
+        return Headline("ok", ("No incident was open in this range.",), ())
+    words = f"More than {most} incidents" if number > most else count_noun(number, "incident")
+    return Headline("unknown", (f"{words} in this range.",), ())
+
+
+_HOW_TO_CONFIGURE = (
+    'Name one under [clusters.NAME] in fenceline.toml with "bootstrap.servers"',
+    "or start with make up BOOTSTRAP=host:port",
+)
+
+
+def _clipped(sentence: Sentence) -> Sentence:
+    return tuple(
+        f"{part[:_LONGEST]}…" if isinstance(part, str) and len(part) > _LONGEST else part for part in sentence
+    )
+
+
+def _blind(blind: Sequence[Blind], clusters: Sequence[str]) -> str:
+    names = sorted({reason.cluster for reason in blind})
+    since = format_clock(min(reason.since_ms for reason in blind))
+    where = f" in {_listed(names)}" if len(clusters) > 1 else ""
+    return f"Data is incomplete{where} since {since}: whether anything is stuck is unknown."
+
+
+def _figures(figures: OverviewFigures, sight: Freshness, now_ms: int) -> list[str]:
+    """Return what the verdict stands on: how much there is, and how far it was seen."""
+    several = [count_noun(len(figures.clusters), "cluster")] if len(figures.clusters) > 1 else []
+    seen = [count_noun(figures.ids, "transactional id"), f"{figures.open_now:,} open"]
+    blocked = {"partition": figures.blocked_partitions, "group": figures.blocked_groups}
+    seen += [f"{count_noun(number, noun)} blocked" for noun, number in blocked.items() if number]
+    return [*several, *seen, *_collectors(sight, now_ms), *_unseen(sight.blind), *_agreement(sight)]
+
+
+def _collectors(sight: Freshness, now_ms: int) -> Sequence[str]:
+    number = len(sight.collectors)
+    current = sum(collector_state(row, now_ms).tone == "ok" for row in sight.collectors)
+    if not number:
+        return []
+    return [
+        f"all {number} collectors current"
+        if current == number
+        else f"{current} of {number} collectors current"
+    ]
+
+
+def _unseen(blind: Sequence[Blind]) -> Sequence[str]:
+    if not blind:
+        return []
+    return [f"data is incomplete since {format_clock(min(reason.since_ms for reason in blind))}"]
+
+
+def _agreement(sight: Freshness) -> Sequence[str]:
+    """Return how far what was read agrees with the coordinators' own lists, where these were compared."""
+    details = [row.detail for row in sight.collectors if row.name == RECONCILE]
+    compared = sum(each.get("compared", 0) for each in details)
+    agreed = sum(each.get("agreed", 0) for each in details)
+    return [f"{format_agreement(agreed, compared)} agreement with coordinators"] if compared else []
+
+
+def _progress(sight: Freshness) -> Sequence[str]:
+    behind = sum(row.behind or 0 for row in sight.collectors)
+    read = sum(row.records for row in sight.collectors)
+    if not sight.collectors:
+        return ["No collector has reported yet; collectors start within seconds of a worker"]
+    to_go = f"{behind:,} to go" if behind else "the end offset is not known yet"
+    return [f"First read in progress: {count_noun(read, 'record')} read, {to_go}"]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _have(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"

@@ -1,0 +1,116 @@
+"""The page of a transaction in a sentence: what it blocks and since when, else how its state is. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from dashboard.evaluation.blocking import NamedPartition, Waits
+from dashboard.models import Transaction
+from dashboard.web.headlines.detail import BlockedConsumer, DetailHeadline, blocked_words
+from dashboard.web.transaction_steps import Deadline, timeout_deadline
+from fenceline.facts import TransactionState
+from fenceline.formatting import format_duration, list_names
+from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.sentences import Age, Instant, Sentence
+
+_NAMED = 2
+_DECIDED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
+
+
+def transaction_headline(
+    row: Transaction,
+    waits: Waits,
+    places: Sequence[NamedPartition],
+    *,
+    median_ms: float | None = None,
+    fenced_by: str = "",
+    now_ms: int,
+) -> DetailHeadline:
+    """Return what is true of a transactional id now.
+
+    `median_ms` is how long its own transactions usually are open; `fenced_by` is who fenced it by an action,
+    "" where nobody did or its producer came back.
+    """
+    ended = _explanation(row, waits, now_ms)
+    if blocked := [place for place in places if place.blocked_ms is not None]:
+        return DetailHeadline(_blocks(blocked, waits), ended)
+    if row.state == TransactionState.ONGOING:
+        return DetailHeadline(_open(row, median_ms), (*ended, *_before_end(row)))
+    if decision := _DECIDED.get(TransactionState(row.state)):
+        sentence = f"Its coordinator decided to {decision} it "
+        return DetailHeadline((sentence, Age(row.updated_ms), " ago."), ended)
+    if row.state == TransactionState.COMPLETE_COMMIT:
+        readable = "read_committed consumers can read its records."
+        return DetailHeadline(("It was committed ", Age(row.updated_ms), " ago."), ended or (readable,))
+    if row.state == TransactionState.COMPLETE_ABORT:
+        lost = "read_committed consumers do not get its records."
+        return DetailHeadline(("It was aborted ", Age(row.updated_ms), " ago."), ended or (lost,))
+    return _idle(row, fenced_by)
+
+
+def expired_headline(expired_ms: int | None) -> DetailHeadline:
+    """Return what is true of an id that its coordinator has forgotten; None where it is unknown when."""
+    when: Sentence = (".",) if expired_ms is None else (" ", Age(expired_ms), " ago.")
+    why = "Kafka expires an id that was idle for 7 days (transactional.id.expiration.ms); "
+    return DetailHeadline(("Its coordinator expired it", *when), (f"{why}its recorded history is below.",))
+
+
+def _blocks(blocked: Sequence[NamedPartition], waits: Waits) -> Sentence:
+    names = list_names([f"{each.topic}-{each.partition}" for each in blocked], _NAMED)
+    since_ms = min(each.blocked_ms for each in blocked if each.blocked_ms is not None)
+    return (f"It has blocked {names} for ", Age(since_ms), f"; {blocked_words(_consumers(waits))}.")
+
+
+def _consumers(waits: Waits) -> Sequence[BlockedConsumer]:
+    """Return the groups and queries at its LSOs, each with the sum of what it is behind there."""
+    behind: dict[str, list[int]] = defaultdict(list)
+    for each in waits.waiting:
+        if not each.pending:
+            behind[each.group] += [] if each.behind is None else [each.behind]
+    groups = [BlockedConsumer(name, sum(known) if known else None) for name, known in behind.items()]
+    names = dict.fromkeys(each.name for each in waits.queries)
+    return [*groups, *(BlockedConsumer(name, None) for name in names)]
+
+
+def _open(row: Transaction, median_ms: float | None) -> Sentence:
+    if row.started_ms is None:
+        return ("It is open; its start is unknown.",)
+    usual = "" if median_ms is None else f"; its own median is {format_duration(round(median_ms))}"
+    return ("It has been open for ", Age(row.started_ms), f"{usual}.")
+
+
+def _before_end(row: Transaction) -> Sentence:
+    if not row.partition_count:
+        return ()
+    return (" Until then read_committed consumers of its partitions stop at its first record.",)
+
+
+def _idle(row: Transaction, fenced_by: str) -> DetailHeadline:
+    if fenced_by:
+        sentence = (f"It is idle, fenced by {fenced_by} at ", Instant(row.updated_ms), ".")
+        return DetailHeadline(sentence, ("No producer has initialised it since.",))
+    since = " ago and has not begun a transaction since."
+    return DetailHeadline(("It is idle.",), ("Its producer initialised ", Age(row.updated_ms), since))
+
+
+def _explanation(row: Transaction, waits: Waits, now_ms: int) -> Sentence:
+    """Return how it ends; nothing where it has ended."""
+    if waits.verdict == PartitionVerdict.HANGING:
+        return ("It is orphaned: its coordinator will not complete it. Abort markers end it.",)
+    if decision := _DECIDED.get(TransactionState(row.state)):
+        return (f"The coordinator is writing the markers of its {decision}; this cannot be cancelled.",)
+    if row.state != TransactionState.ONGOING:
+        return ()
+    return _ends(row, timeout_deadline(row, now_ms))
+
+
+def _ends(row: Transaction, deadline: Deadline | None) -> Sentence:
+    if deadline is None:
+        return ("When it times out is unknown.",)
+    if deadline.never:
+        return ("It is part of a two-phase commit and does not time out.",)
+    if deadline.passed:
+        passed = f"Its timeout of {format_duration(row.timeout_ms)} passed at "
+        return (passed, Instant(deadline.at_ms), "; its coordinator has not aborted it yet.")
+    return ("Its coordinator aborts it at ", Instant(deadline.at_ms), " unless its producer ends it first.")

@@ -1,0 +1,57 @@
+"""Former paths of pages: each redirects to the page that took its place, in the words of that one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from dashboard.web.forms import time_ranges
+from dashboard.web.rendering import signed_in
+from fenceline.timeline import ROUTINE, EventSource
+
+#: How far back the page of fences looked.
+_FENCING_LAST = "24h"
+
+
+@signed_in
+def feed(request: HttpRequest) -> HttpResponse:
+    """Redirect the live feed to the transitions among the events."""
+    return _moved("events", {**request.GET.dict(), "source": EventSource.TRANSITION.value})
+
+
+@signed_in
+def fencing(request: HttpRequest) -> HttpResponse:
+    """Redirect the list of fences and aborts to the transitions among the events.
+
+    It listed each, but re-initialisations only where they were asked for.
+    """
+    kept = {name: value for name, value in request.GET.dict().items() if name not in ("kind", "before")}
+    kind = request.GET.get("kind", "")
+    wanted = {} if kind in ("", "all") else {"kind": kind}
+    single = {"unfolded": "true"} if kind == "all" or kind in ROUTINE else {}
+    ranged = _with_range(kept, _FENCING_LAST)
+    return _moved("events", {**ranged, "source": EventSource.TRANSITION.value, **wanted, **single})
+
+
+@signed_in
+def history(request: HttpRequest) -> HttpResponse:
+    """Redirect the reports of the history job."""
+    return _moved("reports", _with_range(request.GET.dict(), ""))
+
+
+def _with_range(asked: Mapping[str, str], last: str) -> Mapping[str, str]:
+    """Return parameters with a range of time in the place of `since`, which named one that ends now."""
+    rest = {name: value for name, value in asked.items() if name != "since"}
+    if any(name in asked for name in time_ranges.PARAMETERS):
+        return rest
+    last = asked.get("since", last)
+    return {**rest, **({"last": last} if last else {})}
+
+
+def _moved(name: str, asked: Mapping[str, str]) -> HttpResponse:
+    query = urlencode(asked, safe=":")
+    return redirect(f"{reverse(name)}{'?' if query else ''}{query}")

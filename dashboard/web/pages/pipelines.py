@@ -1,0 +1,136 @@
+"""The flow of data: from applications through topics to groups and queries, and the pipelines in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.flow import queries as flow_queries
+from dashboard.flow.queries import ClusterFlow
+from dashboard.runtime.criteria import Name
+from dashboard.web import page_context
+from dashboard.web.empty_state import why_empty
+from dashboard.web.flow.picture import FlowPicture, PipelineRow, flow_picture, path_name, pipeline_rows
+from dashboard.web.forms import lists as list_forms
+from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.request_time import now_ms
+from fenceline.flow.graph import Flow, FlowGap, FlowHealth
+from fenceline.flow.pipelines import Pipeline, find_pipelines
+from fenceline.flow.view import MOST_UNFOLDED, flow_around_nodes, fold_flow, search_flow
+from fenceline.formatting import count_noun, format_duration
+from fenceline.time_range import TimeRange
+
+#: The flow moves with the clock: its figures are of a range that ends now.
+_STEP_MS = 5_000
+_MOST_GAPS = 50
+
+
+class PipelinesQuery(list_forms.ListQuery):
+    """The query string of the page."""
+
+    cluster: Name = ""
+    #: A part of the name of a node, or of a group.
+    q: Name = ""
+    #: A node, as `topic:orders`: what leads to it, and what it leads to.
+    focus: Name = ""
+    #: Whether nodes of one prefix are folded where there are many.
+    fold: Literal["", "no"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPart:
+    """What the page shows of one cluster."""
+
+    of: ClusterFlow
+    picture: FlowPicture | None
+    pipelines: Sequence[PipelineRow]
+    more_pipelines: int
+    gaps: Sequence[FlowGap]
+    more_gaps: int
+    #: How many nodes were folded into fewer, 0 where none were.
+    folded: int
+    edges: int
+
+
+@signed_in
+def pipelines_page(request: HttpRequest) -> HttpResponse:
+    """Show how data flows in the range that the query string names."""
+    wanted = list_forms.read(request, PipelinesQuery)
+    shown = page_context.chrome_of(request).time_range.window()
+    moved = now_ms(request) // _STEP_MS if shown.live else 0
+    return render_page(request, "pipelines/page", lambda: _read(request, wanted, shown), depends_on=moved)
+
+
+def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Mapping[str, Any]:
+    frame = page_context.chrome_of(request)
+    flows = flow_queries.read_flows(frame.cluster, shown, now_ms=now_ms(request))
+    whole = [find_pipelines(each.flow) for each in flows]
+    problems = list(wanted.ignored)
+    if wanted.focus and not any(_has(each.flow, wanted.focus) for each in flows):
+        problems.append(f"focus “{list_forms.clip(wanted.focus)}” is no node of this flow")
+        wanted = wanted.model_copy(update={"focus": ""})
+    parts = [
+        _part(each, wanted, number, found)
+        for number, (each, found) in enumerate(zip(flows, whole, strict=True))
+    ]
+    shown_any = any(part.picture for part in parts)
+    return {
+        "wanted": wanted,
+        "narrowed": bool(wanted.q or wanted.focus),
+        "problems": problems,
+        "shown": shown,
+        "headline": pipelines_headline([each for some in whole for each in some]),
+        "parts": parts,
+        "several": len(parts) > 1,
+        "limit": MOST_UNFOLDED,
+        "empty": "" if shown_any else why_empty(frame, narrowed=wanted.narrowed),
+    }
+
+
+def _has(flow: Flow, subject: str) -> bool:
+    return any(str(node) == subject for node in flow.nodes)
+
+
+def _part(of: ClusterFlow, wanted: PipelinesQuery, number: int, whole: Sequence[Pipeline]) -> ClusterPart:
+    flow = of.flow
+    if wanted.focus:
+        flow = flow_around_nodes(flow, [node for node in flow.nodes if str(node) == wanted.focus])
+    if wanted.q:
+        flow = search_flow(flow, wanted.q)
+    found = whole if flow is of.flow else find_pipelines(flow)
+    drawn = flow if wanted.fold == "no" else fold_flow(flow)
+    rows = pipeline_rows(of.cluster, found)
+    return ClusterPart(
+        of,
+        flow_picture(of.cluster, drawn, f"flow-{number}") if drawn.nodes else None,
+        rows,
+        len(found) - len(rows),
+        flow.gaps[:_MOST_GAPS],
+        len(flow.gaps[_MOST_GAPS:]),
+        len(flow.nodes) if len(drawn.nodes) < len(flow.nodes) else 0,
+        len(drawn.edges),
+    )
+
+
+def pipelines_headline(found: Sequence[Pipeline]) -> str:
+    """Return how the pipelines are in one sentence: the worst one decides."""
+    if not found:
+        return "No data flow was observed."
+    number = count_noun(len(found), "pipeline")
+    blocked = [each for each in found if each.health is FlowHealth.BLOCKED]
+    if blocked:
+        more = f" and {len(blocked) - 1:,} more" if len(blocked) > 1 else ""
+        return (
+            f"{len(blocked):,} of {number} blocked, at {blocked[0].weakest}: {path_name(blocked[0])}{more}."
+        )
+    unwell = [each for each in found if each.health is FlowHealth.WARNING]
+    if unwell:
+        return f"{number}, none blocked; {len(unwell):,} with a warning, at {unwell[0].weakest}."
+    slowest = max(found, key=lambda each: each.latency.p95_ms or 0.0)
+    known = slowest.latency.p95_ms
+    words = f"; the slowest takes {format_duration(round(known))} end to end (p95)" if known else ""
+    unknown = sum(each.health is FlowHealth.UNKNOWN for each in found)
+    return f"{number}, none blocked{f', {unknown:,} unknown' if unknown else ''}{words}."

@@ -1,0 +1,269 @@
+"""What the Spark job's reports tell: each application over days, and its busiest ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Literal
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.history import parquet
+from dashboard.history.buckets import Bucket
+from dashboard.history.report_types import Busiest, Day, ReportStatus, ReportTrouble
+from dashboard.labels.transition import NOTABLE
+from dashboard.runtime.criteria import Name
+from dashboard.web import page_context
+from dashboard.web.charts import figures as charts
+from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms.lists import clip
+from dashboard.web.forms.time_ranges import PageRange
+from dashboard.web.rendering import render_page, signed_in
+from fenceline import histograms
+from fenceline.facts import ABORTS, TransitionKind
+from fenceline.formatting import count_noun
+from fenceline.reports import Manifest, ReportFigures, sum_figures
+
+#: How many days a page shows that is Live: the newest of which there are reports.
+_LIVE_DAYS = 30
+#: What ids are ranked by, with its words.
+RANKS = {"commits": "commits", "aborts": "aborts", "epochs": "epochs used"}
+_APPLICATIONS, _IDS = 50, 20
+_DAY_MS = 86_400_000
+#: The connector that goes with the Spark which this version is tested with.
+_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+_CAUSES = tuple(kind for kind in NOTABLE if kind in ABORTS)
+
+
+class ReportQuery(list_forms.ListQuery):
+    """The query string of the page."""
+
+    cluster: Name = ""
+    by: Literal["commits", "aborts", "epochs"] = "commits"
+    application: Name = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRow:
+    """An application or an id, as a line of a table. Durations in milliseconds, None where none ended."""
+
+    name: str
+    application: str
+    figures: ReportFigures
+    steps: Sequence[int] = ()
+
+    @property
+    def abort_causes(self) -> Sequence[tuple[TransitionKind, int]]:
+        """Return how often each cause of an abort, the worst first."""
+        return [(kind, n) for kind in _CAUSES if (n := self.figures.counts.get(kind, 0)) > 0]
+
+    @property
+    def aborted_percent(self) -> float | None:
+        """Return how many of its transactions ended without their records, in percent."""
+        ended = self.figures.commits + self.figures.aborts
+        return 100 * self.figures.aborts / ended if ended > 0 else None
+
+    @property
+    def open_times(self) -> Sequence[float | None]:
+        """Return p50, p95 and p99 of begin to decision."""
+        return [histograms.quantile(self.figures.open_times, q) for q in (0.5, 0.95, 0.99)]
+
+    @property
+    def marker_times(self) -> Sequence[float | None]:
+        """Return p50 and p99 of decision to the last marker."""
+        return [histograms.quantile(self.figures.marker_times, q) for q in (0.5, 0.99)]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the reports say of a range of days."""
+
+    days: Sequence[Day] = ()
+    busiest: Busiest = field(default_factory=Busiest)
+    trouble: ReportTrouble | None = None
+
+
+@signed_in
+def report_page(request: HttpRequest) -> HttpResponse:
+    """Show what the job has found of one cluster, or exactly how to run it."""
+    cluster = page_cluster(request)
+    standing = (
+        parquet.report_status(settings.FENCELINE.history_url, cluster) if is_configured() else ReportStatus()
+    )
+    known = standing.manifest and (standing.manifest.query, standing.manifest.batch)
+    return render_page(
+        request,
+        "reports/page",
+        lambda: _shown(request, cluster, standing),
+        depends_on=(known, standing.trouble),
+    )
+
+
+def is_configured() -> bool:
+    """Return whether a place for reports is configured."""
+    return bool(settings.FENCELINE.history_url)
+
+
+def page_cluster(request: HttpRequest) -> str:
+    """Return the cluster of the page: reports are of one each. "" where none is configured."""
+    frame = page_context.chrome_of(request)
+    return frame.cluster or (frame.clusters[0].name if frame.clusters else "")
+
+
+def day_range(manifest: Manifest, asked: PageRange) -> tuple[str, str]:
+    """Return the first and the last day of a page's range, in UTC; Live ends with the newest figures."""
+    shown = asked.window("30d")
+    last = _day(shown.to_ms - 1)
+    if not asked.is_live:
+        return str(_day(shown.from_ms)), str(last)
+    newest = parquet.last_day(manifest)
+    last = min(date.fromisoformat(newest), last) if newest else last
+    return str(last - timedelta(days=_LIVE_DAYS - 1)), str(last)
+
+
+def _day(at_ms: int) -> date:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).date()
+
+
+def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mapping[str, Any]:
+    wanted, manifest = list_forms.read(request, ReportQuery), standing.manifest
+    found, first, last = Found(trouble=standing.trouble), "", ""
+    if manifest is not None:
+        first, last = day_range(manifest, page_context.chrome_of(request).time_range)
+        found = _find(manifest, first, last, wanted)
+    rows = _rows(found.days, first, last)
+    whole = sum_figures(each.figures for each in found.days)
+    shown: dict[str, Any] = {
+        "wanted": wanted,
+        "ranks": RANKS,
+        "rank_words": RANKS[wanted.by],
+        "of_cluster": cluster,
+        "manifest": manifest,
+        "configured": is_configured(),
+        "trouble": found.trouble,
+        "headline": _headline(found, manifest, whole, wanted, cluster, f"from {first} to {last}"),
+        "newest": parquet.last_day(manifest) if manifest else "",
+        "whole": ReportRow("", "", whole),
+        "rows": rows[:_APPLICATIONS],
+        "more": len(rows) - _APPLICATIONS,
+        "busiest": [
+            ReportRow(each.transactional_id, each.application, each.figures) for each in found.busiest.items
+        ],
+        "ids": found.busiest,
+        "first": first,
+        "last": last,
+        "strange": _strange(manifest),
+    }
+    return {**shown, **_chart(found.days, first, last), **_how(cluster)}
+
+
+def _find(manifest: Manifest, first: str, last: str, wanted: ReportQuery) -> Found:
+    url = settings.FENCELINE.history_url
+    days = parquet.application_days(url, manifest, first, last)
+    if isinstance(days, ReportTrouble):
+        return Found(trouble=days)
+    if wanted.application:
+        days = [each for each in days if each.application == wanted.application]
+    busiest = parquet.busiest_ids(
+        url, manifest, first, last, application=wanted.application, by=wanted.by, most=_IDS
+    )
+    return Found(trouble=busiest) if isinstance(busiest, ReportTrouble) else Found(days, busiest)
+
+
+def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[ReportRow]:
+    """Return each application with its sums, those with the most ended transactions first."""
+    by_name: dict[str, list[Day]] = {}
+    for each in days:
+        by_name.setdefault(each.application, []).append(each)
+    rows = [
+        ReportRow(name, name, sum_figures(day.figures for day in mine), _steps(mine, first, last))
+        for name, mine in by_name.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.figures.commits - row.figures.aborts, row.name))
+
+
+def _steps(days: Sequence[Day], first: str, last: str) -> Sequence[int]:
+    ended = {each.day: each.figures.commits + each.figures.aborts for each in days}
+    return [ended.get(day, 0) for day in _between(first, last)]
+
+
+def _between(first: str, last: str) -> Sequence[str]:
+    start = date.fromisoformat(first)
+    return [str(start + timedelta(days=n)) for n in range((date.fromisoformat(last) - start).days + 1)]
+
+
+def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
+    """Return commits and aborts by day, as a figure, in words and as a table."""
+    if not days:
+        return {"chart": None}
+    by_day: dict[str, list[ReportFigures]] = {}
+    for each in days:
+        by_day.setdefault(each.day, []).append(each.figures)
+    sums = [(day, sum_figures(by_day.get(day, ()))) for day in _between(first, last)]
+    figure = charts.activity_strip([Bucket(_start_ms(day), _DAY_MS, each.counts) for day, each in sums])
+    figure["layout"]["xaxis"]["hoverformat"] = "%b %d"
+    whole = sum_figures(each for _, each in sums)
+    said = f"By day: {count_noun(whole.commits, 'commit')}, {count_noun(whole.aborts, 'abort')}."
+    lines = [ReportRow(day, "", each) for day, each in reversed(sums) if each.counts]
+    return {"chart": figure, "chart_words": said, "lines": lines}
+
+
+def _start_ms(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1_000)
+
+
+def _headline(
+    found: Found,
+    manifest: Manifest | None,
+    whole: ReportFigures,
+    wanted: ReportQuery,
+    cluster: str,
+    days: str,
+) -> str:
+    if not cluster:
+        return "No cluster is configured."
+    if found.trouble is not None:
+        return f"{found.trouble.what}."
+    if manifest is None:
+        return "Reports are not configured."
+    ended = whole.commits + whole.aborts
+    of = f" of {clip(wanted.application)}" if wanted.application else ""
+    if not ended:
+        return f"No transaction{of} ended {days}."
+    share = 100 * whole.aborts / ended
+    said = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
+    return f"{count_noun(ended, 'transaction')}{of} ended {days}, {said} of them aborted."
+
+
+def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:
+    """Return what could not be decoded: reason, how many, where the first lies, what is wrong with it."""
+    if manifest is None:
+        return ()
+    return [(reason, n, *manifest.strange[reason]) for reason, n in sorted(manifest.undecoded.items())]
+
+
+def _how(cluster: str) -> Mapping[str, Any]:
+    """Return the command that makes these reports, whole, for this cluster."""
+    config = settings.FENCELINE
+    properties = config.clusters[cluster].properties if cluster in config.clusters else {}
+    url = config.history_url.rstrip("/") or "s3a://bucket/fenceline-history"
+    secured = properties.get("security.protocol", "PLAINTEXT")
+    lines = [
+        f"spark-submit --packages {_CONNECTOR} --py-files fenceline.zip",
+        "  spark_pipeline/history.py",
+        f"  --bootstrap-servers {properties.get('bootstrap.servers', 'HOST:9092')}",
+        f"  --cluster {cluster or 'NAME'}",
+        f"  --output {url}",
+        f"  --checkpoint {url}-checkpoint",
+    ]
+    if secured != "PLAINTEXT":
+        lines.append(f"  --kafka security.protocol={secured} @secret.args")
+    return {
+        "command": " \\\n".join(lines),
+        "secured": secured != "PLAINTEXT",
+        "config_file": config.path.name if config.path else "fenceline.toml",
+        "history_url": config.history_url,
+        "suggested_url": url,
+    }

@@ -1,0 +1,54 @@
+"""Play a failure: every scene of the sandbox, and how the last one went. Elsewhere there is no such page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from dashboard.system import access, scenes
+from dashboard.system.access import actor_of
+from dashboard.system.scenes import SceneBoard
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page
+from dashboard.web.rendering import action_view, render_page, signed_in
+
+
+@signed_in
+def scene_list(request: HttpRequest) -> HttpResponse:
+    """Show every scene, and how the one that was asked for last is going."""
+    board, problem = _board(), error_note(request)
+    # The clusters' revision does not count runs.
+    moves = (board.model_dump_json(), problem)
+    return render_page(request, "scenes/list", lambda: _list(request, board, problem), depends_on=moves)
+
+
+@action_view
+def play_scene(request: HttpRequest) -> HttpResponse:
+    """Have a scene played and show the page, with what stands against it where it is not."""
+    board, actor = _board(), actor_of(request, "page")
+    if refused := access.permission_refusal(actor, access.SCENES):
+        return forbidden_page(request, refused)
+    try:
+        scenes.request_scene(board, request.POST.get("scene", ""), by=actor.name)
+    except scenes.SceneRefused as error:
+        flash_refusal(request, reverse("scenes"), str(error))
+    return HttpResponseRedirect(reverse("scenes"), status=303)
+
+
+def _board() -> SceneBoard:
+    board = scenes.read_board()
+    if board is None:
+        raise Http404("Scenes are played in a running sandbox of make up only.")
+    return board
+
+
+def _list(request: HttpRequest, board: SceneBoard, problem: str) -> Mapping[str, Any]:
+    return {
+        "board": board,
+        "newest": board.runs[0] if board.runs else None,
+        "earlier": board.runs[1:],
+        "cannot_play": access.permission_refusal(actor_of(request, "page"), access.SCENES),
+        "problem": problem,
+    }

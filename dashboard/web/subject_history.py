@@ -1,0 +1,42 @@
+"""What was found about one subject: the event history of its page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from dashboard.evaluation import finding_queries
+from dashboard.evaluation.finding_queries import FindingCriteria
+from dashboard.models import FindingRecord
+from dashboard.web import page_context
+
+#: How many findings a page shows.
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectHistory:
+    """The newest findings about a subject, open and closed, and the address of all of its events."""
+
+    findings: Sequence[FindingRecord]
+    has_more: bool
+    events_url: str
+
+
+def subject_history(request: HttpRequest, cluster: str, subject: str) -> SubjectHistory:
+    """Return what was found about `kind:name` in the range of the page; Live, the newest of all that is kept."""
+    asked = page_context.chrome_of(request).time_range
+    wanted = FindingCriteria.between(
+        asked.start_ms, asked.end_ms, cluster=cluster, state="all", subject=subject
+    )
+    found = finding_queries.findings_before(None, wanted, limit=_SHOWN + 1)
+    return SubjectHistory(found[:_SHOWN], len(found) > _SHOWN, events_url(cluster, subject.partition(":")[2]))
+
+
+def events_url(cluster: str, name: str) -> str:
+    """Return the address of the events whose subject has a name in it."""
+    return f"{reverse('events')}?{urlencode({'cluster': cluster, 'q': name})}"

@@ -1,0 +1,33 @@
+"""The range of a page's time in its links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.template.base import NodeList, Parser, Token
+from django.utils.safestring import SafeString, mark_safe
+
+from dashboard.web import addresses
+
+register = template.Library()
+
+
+class KeptRangeNode(template.Node):
+    """HTML in which each link to a page keeps the range of this one, whichever template made it."""
+
+    def __init__(self, nodelist: NodeList) -> None:
+        self.nodelist = nodelist
+
+    def render(self, context: Any) -> SafeString:
+        html = self.nodelist.render(context)
+        kept = context["chrome"].time_range.query
+        return mark_safe(addresses.keep_in_links(html, kept))  # noqa: S308 - a query string, escaped
+
+
+@register.tag
+def keepsrange(parser: Parser, token: Token) -> KeptRangeNode:
+    """Keep the range of the page in its links: `{% keepsrange %}…{% endkeepsrange %}`."""
+    nodelist = parser.parse(("endkeepsrange",))
+    parser.delete_first_token()
+    return KeptRangeNode(nodelist)

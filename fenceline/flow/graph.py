@@ -1,0 +1,238 @@
+"""The flow of one cluster as a graph: nodes, edges with their figures, and what could not be observed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class NodeKind(StrEnum):
+    """What a node of the flow is."""
+
+    APPLICATION = "application"
+    TOPIC = "topic"
+    GROUP = "group"
+    QUERY = "query"
+
+
+class LinkKind(StrEnum):
+    """What was observed of an edge."""
+
+    #: An application's transactions name partitions of the topic.
+    PRODUCES = "produces"
+    #: An application's transactions commit a group's offsets for the topic (read-process-write).
+    PROCESSES = "processes"
+    #: A group has committed offsets for the topic, outside of any transaction.
+    CONSUMES = "consumes"
+    #: A streaming query's checkpoint or listener names the topic as a source.
+    READS = "reads"
+    #: A streaming query's sink writes to the topic: by its ledger, or by its transactions.
+    WRITES = "writes"
+
+
+class FlowHealth(StrEnum):
+    """How a node or an edge is, from harmless to worst."""
+
+    OK = "ok"
+    #: Too little is known.
+    UNKNOWN = "unknown"
+    WARNING = "warning"
+    #: Records do not get through.
+    BLOCKED = "blocked"
+
+
+_RANKS = {health: number for number, health in enumerate(FlowHealth)}
+
+
+class RateUnit(StrEnum):
+    """What a rate counts."""
+
+    TRANSACTIONS = "transactions"
+    RECORDS = "records"
+
+
+class NodeId(NamedTuple):
+    """A node by its kind and name; as text it is a subject, `topic:orders`."""
+
+    kind: NodeKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{self.name}"
+
+
+class Latency(NamedTuple):
+    """Half, and 95 of 100, of some durations are no longer than this, in ms; None where nothing is known."""
+
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+
+
+UNKNOWN_LATENCY = Latency()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNode:
+    """An application, topic, group or query."""
+
+    id: NodeId
+    #: What it is called on pages; a query's id is no name.
+    label: str
+    health: FlowHealth = FlowHealth.OK
+    #: One short line: "4 partitions, 2 blocked".
+    detail: str = ""
+    #: How many nodes it stands for; more than one where nodes of one prefix are folded.
+    number: int = 1
+
+    @property
+    def words(self) -> str:
+        """Return its kind and what it is called: `topic orders`."""
+        kind = "Spark query" if self.id.kind is NodeKind.QUERY else self.id.kind.value
+        return f"{kind} {self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEdge:
+    """Records flow from `source` to `target`."""
+
+    source: NodeId
+    target: NodeId
+    kind: LinkKind
+    health: FlowHealth = FlowHealth.OK
+    #: Why it is not well, in a few words; "" where it is.
+    reason: str = ""
+    #: The group whose offsets a read-process-write application commits; "" for all others.
+    group: str = ""
+    #: Per minute; None where it is not known.
+    rate: float | None = None
+    rate_unit: RateUnit = RateUnit.TRANSACTIONS
+    #: For how long records stay unreadable, batches take, or consumers are behind.
+    latency: Latency = UNKNOWN_LATENCY
+    #: When it was observed last, in ms since 1970; None where that is not known.
+    last_ms: int | None = None
+
+    @property
+    def ends(self) -> tuple[NodeId, NodeId]:
+        """Return its source and target."""
+        return self.source, self.target
+
+
+class FlowGap(NamedTuple):
+    """Something about a node, or about the whole flow (""), that could not be observed."""
+
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Nodes by their ids, edges in the order of their ends, and gaps."""
+
+    nodes: Mapping[NodeId, FlowNode] = field(default_factory=dict)
+    edges: Sequence[FlowEdge] = ()
+    gaps: Sequence[FlowGap] = ()
+
+    def restricted_to(self, wanted: Collection[NodeId]) -> Flow:
+        """Return the part of it with some nodes, the edges between them, and the gaps about them."""
+        names = {str(each) for each in wanted}
+        return Flow(
+            {at: node for at, node in self.nodes.items() if at in wanted},
+            [edge for edge in self.edges if edge.source in wanted and edge.target in wanted],
+            [gap for gap in self.gaps if gap.subject in ("", *names)],
+        )
+
+
+def worst_health(healths: Iterable[FlowHealth]) -> FlowHealth:
+    """Return the worst of some, ok for none."""
+    return max(healths, key=health_rank, default=FlowHealth.OK)
+
+
+def health_rank(health: FlowHealth) -> int:
+    """Return a number that is larger the worse it is."""
+    return _RANKS[health]
+
+
+def following(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
+    """Return where each node's edges lead to."""
+    found: dict[NodeId, list[NodeId]] = defaultdict(list)
+    for edge in edges:
+        found[edge.source].append(edge.target)
+    return found
+
+
+def preceding(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
+    """Return where each node's edges come from."""
+    found: dict[NodeId, list[NodeId]] = defaultdict(list)
+    for edge in edges:
+        found[edge.target].append(edge.source)
+    return found
+
+
+def reachable(starts: Iterable[NodeId], steps: Mapping[NodeId, Sequence[NodeId]]) -> set[NodeId]:
+    """Return some nodes and all that can be reached from them; cycles are legal."""
+    found = set(starts)
+    waiting = list(found)
+    while waiting:
+        for node in steps.get(waiting.pop(), ()):
+            if node not in found:
+                found.add(node)
+                waiting.append(node)
+    return found
+
+
+def feedback_edges(nodes: Iterable[NodeId], edges: Iterable[FlowEdge]) -> set[tuple[NodeId, NodeId]]:
+    """Return edges without which there is no cycle: those that lead back on a walk in depth.
+
+    The walk begins at nodes that nothing leads to, then at the others, both in order: the same flow has
+    always the same ones.
+    """
+    pairs = sorted({edge.ends for edge in edges})
+    steps: dict[NodeId, list[NodeId]] = defaultdict(list)
+    for source, target in pairs:
+        steps[source].append(target)
+    targets = {target for _, target in pairs}
+    found: set[tuple[NodeId, NodeId]] = set()
+    done: set[NodeId] = set()
+    for start in sorted(nodes, key=lambda node: (node in targets, node)):
+        if start not in done:
+            found.update(_leading_back(start, steps, done))
+    return found
+
+
+def _leading_back(
+    start: NodeId, steps: Mapping[NodeId, Sequence[NodeId]], done: set[NodeId]
+) -> Iterator[tuple[NodeId, NodeId]]:
+    """Walk in depth from a node, without recursion: cycles may be as long as there are nodes."""
+    on_path, walk = {start}, [(start, iter(steps.get(start, ())))]
+    while walk:
+        node, rest = walk[-1]
+        target = next(rest, None)
+        if target is None:
+            walk.pop()
+            on_path.discard(node)
+            done.add(node)
+        elif target in on_path:
+            yield node, target
+        elif target not in done:
+            on_path.add(target)
+            walk.append((target, iter(steps.get(target, ()))))
+
+
+def topological_order(nodes: Iterable[NodeId], pairs: Collection[tuple[NodeId, NodeId]]) -> Sequence[NodeId]:
+    """Return nodes so that every edge leads forward; `pairs` have no cycle."""
+    known = sorted(nodes)
+    steps: dict[NodeId, list[NodeId]] = defaultdict(list)
+    waits = dict.fromkeys(known, 0)
+    for source, target in sorted(set(pairs)):
+        steps[source].append(target)
+        waits[target] += 1
+    ready = [node for node in known if not waits[node]]
+    for node in ready:
+        for target in steps[node]:
+            waits[target] -= 1
+            if not waits[target]:
+                ready.append(target)
+    return ready

@@ -1,0 +1,173 @@
+"""Pipelines: where data ends up, the weakest way there, and how long it takes from end to end.
+
+A pipeline leads to one end: a topic that nobody is observed to read, a group, or a query that writes to no
+topic. It begins with whoever writes first: applications without a source, or a topic of which no
+transactional writer was observed. Where several ways lead to an end, the pipeline shows the weakest of them:
+at each step back the one with the worst health, then the one that takes the longest. Its own health is the
+worst of all that leads to its end. Edges that lead back on a cycle (`graph.feedback_edges`) are left out: a
+record that goes around again is not counted.
+
+From end to end half and 95 of 100 are the sums over the edges of the way, so the second is an upper bound.
+How long a query's output stays unreadable is part of the time of its batch, and counted once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fenceline.flow.graph import (
+    Flow,
+    FlowEdge,
+    FlowHealth,
+    FlowNode,
+    Latency,
+    LinkKind,
+    NodeId,
+    feedback_edges,
+    health_rank,
+    topological_order,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What leads to one end."""
+
+    #: The weakest way, from its first node to the end, and its edges.
+    path: Sequence[FlowNode]
+    edges: Sequence[FlowEdge]
+    #: The worst of all that leads to the end, and the edge or node that it is of; "" where all is well.
+    health: FlowHealth
+    weakest: str
+    #: How many nodes all of its ways begin with.
+    starts: int
+    latency: Latency
+    #: Edges of the way of which no time is known: `orders → billing`.
+    missing: Sequence[str]
+
+    @property
+    def end(self) -> FlowNode:
+        """Return where it leads."""
+        return self.path[-1]
+
+    @property
+    def name(self) -> str:
+        """Return the labels of its way: `orders → orders_enrich → orders_enriched`."""
+        return " → ".join(node.label for node in self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """The weakest way to a node so far."""
+
+    edge: FlowEdge | None
+    #: Of the way: health and how long it takes.
+    rank: int
+    p95_ms: float
+    length: int
+    #: Of everything that leads to the node.
+    worst: int
+    weakest: str
+
+
+def find_pipelines(flow: Flow) -> Sequence[Pipeline]:
+    """Return the pipelines of a flow, those that need somebody first: by health, then the slowest."""
+    back = feedback_edges(flow.nodes, flow.edges)
+    edges = [edge for edge in flow.edges if edge.ends not in back]
+    into: dict[NodeId, list[FlowEdge]] = defaultdict(list)
+    for edge in edges:
+        into[edge.target].append(edge)
+    order = topological_order(flow.nodes, [edge.ends for edge in edges])
+    reached: dict[NodeId, _Reach] = {}
+    for node in order:
+        reached[node] = _reach(flow.nodes[node], into.get(node, ()), reached, flow)
+    leading = {edge.source for edge in edges}
+    ends = [node for node in order if node not in leading and node in into]
+    starts = _start_counts(order, into, ends)
+    found = [_pipeline(end, flow, reached, starts[end]) for end in ends]
+    return sorted(found, key=_needs_somebody)
+
+
+def edge_name(edge: FlowEdge, nodes: Mapping[NodeId, FlowNode]) -> str:
+    """Return an edge as `orders → billing`."""
+    return f"{nodes[edge.source].label} → {nodes[edge.target].label}"
+
+
+def _reach(node: FlowNode, into: Sequence[FlowEdge], reached: Mapping[NodeId, _Reach], flow: Flow) -> _Reach:
+    own = health_rank(node.health)
+    steps = [_step(edge, reached[edge.source], flow) for edge in into]
+    if not steps:
+        return _Reach(None, own, 0.0, 0, own, node.words if own else "")
+    best = max(steps, key=lambda step: (step.rank, step.p95_ms, step.length))
+    worst = max(steps, key=lambda step: step.worst)
+    if own > worst.worst:
+        return _Reach(best.edge, own, best.p95_ms, best.length, own, node.words)
+    return _Reach(best.edge, max(own, best.rank), best.p95_ms, best.length, worst.worst, worst.weakest)
+
+
+def _step(edge: FlowEdge, before: _Reach, flow: Flow) -> _Reach:
+    own = health_rank(edge.health)
+    counts = not _is_in_batch(edge, before.edge)
+    p95_ms = before.p95_ms + (edge.latency.p95_ms or 0.0 if counts else 0.0)
+    worst, weakest = before.worst, before.weakest
+    if own > worst:
+        worst, weakest = own, edge_name(edge, flow.nodes)
+    return _Reach(edge, max(own, before.rank), p95_ms, before.length + 1, worst, weakest)
+
+
+def _is_in_batch(edge: FlowEdge, before: FlowEdge | None) -> bool:
+    """Whether an edge's time is part of the one before it: a query's output, of its batch."""
+    return (
+        edge.kind is LinkKind.WRITES and before is not None and before.latency.p95_ms is not None
+    )  # fmt: skip
+
+
+def _pipeline(end: NodeId, flow: Flow, reached: Mapping[NodeId, _Reach], starts: int) -> Pipeline:
+    edges: list[FlowEdge] = []
+    step = reached[end].edge
+    while step is not None:
+        edges.append(step)
+        step = reached[step.source].edge
+    edges.reverse()
+    path = [flow.nodes[edges[0].source], *(flow.nodes[edge.target] for edge in edges)]
+    latency, missing = _sum(edges, flow)
+    of = reached[end]
+    health = list(FlowHealth)[of.worst]
+    return Pipeline(path, edges, health, of.weakest, starts, latency, missing)
+
+
+def _sum(edges: Sequence[FlowEdge], flow: Flow) -> tuple[Latency, Sequence[str]]:
+    p50_ms = p95_ms = 0.0
+    missing, known, before = [], False, None
+    for edge in edges:
+        if not _is_in_batch(edge, before):
+            if edge.latency.p50_ms is None or edge.latency.p95_ms is None:
+                missing.append(edge_name(edge, flow.nodes))
+            else:
+                p50_ms, p95_ms, known = p50_ms + edge.latency.p50_ms, p95_ms + edge.latency.p95_ms, True
+        before = edge
+    return (Latency(p50_ms, p95_ms) if known else Latency()), missing
+
+
+def _start_counts(
+    order: Sequence[NodeId], into: Mapping[NodeId, Sequence[FlowEdge]], ends: Sequence[NodeId]
+) -> Mapping[NodeId, int]:
+    """Return how many nodes without a source lead to each end: by one bit for each of them."""
+    bits: dict[NodeId, int] = {}
+    number = 0
+    for node in order:
+        if node in into:
+            mask = 0
+            for edge in into[node]:
+                mask |= bits[edge.source]
+            bits[node] = mask
+        else:
+            bits[node] = 1 << number
+            number += 1
+    return {end: bits[end].bit_count() for end in ends}
+
+
+def _needs_somebody(pipeline: Pipeline) -> tuple[int, float, str]:
+    return -health_rank(pipeline.health), -(pipeline.latency.p95_ms or 0.0), pipeline.name

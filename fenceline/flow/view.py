@@ -1,0 +1,127 @@
+"""What of a flow is shown: around some nodes, what matches a search, and with nodes of one prefix folded."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fenceline.flow.graph import (
+    UNKNOWN_LATENCY,
+    Flow,
+    FlowEdge,
+    FlowHealth,
+    FlowNode,
+    Latency,
+    NodeId,
+    NodeKind,
+    following,
+    health_rank,
+    preceding,
+    reachable,
+    worst_health,
+)
+from fenceline.formatting import count_noun
+
+#: A flow of more nodes is folded unless it is asked for whole.
+MOST_UNFOLDED = 60
+#: So many nodes that are blocked stay by themselves in a folded flow.
+_MOST_APART = 30
+_SEPARATORS = "-_.:/"
+_PREFIX = re.compile(rf"[^{re.escape(_SEPARATORS)}]+[{re.escape(_SEPARATORS)}]")
+
+
+def flow_around_nodes(flow: Flow, wanted: Iterable[NodeId]) -> Flow:
+    """Return some nodes with everything that leads to them and that they lead to."""
+    known = [node for node in wanted if node in flow.nodes]
+    if not known:
+        return Flow(gaps=flow.gaps)
+    up, down = reachable(known, preceding(flow.edges)), reachable(known, following(flow.edges))
+    return flow.restricted_to(up | down)
+
+
+def search_flow(flow: Flow, text: str) -> Flow:
+    """Return the nodes whose name, or whose group, contains a text, with their neighbours."""
+    small = text.casefold()
+    found = {at for at, node in flow.nodes.items() if small in node.label.casefold() or small in at.name}
+    beside = {
+        end
+        for edge in flow.edges
+        if edge.source in found or edge.target in found or (edge.group and small in edge.group.casefold())
+        for end in edge.ends
+    }
+    return flow.restricted_to(found | beside)
+
+
+def fold_flow(flow: Flow, most: int = MOST_UNFOLDED) -> Flow:
+    """Return a flow in which nodes of one kind and prefix are one, where there are more than `most`.
+
+    What is blocked stays by itself, up to a limit. Of a folded edge the health is the worst, rates are added,
+    and the times are those of the slowest.
+    """
+    if len(flow.nodes) <= most:
+        return flow
+    blocked = [at for at, node in flow.nodes.items() if node.health is FlowHealth.BLOCKED]
+    apart = set(blocked[:_MOST_APART])
+    groups: dict[NodeId, list[FlowNode]] = defaultdict(list)
+    for at, node in flow.nodes.items():
+        groups[at if at in apart else _folded_id(node)].append(node)
+    into = {node.id: at for at, some in groups.items() for node in some}
+    names = {at: (some[0].id if len(some) == 1 else at) for at, some in groups.items()}
+    nodes = {names[at]: _folded_node(names[at], some) for at, some in groups.items()}
+    edges = _folded_edges(flow.edges, {at: names[group] for at, group in into.items()})
+    return Flow(dict(sorted(nodes.items())), edges, flow.gaps)
+
+
+def _folded_id(node: FlowNode) -> NodeId:
+    prefix = _PREFIX.match(node.label)
+    return NodeId(node.id.kind, f"{prefix[0]}*") if prefix else node.id
+
+
+def _folded_node(at: NodeId, some: Sequence[FlowNode]) -> FlowNode:
+    if len(some) == 1:
+        return some[0]
+    health = worst_health(node.health for node in some)
+    number = sum(node.number for node in some)
+    detail = _counted(number, at.kind)
+    unwell = sum(node.health is health for node in some)
+    if health is not FlowHealth.OK:
+        detail = f"{detail}, {unwell:,} {health.value}"
+    return FlowNode(at, at.name, health, detail, number)
+
+
+def _counted(number: int, kind: NodeKind) -> str:
+    """Return `14 topics`, `2 queries`."""
+    if kind is NodeKind.QUERY:
+        return f"{number:,} {'query' if number == 1 else 'queries'}"
+    return count_noun(number, kind.value)
+
+
+def _folded_edges(edges: Iterable[FlowEdge], into: Mapping[NodeId, NodeId]) -> Sequence[FlowEdge]:
+    by_ends: dict[tuple[NodeId, NodeId, str], list[FlowEdge]] = defaultdict(list)
+    for edge in edges:
+        by_ends[into[edge.source], into[edge.target], edge.kind.value].append(edge)
+    return [_folded_edge(key[0], key[1], some) for key, some in sorted(by_ends.items())]
+
+
+def _folded_edge(source: NodeId, target: NodeId, some: Sequence[FlowEdge]) -> FlowEdge:
+    worst = max(some, key=lambda edge: health_rank(edge.health))
+    if len(some) == 1:
+        return replace(worst, source=source, target=target)
+    rates = [edge.rate for edge in some if edge.rate is not None]
+    groups = {edge.group for edge in some}
+    return replace(
+        worst,
+        source=source,
+        target=target,
+        group=groups.pop() if len(groups) == 1 else "",
+        rate=sum(rates) if rates else None,
+        latency=_slowest(edge.latency for edge in some),
+        last_ms=max((edge.last_ms for edge in some if edge.last_ms is not None), default=None),
+    )
+
+
+def _slowest(latencies: Iterable[Latency]) -> Latency:
+    known = [each for each in latencies if each.p95_ms is not None]
+    return max(known, key=lambda each: each.p95_ms or 0.0, default=UNKNOWN_LATENCY)

@@ -1,0 +1,85 @@
+"""What shows the cause of an incident: facts in time order, each with where it was read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from fenceline.rules import RULES
+from fenceline.spark.batch_chain import BatchStep, ChainLink
+from fenceline.spark.drivers import Driver
+from fenceline.visibility import Sense
+
+#: Facts that are listed at most: of more the first ones, which show the cause.
+MOST_LINES = 25
+#: Where findings were read, by what their rules need to see; the first that applies.
+_SOURCES: Sequence[tuple[Sense, str]] = (
+    (Sense.GROUPS, "group offsets"),
+    (Sense.PARTITIONS, "partition offsets"),
+    (Sense.QUERIES, "checkpoint, ledger"),
+    (Sense.TRANSACTIONS, "__transaction_state"),
+    (Sense.HISTORY, "__transaction_state"),
+    (Sense.LISTS, "coordinators' lists"),
+)
+#: Where a step of a batch was read, N for the batch and R for the round of its decision.
+_FILES: Mapping[BatchStep, str] = MappingProxyType(
+    {
+        BatchStep.PLANNED: "offsets/N",
+        BatchStep.WRITTEN: "ledger, round R",
+        BatchStep.PREPARED: "N.R.decision",
+        BatchStep.COMMITTED: "__transaction_state",
+        BatchStep.RECORDED: "N.R.done",
+        BatchStep.CHECKPOINTED: "commits/N",
+    }
+)
+
+
+class EvidenceLine(NamedTuple):
+    """A fact: when it was so, by our clock or its writer's, what it is, and where it was read."""
+
+    at_ms: int
+    words: str
+    where: str
+    #: Whether it is the fact that the others follow from.
+    is_cause: bool = False
+
+
+def evidence_in_order(lines: Iterable[EvidenceLine]) -> Sequence[EvidenceLine]:
+    """Return facts by time, each once; of many the first ones, and those of the cause."""
+    found = sorted(dict.fromkeys(lines))
+    causes = [line for line in found[MOST_LINES:] if line.is_cause][:MOST_LINES]
+    return [*found[: MOST_LINES - len(causes)], *causes]
+
+
+def finding_evidence(rule: str, summary: str, since_ms: int, *, is_cause: bool) -> EvidenceLine:
+    """Return what a rule has found as a fact since when it holds."""
+    return EvidenceLine(since_ms, summary, source_of(rule), is_cause)
+
+
+def batch_evidence(batch_id: int, round_: int, links: Iterable[ChainLink]) -> Iterator[EvidenceLine]:
+    """Yield the steps of a batch that are known to be done."""
+    for link in links:
+        if link.at_ms is not None:
+            name = f"batch {batch_id:,} {link.link}"
+            yield EvidenceLine(link.at_ms, f"{name}: {link.evidence}", _file(link.link, batch_id, round_))
+
+
+def driver_evidence(name: str, driver: Driver) -> Iterator[EvidenceLine]:
+    """Yield when a driver was heard last, where it is gone or may be."""
+    if driver.ended_ms is not None:
+        verb = "failed" if driver.failed else "stopped"
+        yield EvidenceLine(driver.ended_ms, f"the driver of {name} {verb}", "listener")
+    elif driver.silent_since_ms is not None:
+        yield EvidenceLine(driver.silent_since_ms, f"last heartbeat of the driver of {name}", "listener")
+
+
+def source_of(rule: str) -> str:
+    """Return where a rule's findings are read."""
+    needs = RULES[rule].needs if rule in RULES else frozenset()
+    found = next((words for sense, words in _SOURCES if sense in needs), "")
+    return found or ("collectors" if rule.startswith(("collector", "coordinator")) else "listener")
+
+
+def _file(step: BatchStep, batch_id: int, round_: int) -> str:
+    return _FILES[step].replace("N", str(batch_id)).replace("R", str(round_))

@@ -1,0 +1,162 @@
+"""What becomes of what an incident blocks: if its action is taken, and if nothing is done. Pure.
+
+The first comes from the effects of the planner's plan, the second from the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from fenceline.formatting import count_noun, format_clock
+from fenceline.incidents.sentences import IncidentFacts, StuckBatches
+from fenceline.plans.plan import Bound, Effect, SubjectPlan
+
+_SIGNS = {Bound.AT_LEAST: "at least ", Bound.AT_MOST: "at most "}
+_RELEASED = ("records_released", "offsets_released")
+
+
+class Outcome(NamedTuple):
+    """What becomes of something, and how good that is: "ok", "warning", "critical" or "" for neither."""
+
+    words: str
+    tone: str = ""
+
+
+class OutcomeRow(NamedTuple):
+    """Something that an incident affects: what becomes of it if somebody acts, None where nothing helps."""
+
+    what: str
+    acted: Outcome | None
+    nothing: Outcome
+
+
+def outcome_rows(facts: IncidentFacts, plan: SubjectPlan | None, *, now_ms: int) -> Sequence[OutcomeRow]:
+    """Return what becomes of the records, the readers and the producer of an open incident."""
+    effects = {each.name: each for each in plan.effects} if plan else None
+    if facts.batches is None:
+        rows = [*_own_rows(facts, effects, now_ms)]
+    else:
+        rows = [*_batch_rows(facts, facts.batches, effects, now_ms)]
+    return [*rows, *_reader_rows(facts, effects, now_ms)]
+
+
+def acted_words(facts: IncidentFacts, button: str, *, now_ms: int) -> str:
+    """Return the heading of what happens if somebody acts, "" where nothing helps.
+
+    `button` has the words of a plan's button, "" without one.
+    """
+    act = button.rstrip("…")
+    if _completes_on_restart(facts, now_ms):
+        return f"restart, or {act[:1].lower()}{act[1:]}" if act else "restart"
+    return act
+
+
+def nothing_words(facts: IncidentFacts, *, now_ms: int) -> str:
+    """Return the heading of what happens if nothing is done."""
+    if facts.deadline_ms is None or facts.deadline_ms <= now_ms:
+        return "if nothing is done"
+    return f"nothing until {format_clock(facts.deadline_ms)}"
+
+
+def _completes_on_restart(facts: IncidentFacts, now_ms: int) -> bool:
+    """Whether a restart of the query commits its prepared batches: until their transactions time out."""
+    return facts.batches is not None and (facts.deadline_ms is None or facts.deadline_ms > now_ms)
+
+
+def _batch_rows(
+    facts: IncidentFacts, batches: StuckBatches, effects: Mapping[str, Effect] | None, now_ms: int
+) -> Iterator[OutcomeRow]:
+    rows, can_act = (
+        count_noun(batches.rows, "row"),
+        effects is not None or _completes_on_restart(facts, now_ms),
+    )
+    committed = (effects or {}).get("records_committed")
+    number = batches.rows if committed is None or committed.amount is None else committed.amount
+    acted = Outcome(f"{number:,} committed", "ok") if can_act else None
+    if facts.deadline_ms is None:
+        nothing = Outcome(f"{rows} are not committed", "warning")
+    else:
+        at = "may be aborted by now" if facts.deadline_ms <= now_ms else f"{rows} aborted"
+        nothing = Outcome(f"{at}, to be replayed", "critical")
+    yield OutcomeRow(f"rows of {batches}", acted, nothing)
+    following = Outcome(f"batch {batches.numbers[-1] + 1:,}") if can_act else None
+    refuses = "refuses to start: reports the loss" if facts.deadline_ms else "does not go on"
+    yield OutcomeRow(f"next batch of {facts.name}", following, Outcome(refuses))
+
+
+def _own_rows(
+    facts: IncidentFacts, effects: Mapping[str, Effect] | None, now_ms: int
+) -> Iterator[OutcomeRow]:
+    """Yield what becomes of an open transaction's own records, and of its producer."""
+    if facts.rule not in ("open_too_long", "coordinator_overdue", "hanging"):
+        return
+    what = "its transaction" if facts.rule == "hanging" else f"transaction of {facts.name}"
+    acted = None
+    if effects is not None:
+        lost = effects.get("records_lost")
+        acted = Outcome(f"aborted{_amount(lost, ': {} record')}", "warning")
+    yield OutcomeRow(what, acted, _own_end(facts, now_ms))
+    if effects is not None and "producer_fenced" in effects:
+        yield OutcomeRow(
+            "its producer", Outcome("is fenced; start it again"), Outcome(_producer_end(facts, now_ms))
+        )
+
+
+def _own_end(facts: IncidentFacts, now_ms: int) -> Outcome:
+    if facts.rule == "hanging":
+        return Outcome("never ends", "critical")
+    if facts.rule == "coordinator_overdue":
+        return Outcome("ends when its coordinator goes on", "critical")
+    if facts.deadline_ms is None:
+        return Outcome("ends when its own system decides it", "warning")
+    if facts.deadline_ms <= now_ms:
+        return Outcome("is aborted with the coordinator's next scan", "warning")
+    return Outcome(f"aborted at {format_clock(facts.deadline_ms)}", "warning")
+
+
+def _producer_end(facts: IncidentFacts, now_ms: int) -> str:
+    if facts.deadline_ms is not None and facts.deadline_ms > now_ms:
+        return "may still commit until then"
+    return "may still commit"
+
+
+def _reader_rows(
+    facts: IncidentFacts, effects: Mapping[str, Effect] | None, now_ms: int
+) -> Iterator[OutcomeRow]:
+    if not (facts.groups or facts.queries or facts.partitions):
+        return
+    acted = Outcome("resume once it is committed", "ok") if _completes_on_restart(facts, now_ms) else None
+    if effects is not None:
+        acted = (
+            Outcome("stays blocked by another transaction", "warning")
+            if _stays(effects)
+            else _resumed(effects)
+        )
+    yield OutcomeRow(facts.readers or "readers of its partitions", acted, _readers_end(facts, now_ms))
+
+
+def _stays(effects: Mapping[str, Effect]) -> bool:
+    return "lso_stays" in effects and not any(name in effects for name in _RELEASED)
+
+
+def _resumed(effects: Mapping[str, Effect]) -> Outcome:
+    released = next((effects[name] for name in _RELEASED if name in effects), None)
+    noun = ": {} offset" if released and released.name == "offsets_released" else ": {} record"
+    return Outcome(f"resume at once{_amount(released, noun)}", "ok")
+
+
+def _readers_end(facts: IncidentFacts, now_ms: int) -> Outcome:
+    if facts.rule in ("hanging", "coordinator_overdue") or facts.deadline_ms is None:
+        return Outcome("stay blocked", "critical")
+    if facts.deadline_ms <= now_ms:
+        return Outcome("stay blocked until it is aborted", "critical")
+    return Outcome(f"resume at {format_clock(facts.deadline_ms)}", "warning")
+
+
+def _amount(effect: Effect | None, template: str) -> str:
+    """Return `: at least 300 records`, "" where the number is not known or 0."""
+    if effect is None or not effect.amount:
+        return ""
+    plural = "" if effect.amount == 1 else "s"
+    return template.format(f"{_SIGNS.get(effect.bound, '')}{effect.amount:,}") + plural

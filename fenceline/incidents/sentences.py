@@ -1,0 +1,237 @@
+"""What an incident is called, and what it means, in sentences for pages and files. Pure.
+
+A title names the cause as a fact, never a limit: who does what to whom, since when. Names are the readable
+ones; partitions, groups and queries are those of the incident, not of others that share an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from fenceline.formatting import count_noun, format_duration, list_names
+from fenceline.sentences import Age, Instant, Sentence
+from fenceline.spark.drivers import Driver, DriverStatus
+
+_OPEN = ("open_too_long", "coordinator_overdue")
+_OF_BATCHES = ("batch_prepared", "query_failed")
+#: Names of a sentence; of more it gives their number.
+_NAMED = 2
+
+
+class DeadlineKind(StrEnum):
+    """What happens at the deadline of an incident unless somebody acts."""
+
+    LOSS = "loss"
+    #: A coordinator aborts what is open: whoever is blocked goes on.
+    ENDS = "ends"
+
+
+class StuckBatches(NamedTuple):
+    """Batches of a query's sink that are prepared and not committed."""
+
+    numbers: Sequence[int]
+    #: Rows in transactions that are not committed.
+    rows: int
+    driver: Driver
+    #: Whether the driver that prepared them is gone.
+    is_orphaned: bool
+
+    def __str__(self) -> str:
+        return list_names([f"batch {number:,}" for number in self.numbers])
+
+    @property
+    def verb(self) -> str:
+        return "is" if len(self.numbers) == 1 else "are"
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFacts:
+    """What sentences about one open incident are made of."""
+
+    rule: str
+    #: The cause's subject by its readable name.
+    name: str
+    #: The words of the cause's finding.
+    summary: str
+    evidence: str
+    since_ms: int
+    partitions: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    #: Streaming queries that are blocked, by name; not the one that is the cause.
+    queries: Sequence[str] = ()
+    #: Records before which readers are blocked, at most; None where that is not known.
+    backlog: int | None = None
+    deadline_ms: int | None = None
+    #: Of an open transaction: how long 99 of 100 commits of its application take, and since when its producer
+    #: has sent nothing.
+    usual_ms: int | None = None
+    silent_since_ms: int | None = None
+    batches: StuckBatches | None = None
+    #: Since when the cause is over, while effects are left; then `summary` is that of the worst effect.
+    cause_over_ms: int | None = None
+    #: The words of the cause, where that is over.
+    over_summary: str = ""
+
+    @property
+    def deadline_kind(self) -> DeadlineKind | None:
+        """What the deadline means; None without one."""
+        if self.deadline_ms is None:
+            return None
+        return DeadlineKind.LOSS if self.batches or self.rule == "data_loss_risk" else DeadlineKind.ENDS
+
+    @property
+    def readers(self) -> str:
+        """Who is blocked, by name or number; "" where nobody is known to be."""
+        names = [*self.groups, *self.queries]
+        if len(names) <= _NAMED:
+            return list_names(names)
+        numbers = [(len(self.groups), "group"), (len(self.queries), "query")]
+        return list_names([_counted(number, noun) for number, noun in numbers if number])
+
+
+def incident_title(facts: IncidentFacts) -> Sentence:
+    """Return what an open incident is called: its cause in words, without a full stop."""
+    if facts.cause_over_ms is not None:
+        return (facts.summary.rstrip("."),)
+    if facts.rule in _OF_BATCHES and facts.batches:
+        return _batch_title(facts, facts.batches)
+    if facts.rule == "open_too_long":
+        return _open_title(facts)
+    if facts.rule == "coordinator_overdue":
+        return (f"The coordinator of {facts.name} has not aborted it, due for ", Age(facts.since_ms))
+    if facts.rule == "hanging":
+        whose = " by a transaction that no coordinator owns"
+        return (f"{facts.name} has been blocked for ", Age(facts.since_ms), whose)
+    if facts.rule == "lso_pinned":
+        return (f"The last stable offset of {facts.name} has not moved for ", Age(facts.since_ms))
+    if facts.rule in ("group_stalled", "query_blocked") and facts.partitions:
+        return (f"{facts.name} has been blocked at {list_names(facts.partitions)} for ", Age(facts.since_ms))
+    return (facts.summary.rstrip("."),)
+
+
+def incident_explanation(facts: IncidentFacts, *, now_ms: int) -> Sentence:
+    """Return what the cause does and how it ends, in a sentence or three."""
+    if facts.cause_over_ms is not None:
+        what = f": {facts.over_summary}" if facts.over_summary else ""
+        return ("The cause ended at ", Instant(facts.cause_over_ms), _stop(what or "."))
+    if facts.batches:
+        return _batch_explanation(facts, facts.batches, now_ms)
+    if facts.rule == "open_too_long":
+        return (*_silence(facts), *_end(facts, now_ms), _blocked(facts))
+    if facts.rule == "hanging":
+        return (f"It does not end by itself. {_blocked(facts)}",)
+    if facts.rule in ("coordinator_overdue", "stuck_in_prepare", "lso_pinned"):
+        return (f"{_stop(facts.evidence)} {_blocked(facts)}",)
+    return (_stop(facts.evidence),)
+
+
+def incident_consequence(facts: IncidentFacts, *, now_ms: int) -> Sentence:
+    """Return what becomes of it unless somebody acts, as a sentence; empty where nothing is known."""
+    if facts.cause_over_ms is not None:
+        return ("Its cause is over; effects are left.",)
+    if facts.batches:
+        return _batch_consequence(facts, facts.batches, now_ms)
+    if facts.rule == "hanging":
+        return ("It does not end by itself.",)
+    if facts.rule in _OPEN and facts.deadline_ms is not None and facts.deadline_ms > now_ms:
+        return ("Its coordinator aborts it at ", Instant(facts.deadline_ms), ".")
+    return ()
+
+
+def worst_fact(facts: IncidentFacts, *, now_ms: int) -> Sentence:
+    """Return the one sentence of the first page: who loses or waits for what, and until when."""
+    left = facts.deadline_ms is not None and facts.deadline_ms > now_ms
+    if facts.cause_over_ms is None and facts.batches and facts.deadline_ms is not None and left:
+        batches = facts.batches
+        return (
+            f"{facts.name} loses {count_noun(batches.rows, 'row')} at ",
+            Instant(facts.deadline_ms),
+            f" unless {batches} {batches.verb} finished.",
+        )
+    whom = facts.readers or list_names(facts.partitions)
+    if facts.cause_over_ms is None and facts.rule == "open_too_long" and whom and left:
+        return (f"{facts.name} blocks {whom} until ", Instant(facts.deadline_ms or 0), ".")
+    return (*incident_title(facts), ".")
+
+
+def _batch_title(facts: IncidentFacts, batches: StuckBatches) -> Sentence:
+    if batches.is_orphaned and batches.driver.status is DriverStatus.ENDED:
+        verb = "failed" if batches.driver.failed else "was stopped"
+        return (f"{facts.name} {verb} in the middle of {batches}",)
+    if batches.is_orphaned:
+        return (f"The driver of {facts.name} died in the middle of {batches}",)
+    has = "has" if len(batches.numbers) == 1 else "have"
+    return (
+        f"{_upper(str(batches))} of {facts.name} {has} been prepared but not committed for ",
+        Age(facts.since_ms),
+    )
+
+
+def _batch_explanation(facts: IncidentFacts, batches: StuckBatches, now_ms: int) -> Sentence:
+    it = "it" if len(batches.numbers) == 1 else "them"
+    start = f"{_upper(str(batches))} {batches.verb} prepared but not committed. "
+    if facts.deadline_ms is not None and facts.deadline_ms <= now_ms:
+        return (start, "The transactions timed out at ", Instant(facts.deadline_ms), " and may be lost.")
+    ways = f"A restart of the query completes {it} without loss."
+    if not batches.is_orphaned:
+        ways = f"Its driver completes {it} if it goes on; so does a restart, without loss."
+    after = (" After ", Instant(facts.deadline_ms), f" the brokers abort {it}.") if facts.deadline_ms else ()
+    return (start + ways, *after)
+
+
+def _batch_consequence(facts: IncidentFacts, batches: StuckBatches, now_ms: int) -> Sentence:
+    rows, its = count_noun(batches.rows, "row"), "its" if len(batches.numbers) == 1 else "their"
+    if facts.deadline_ms is None:
+        return ("A restart completes it.",)
+    if facts.deadline_ms <= now_ms:
+        return (f"Its {rows} may be lost since ", Instant(facts.deadline_ms), ".")
+    verb = "is" if batches.rows == 1 else "are"
+    return ("A restart completes it; after ", Instant(facts.deadline_ms), f" {its} {rows} {verb} lost.")
+
+
+def _open_title(facts: IncidentFacts) -> Sentence:
+    usual = (
+        ""
+        if facts.usual_ms is None
+        else f"; its commits usually take up to {format_duration(facts.usual_ms)}"
+    )
+    blocks = f"has blocked {list_names(facts.partitions)} for " if facts.partitions else "has been open for "
+    return (f"{facts.name} {blocks}", Age(facts.since_ms), *([usual] if usual else []))
+
+
+def _silence(facts: IncidentFacts) -> Sentence:
+    if facts.silent_since_ms is None:
+        return ()
+    return ("Its producer has sent nothing since ", Instant(facts.silent_since_ms), ". ")
+
+
+def _end(facts: IncidentFacts, now_ms: int) -> Sentence:
+    if facts.deadline_ms is None:
+        return (f"{_stop(facts.evidence)} ",)
+    if facts.deadline_ms <= now_ms:
+        return ("Its timeout passed at ", Instant(facts.deadline_ms), ". ")
+    return ("The coordinator aborts it at ", Instant(facts.deadline_ms), ". ")
+
+
+def _blocked(facts: IncidentFacts) -> str:
+    if not facts.readers:
+        return "No consumer is blocked yet."
+    verb = "is" if len(facts.groups) + len(facts.queries) == 1 else "are"
+    before = f" before {count_noun(facts.backlog, 'record')}" if facts.backlog else ""
+    return f"{facts.readers} {verb} blocked{before}."
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} queries" if noun == "query" and number > 1 else count_noun(number, noun)
+
+
+def _stop(words: str) -> str:
+    """Return words as a sentence with a full stop; names keep their letters."""
+    return words if words.endswith((".", "!", "?")) or not words else f"{words}."
+
+
+def _upper(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,127 @@
+"""What a fold counts of applications: transitions by the minute, and what they write to by the quarter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState, TransitionKind
+from fenceline.histograms import Histogram, bucket_of, merge_histograms
+
+#: The topic in which groups' offsets are kept: its partition says of which groups a transaction may commit.
+OFFSETS_TOPIC = "__consumer_offsets"
+#: The partition of a link to any other topic, whichever of its partitions were written.
+WHOLE_TOPIC = -1
+#: What applications write is counted in spans of so long.
+LINK_SPAN_MS = 900_000
+#: The topics of an application in one fold; what is beyond counts for `MORE_TOPICS`.
+MOST_TOPICS = 500
+MORE_TOPICS = ""
+
+Partitions = tuple[TopicPartitions, ...]
+
+
+@dataclass(slots=True)
+class MinuteTally:
+    """What happened to an application in one minute; counts below zero take back a revised verdict."""
+
+    counts: dict[TransitionKind, int] = field(default_factory=dict)
+    #: Begin to decision, and decision to the last marker, of commits.
+    open_times: Histogram = field(default_factory=dict)
+    marker_times: Histogram = field(default_factory=dict)
+
+    def count_transition(self, kind: TransitionKind, by: int = 1) -> None:
+        """Count one transition, or take one back."""
+        self.counts[kind] = self.counts.get(kind, 0) + by
+
+
+@dataclass(slots=True)
+class LinkTally:
+    """The transactions of an application that wrote to one set of partitions, by their ends.
+
+    All counts are 0 while the first of them is open. `unreadable_times`: from a transaction's begin to its
+    last marker, of those that were committed.
+    """
+
+    commits: int = 0
+    aborts: int = 0
+    unreadable_times: Histogram = field(default_factory=dict)
+    last_ms: int = 0
+
+
+class LinkKey(NamedTuple):
+    """Application, begin of the span, topic, and the partition of `__consumer_offsets`, else WHOLE_TOPIC."""
+
+    application: str
+    start_ms: int
+    topic: str
+    partition: int
+
+
+#: By application, begin of the span, and the partitions as records name them.
+LinkTallies = dict[tuple[str, int, Partitions], LinkTally]
+
+
+def link_tally_at(links: LinkTallies, application: str, at_ms: int, partitions: Partitions) -> LinkTally:
+    """Return the tally of an instant, made anew where there is none, with that instant as its last."""
+    key = application, at_ms - at_ms % LINK_SPAN_MS, partitions
+    tally = links.get(key)
+    if tally is None:
+        tally = links[key] = LinkTally()
+    tally.last_ms = max(tally.last_ms, at_ms)
+    return tally
+
+
+def count_end(
+    links: LinkTallies, application: str, before: TransactionRecord | None, record: TransactionRecord
+) -> None:
+    """Count a transaction whose last marker is written: the record before it names what it wrote to."""
+    if before is None or not before.partitions:
+        return
+    if (before.state, record.state) == (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT):
+        tally = link_tally_at(links, application, record.updated_ms, before.partitions)
+        tally.commits += 1
+        if before.started_ms is not None:
+            add_duration(tally.unreadable_times, record.updated_ms - before.started_ms)
+    elif (before.state, record.state) == (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT):
+        link_tally_at(links, application, record.updated_ms, before.partitions).aborts += 1
+
+
+def by_topic(links: LinkTallies) -> Mapping[LinkKey, LinkTally]:
+    """Return tallies by topic: those of several sets of partitions added up."""
+    found: dict[LinkKey, LinkTally] = {}
+    topics: dict[tuple[str, int], int] = {}
+    for (application, start_ms, partitions), tally in links.items():
+        for topic, partition in _touched(partitions):
+            key = LinkKey(application, start_ms, topic, partition)
+            if key not in found and topics.get(key[:2], 0) >= MOST_TOPICS:
+                key = key._replace(topic=MORE_TOPICS, partition=WHOLE_TOPIC)
+            if key not in found:
+                topics[key[:2]] = topics.get(key[:2], 0) + 1
+            found[key] = merge_link_tallies(found[key], tally) if key in found else tally
+    return found
+
+
+def merge_link_tallies(one: LinkTally, other: LinkTally) -> LinkTally:
+    """Return the sum of two tallies."""
+    return LinkTally(
+        one.commits + other.commits,
+        one.aborts + other.aborts,
+        merge_histograms((one.unreadable_times, other.unreadable_times)),
+        max(one.last_ms, other.last_ms),
+    )
+
+
+def add_duration(histogram: Histogram, ms: int) -> None:
+    """Count a duration."""
+    bucket = bucket_of(ms)
+    histogram[bucket] = histogram.get(bucket, 0) + 1
+
+
+def _touched(partitions: Partitions) -> Iterator[tuple[str, int]]:
+    for topic, numbers in partitions:
+        if topic == OFFSETS_TOPIC:
+            yield from ((topic, number) for number in numbers)
+        else:
+            yield topic, WHOLE_TOPIC

@@ -1,0 +1,86 @@
+"""What can be played, in words. It loads no client of Kafka: whoever lists scenes stays small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One scene: what it does, how long it takes, and what shows it in Fenceline."""
+
+    summary: str
+    lasts: str
+    #: The name to look for: a transactional id, a partition or a query.
+    subject: str
+    #: `module:function` of what plays it, loaded when it is played.
+    plays: str
+    #: How many brokers the sandbox must have.
+    brokers: int = 1
+    #: Whether it is played with the demo's Spark query.
+    needs_demo: bool = False
+
+    def unavailable(self, brokers: int, *, demo: bool) -> str:
+        """Return why a stack cannot play it, and what to do; "" where it can."""
+        if brokers < self.brokers:
+            return f"It needs {self.brokers} brokers: start with make up BROKERS={self.brokers}."
+        if self.needs_demo and not demo:
+            return "It needs the demo's Spark query: start without DEMO=0."
+        return ""
+
+
+_HERE = "sandbox.scenes.scenes"
+
+SCENES: Mapping[str, Scene] = {
+    "zombie": Scene(
+        "a second instance takes an id over; the first tries to commit and is fenced",
+        "a few seconds",
+        "demo-zombie",
+        f"{_HERE}:zombie",
+    ),
+    "timeout": Scene(
+        "a transaction outlives its timeout; the coordinator aborts it",
+        "up to 20 s",
+        "demo-timeout",
+        f"{_HERE}:timeout",
+    ),
+    "abandoned": Scene(
+        "a process dies with a 10-minute transaction open, which blocks payments-0 and the group billing",
+        "a few seconds; then blocked for 10 min, or until you fence demo-abandoned",
+        "demo-abandoned",
+        f"{_HERE}:abandoned",
+    ),
+    "hanging": Scene(
+        "a partition has a transaction open that its coordinator knows nothing of",
+        "a few seconds; then blocked until you abort the transaction",
+        "demo-hanging-0",
+        "sandbox.scenes.hanging:play",
+    ),
+    "late-marker": Scene(
+        "a broker is away and a commit stays in PrepareCommit",
+        "1 to 2 min",
+        "demo-late-marker",
+        "sandbox.scenes.late_marker:play",
+        brokers=3,
+    ),
+    "fence": Scene(
+        "an administrator's tool fences a healthy producer in mid-transaction",
+        "a few seconds",
+        "demo-fence",
+        f"{_HERE}:fence",
+    ),
+    "driver-crash": Scene(
+        "Spark's driver dies with a prepared batch, and commits it when it is back",
+        "1 to 2 min",
+        "orders_enrich",
+        "sandbox.scenes.driver_crash:play",
+        needs_demo=True,
+    ),
+    "rotation": Scene(
+        "an id uses up its 32,767 epochs and gets a new producer id",
+        "about 15 s",
+        "demo-rotation",
+        f"{_HERE}:rotation",
+    ),
+}

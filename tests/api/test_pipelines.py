@@ -1,0 +1,121 @@
+"""Proves `/api/v1/pipelines`: pipelines and edges with figures, envelope, filters, cursors, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dashboard.models import Cluster
+from tests.api.client import Ask, all_items
+from tests.web import factories, scenarios
+
+pytestmark = pytest.mark.django_db
+LISTS = ("pipelines", "pipelines/edges")
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.partition_collectors(of)
+    factories.checkpoint_collector(of)
+    of.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)
+    return of
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_list_carries_its_envelope_range_and_what_was_not_observed(ask: Ask, path: str) -> None:
+    body = ask(path)
+    assert set(body) == {
+        "items", "next", "as_of", "gaps", "from", "to", "kept_since", "not_observed",
+    }  # fmt: skip
+    assert body["as_of"]
+    assert body["gaps"] == body["items"] == body["not_observed"] == []
+
+
+def test_pipelines_come_weakest_first_with_what_is_known_and_what_is_missing(ask: Ask, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    items = ask("pipelines")["items"]
+    assert [each["health"] for each in items] == ["blocked", "blocked", "blocked", "ok"]
+    healthy = items[-1]
+    assert [(node["kind"], node["label"]) for node in healthy["path"]] == [
+        ("application", "orders-gateway"),
+        ("topic", "order_events"),
+        ("query", "orders_enrich"),
+        ("topic", "orders_enriched"),
+        ("group", "warehouse"),
+    ]
+    assert healthy["p50_ms"] < healthy["p95_ms"]
+    assert (healthy["missing"], healthy["weakest"], healthy["starts"]) == ([], "", 1)
+    factories.group_offset(factories.group(prod, "new"), "payments", lag_ms=None)
+    missing = [each["missing"] for each in ask("pipelines")["items"] if each["path"][-1]["name"] == "new"]
+    assert missing == [["payments → new"]]
+
+
+def test_edges_name_how_they_were_observed_and_the_group_of_a_read_process_write_link(
+    ask: Ask, prod: Cluster
+) -> None:
+    scenarios.busy_flow(prod)
+    edges = {
+        (each["source"]["name"], each["target"]["name"]): each for each in ask("pipelines/edges")["items"]
+    }
+    through = edges["payments", "ledger-writer"]
+    assert (through["kind"], through["group"], through["rate_unit"]) == (
+        "processes",
+        "ledger",
+        "transactions",
+    )
+    reads = edges["order_events", factories.QUERY_ID]
+    assert (reads["kind"], reads["rate_unit"]) == ("reads", "records")
+    assert edges["payments", "payments"]["health"] == "blocked"
+    assert edges["payments", "billing"]["reason"] == "blocked on 1 partition"
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_cursor_goes_through_the_whole_list(ask: Ask, prod: Cluster, path: str) -> None:
+    scenarios.busy_flow(prod)
+    whole = [ends(each) for each in ask(path)["items"]]
+    assert len(whole) > 3
+    assert [ends(each) for each in all_items(ask, f"{path}?limit=2")] == whole
+
+
+def ends(item: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what a pipeline or an edge is of: figures move with the clock."""
+    nodes = item.get("path") or [item["source"], item["target"]]
+    return [(node["kind"], node["name"]) for node in nodes]
+
+
+def test_filters_narrow_the_flow(ask: Ask, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    focused = ask("pipelines/edges?focus=group:billing")["items"]
+    assert {each["target"]["name"] for each in focused} == {"payments", "billing"}
+    assert ask("pipelines/edges?focus=group:never-seen")["items"] == []
+    assert len(ask("pipelines/edges?q=warehouse")["items"]) == 1
+    assert ask("pipelines?cluster=staging")["items"] == []
+
+
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=2026-02-01T00:00:00Z&to=2026-01-01T00:00:00Z",
+        "from=yesterday",
+        "last=3w",
+        "from=1969-01-01T00:00:00Z",
+        "from=1990-01-01T00:00:00Z&to=2020-01-01T00:00:00Z",
+        "cursor=abc",
+        "limit=0",
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_words(ask: Ask, path: str, query: str) -> None:
+    status = 422 if query == "limit=0" else 400
+    assert ask(f"{path}?{query}", status)["detail"]
+
+
+def test_a_range_without_history_names_since_when_there_is_some(ask: Ask, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    body = ask("pipelines/edges?from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z")
+    assert body["kept_since"]["prod"] > "2026-01-01"
+    assert "produces" not in {each["kind"] for each in body["items"]}
+    assert [each["subject"] for each in body["not_observed"]] == [""]

@@ -1,0 +1,136 @@
+"""Proves that the demo's channel is added once and audited, sends to its receiver, and is left to users."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.core.management import call_command
+
+import manage
+from dashboard.alerts import channels, demo_channel
+from dashboard.models import AuditEntry, Channel
+from fenceline.alerts.limits import Alerting
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "whsec_dGhlIHNlY3JldCBvZiB0aGUgcmVjZWl2ZXI="
+FIRST, MOVED = "http://127.0.0.1:14000/a-token/", "http://127.0.0.1:14001/a-token/"
+HOOK = "http://127.0.0.1:14000/hook"
+
+
+def start(settings: Any, receiver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run `prepare` as `make up` does, whose receiver is there."""
+    allowed = (receiver.split("/")[2],) if receiver else ()
+    settings.FENCELINE = replace(django_settings.FENCELINE, alerts=Alerting(allow_private=allowed))
+    settings.DEMO_RECEIVER = receiver
+    monkeypatch.setenv("FENCELINE_DEMO_RECEIVER_SECRET", SECRET if receiver else "")
+    call_command("prepare")
+
+
+def events() -> list[str]:
+    return list(AuditEntry.objects.order_by("pk").values_list("event", flat=True))
+
+
+def test_it_is_added_once_with_the_receiver_s_secret(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        start(settings, FIRST, monkeypatch)
+    row = Channel.objects.get()
+    assert (row.name, row.kind, row.url, row.secret, row.enabled) == (
+        "demo-receiver", "webhook", HOOK, SECRET, True,
+    )  # fmt: skip
+    assert row.created_by == "make up (demo)"
+    assert events() == ["channel.created"]
+    assert SECRET not in str(AuditEntry.objects.get().changes)
+
+
+def test_the_command_is_named_in_the_audit_log(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.FENCELINE = replace(
+        django_settings.FENCELINE, alerts=Alerting(allow_private=("127.0.0.1:14000",))
+    )
+    settings.DEMO_RECEIVER = FIRST
+    monkeypatch.setenv("FENCELINE_DEMO_RECEIVER_SECRET", SECRET)
+    manage.main(["manage.py", "prepare"])
+    row = AuditEntry.objects.get()
+    assert (row.actor, row.via, row.subject_name) == ("manage.py prepare", "command", "demo-receiver")
+
+
+def test_a_deleted_one_is_not_added_again(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(settings, FIRST, monkeypatch)
+    channels.delete(Channel.objects.get())
+    start(settings, FIRST, monkeypatch)
+    assert not Channel.objects.exists()
+    assert events() == ["channel.created", "channel.deleted"]
+
+
+def test_another_port_of_the_receiver_is_followed(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(settings, FIRST, monkeypatch)
+    start(settings, MOVED, monkeypatch)
+    assert Channel.objects.get().url == "http://127.0.0.1:14001/hook"
+    assert events() == ["channel.created", "channel.changed"]
+
+
+def test_without_its_receiver_it_is_disabled_until_that_is_back(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(settings, FIRST, monkeypatch)
+    for _ in range(2):
+        start(settings, "", monkeypatch)
+        row = Channel.objects.get()
+        assert (row.enabled, row.disabled_why) == (False, "Disabled by make up, which runs no receiver now.")
+    start(settings, FIRST, monkeypatch)
+    assert Channel.objects.get().enabled
+    assert events() == ["channel.created", "channel.disabled", "channel.enabled"]
+
+
+def test_what_users_did_to_it_stays(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(settings, FIRST, monkeypatch)
+    row = Channel.objects.get()
+    channels.disable(row, by="ada")
+    channels.rotate_secret(row)
+    Channel.objects.update(name="mine", min_severity="critical")
+    before = Channel.objects.values().get()
+    for receiver in ("", FIRST):
+        start(settings, receiver, monkeypatch)
+    assert Channel.objects.values().get() == before
+
+
+def test_one_that_users_gave_another_address_is_theirs(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(settings, FIRST, monkeypatch)
+    Channel.objects.update(url="https://hooks.example/hook")
+    for receiver in ("", MOVED):
+        start(settings, receiver, monkeypatch)
+    row = Channel.objects.get()
+    assert (row.url, row.enabled) == ("https://hooks.example/hook", True)
+
+
+def test_elsewhere_there_is_none_and_channels_of_users_stay_as_they_are(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Channel.objects.create(name="demo-receiver", kind="webhook", url=HOOK, secret=SECRET, created_by="demo")
+    before = Channel.objects.values().get()
+    start(settings, "", monkeypatch)
+    assert Channel.objects.values().get() == before
+    assert events() == []
+
+
+def test_a_name_that_is_taken_is_said_and_stops_no_start(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Channel.objects.create(name="demo-receiver", kind="webhook", url=HOOK, secret=SECRET, created_by="ada")
+    start(settings, FIRST, monkeypatch)
+    assert "The channel demo-receiver cannot be kept: There is a channel" in capsys.readouterr().out
+    assert Channel.objects.get().created_by == "ada"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"), [(HOOK, True), (f"{HOOK}s", False), ("https://a.example/hook", False)]
+)
+def test_only_the_receiver_s_own_channel_is_known_as_such(url: str, expected: bool) -> None:
+    row = Channel(url=url)
+    assert demo_channel.is_demo(row, FIRST) is expected
+    assert not demo_channel.is_demo(row, "")

@@ -1,0 +1,256 @@
+"""Proves that what the coordinators' lists show goes into a row only while it is the row that was compared,
+that a record always takes precedence, and that the number of ids in each state is correct in any order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
+from dashboard.runtime import collector_store, leases
+from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.transactions import reconcile_store, store
+from dashboard.transactions.reconcile_store import ReconciledRows
+from fenceline.facts import TailBatch, Tombstone, TopicPartitions, TransactionRecord, TransactionState
+from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
+from tests.db.conftest import NOW_MS
+from tests.factories import tail_batch
+
+pytestmark = pytest.mark.sql
+
+Take = Callable[..., Lease]
+NO_READ = "no READ on __transaction_state at kafka:9092; grant it: …"
+
+
+def record(
+    name: str, state: TransactionState = TransactionState.ONGOING, epoch: int = 0
+) -> TransactionRecord:
+    partitions = (TopicPartitions("orders", (0, 2)),)
+    return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500)
+
+
+def batch_of(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
+    return tail_batch(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
+
+
+def read(tail: Lease, seen: TailBatch) -> None:
+    store.save_batch(tail, seen, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
+
+
+def reconciliation_of(*corrected: Correction, alone: bool = False, **others: object) -> Reconciliation:
+    return Reconciliation(NOW_MS, True, alone, corrections=corrected, seen_through_ms=NOW_MS, **others)  # type: ignore[arg-type]
+
+
+def save(lease: Lease, reconciliation: Reconciliation) -> int:
+    return reconcile_store.save_reconciliation(lease, reconciliation, now_ms=NOW_MS)
+
+
+def known_row(lease: Lease, name: str) -> KnownTransaction:
+    return ReconciledRows(lease).known_rows([name])[name]
+
+
+def states() -> dict[str, int]:
+    """The ids in each state as the pages count them; they must be those of the rows."""
+    kept: Counter[str] = Counter()
+    for row in StateCount.objects.all():
+        kept[row.state] += row.n
+    counted = Counter(Transaction.objects.values_list("state", flat=True))
+    assert +kept == counted
+    return dict(counted)
+
+
+@pytest.fixture
+def tail(take: Take) -> Lease:
+    return take()
+
+
+@pytest.fixture
+def reconciler(take: Take) -> Lease:
+    return take(reconcile_store.NAME)
+
+
+def test_a_row_is_corrected_to_its_coordinators_state(tail: Lease, reconciler: Lease) -> None:
+    read(tail, batch_of(record("a"), record("b")))
+    said = record("a", TransactionState.COMPLETE_ABORT, epoch=1)._replace(partitions=())
+    poll = reconciliation_of(
+        Correction(said, known_row(reconciler, "a")), agreed=1, requests=3, broker_ms=12.4
+    )
+    assert save(reconciler, poll) == 1
+    row = Transaction.objects.get(transactional_id="a")
+    assert (row.state, row.producer_epoch, row.partition_count) == ("CompleteAbort", 1, 0)
+    assert (row.log_partition, row.log_offset) == (3, -1)
+    assert row.rev == Cluster.objects.get().rev - 1
+    assert states() == {"CompleteAbort": 1, "Ongoing": 1}
+    collector = Collector.objects.get(name="reconcile")
+    assert (collector.requests, collector.broker_ms, collector.records) == (3, 12, 1)
+    assert collector.seen_through_ms == NOW_MS
+    assert {key: collector.detail[key] for key in ("agreed", "compared", "corrected", "unseen")} == {
+        "agreed": 1,
+        "compared": 2,
+        "corrected": 1,
+        "unseen": [],
+    }
+
+
+def test_a_record_saved_meanwhile_takes_precedence(tail: Lease, reconciler: Lease) -> None:
+    read(tail, batch_of(record("a"), record("gone")))
+    judged, gone = known_row(reconciler, "a"), known_row(reconciler, "gone")
+    read(tail, batch_of(record("a", TransactionState.PREPARE_COMMIT), record("gone"), previous=10, end=20))
+    poll = reconciliation_of(
+        Correction(record("a", TransactionState.COMPLETE_ABORT), judged),
+        Correction(Tombstone("gone"), gone),
+    )
+    assert save(reconciler, poll) == 0
+    assert (
+        save(reconciler, reconciliation_of(Correction(record("a", TransactionState.COMPLETE_ABORT), None)))
+        == 0
+    )
+    assert states() == {"PrepareCommit": 1, "Ongoing": 1}
+    assert Collector.objects.get(name="reconcile").detail["corrected"] == 0
+
+
+def test_the_next_record_replaces_a_correction(tail: Lease, reconciler: Lease) -> None:
+    read(tail, batch_of(record("a")))
+    save(
+        reconciler,
+        reconciliation_of(
+            Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a"))
+        ),
+    )
+    save(reconciler, reconciliation_of(Correction(record("new", TransactionState.EMPTY), None)))
+    assert states() == {"CompleteAbort": 1, "Empty": 1}
+    read(tail, batch_of(record("a", epoch=5), record("new"), previous=10, end=20))
+    assert states() == {"Ongoing": 2}
+    assert set(Transaction.objects.values_list("producer_epoch", "log_partition", "log_offset")) == {
+        (5, 3, 18),
+        (0, 3, 19),
+    }
+
+
+def test_an_id_deleted_by_its_coordinator_is_removed_and_its_history_expires(
+    tail: Lease, reconciler: Lease
+) -> None:
+    read(tail, batch_of(record("a", TransactionState.EMPTY)))
+    assert Recent.objects.get().expired_ms is None
+    assert save(reconciler, reconciliation_of(Correction(Tombstone("a"), known_row(reconciler, "a")))) == 1
+    assert states() == {}
+    assert Recent.objects.get().expired_ms == NOW_MS
+
+
+def test_a_fenced_reconciler_writes_nothing(tail: Lease, reconciler: Lease, take: Take) -> None:
+    read(tail, batch_of(record("a")))
+    judged = known_row(reconciler, "a")
+    take(reconcile_store.NAME, previous=reconciler.token)
+    with pytest.raises(LeaseLost):
+        save(
+            reconciler,
+            reconciliation_of(Correction(record("a", TransactionState.COMPLETE_ABORT), judged), requests=9),
+        )
+    assert states() == {"Ongoing": 1}
+    assert Collector.objects.get(name="reconcile").requests == 0
+
+
+def test_a_poll_without_changes_raises_no_revision(tail: Lease, reconciler: Lease) -> None:
+    read(tail, batch_of(record("a")))
+    save(reconciler, reconciliation_of(agreed=1))
+    before = Cluster.objects.get().rev
+    save(reconciler, reconciliation_of(agreed=2, pending=1))
+    assert Cluster.objects.get().rev == before
+    save(reconciler, reconciliation_of(agreed=2, unseen=("broker 2 at b:9092: it is loading",)))
+    assert Cluster.objects.get().rev == before + 1
+
+
+def test_trouble_ends_with_the_next_poll(reconciler: Lease) -> None:
+    collector_store.save_trouble(reconciler, "cannot ask the coordinators", now_ms=NOW_MS)
+    save(reconciler, reconciliation_of())
+    assert Collector.objects.get().error == ""
+    assert GapRecord.objects.get().until_ms == NOW_MS
+
+
+def test_without_a_tail_every_listed_id_becomes_a_row(tail: Lease, reconciler: Lease) -> None:
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    assert ReconciledRows(reconciler).without_tail()
+    names = [f"a-{number}" for number in range(4_500)]
+    poll = reconciliation_of(*(Correction(record(name), None) for name in names), alone=True)
+    assert save(reconciler, poll) == 4_500
+    assert states() == {"Ongoing": 4_500}
+    assert set(Transaction.objects.values_list("log_offset", "application")) == {(-1, "a")}
+    assert Collector.objects.get(name="reconcile").seen_through_ms == NOW_MS
+    gone = Correction(Tombstone("a-0"), known_row(reconciler, "a-0"))
+    changed = Correction(record("a-1", TransactionState.EMPTY), known_row(reconciler, "a-1"))
+    assert save(reconciler, reconciliation_of(gone, changed, alone=True)) == 2
+    assert states() == {"Ongoing": 4_498, "Empty": 1}
+
+
+def test_records_take_precedence_once_the_topic_is_readable(tail: Lease, reconciler: Lease) -> None:
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    save(reconciler, reconciliation_of(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
+    late = reconciliation_of(
+        Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a")),
+        Correction(record("c"), None),
+        Correction(Tombstone("b"), known_row(reconciler, "b")),
+        alone=True,
+    )
+    read(tail, batch_of(record("a", TransactionState.EMPTY)))
+    assert not ReconciledRows(reconciler).without_tail()
+    assert save(reconciler, late) == 0
+    rows = Transaction.objects.order_by("transactional_id").values_list("transactional_id", "log_offset")
+    assert list(rows) == [("a", 9), ("b", -1)]
+    # What is only in a list is judged like any row from now on.
+    assert save(reconciler, reconciliation_of(Correction(Tombstone("b"), known_row(reconciler, "b")))) == 1
+    assert [row.state for row in Transaction.objects.all()] == ["Empty"]
+
+
+def test_states_stay_correct_when_the_topic_becomes_readable(tail: Lease, reconciler: Lease) -> None:
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    save(reconciler, reconciliation_of(*(Correction(record(name), None) for name in ("a", "b")), alone=True))
+    read(tail, batch_of(record("a", TransactionState.EMPTY)))
+    assert states() == {"Empty": 1, "Ongoing": 1}
+
+
+def test_states_stay_correct_when_a_correction_comes_between_a_tail_s_read_and_its_save(
+    tail: Lease, reconciler: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(tail, batch_of(record("a")))
+    poll = reconciliation_of(
+        Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a"))
+    )
+    monkeypatch.setattr(store, "_log_strange", lambda folded: save(reconciler, poll))
+    read(tail, batch_of(record("a", TransactionState.EMPTY), previous=10, end=20))
+    assert states() == {"Empty": 1}
+
+
+def test_lists_are_the_only_source_only_without_read_and_without_positions(
+    tail: Lease, reconciler: Lease
+) -> None:
+    rows = ReconciledRows(reconciler)
+    assert not rows.without_tail()
+    collector_store.save_trouble(tail, "cannot reach the cluster", now_ms=NOW_MS)
+    assert not rows.without_tail()
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    assert rows.without_tail()
+    read(tail, batch_of(record("a")))
+    collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
+    assert not rows.without_tail()
+
+
+def test_rows_are_read_as_they_are_compared(tail: Lease, reconciler: Lease, take: Take) -> None:
+    both = ReconciledRows(reconciler, ("transaction_state", "transaction_state-1"))
+    assert both.read_through_ms() is None
+    second = take("transaction_state-1")
+    leases.renew(second, seen_through_ms=NOW_MS - 9)
+    assert both.read_through_ms() is None
+    read(
+        tail,
+        batch_of(record("a"), record("b", TransactionState.EMPTY)._replace(partitions=None, started_ms=None)),
+    )
+    assert both.read_through_ms() == NOW_MS - 9
+    opened = KnownTransaction(TransactionState.ONGOING, 7, 8, 0, NOW_MS - 500, 2)
+    assert both.open_rows() == {"a": opened}
+    assert dict(both.all_rows()) == {
+        "a": opened,
+        "b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0),
+    }
+    assert both.known_rows(["b", "c"]) == {"b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}

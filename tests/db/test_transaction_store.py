@@ -1,0 +1,211 @@
+"""Proves that a save is whole or nothing: rows, positions, revision and lease move together, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
+from dashboard.runtime import collector_store, leases, visibility
+from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.transactions import queries as transaction_queries
+from dashboard.transactions import store
+from fenceline.decode import text
+from fenceline.facts import (
+    PositionMove,
+    RawRecord,
+    TailBatch,
+    Tombstone,
+    TopicPartitions,
+    TransactionRecord,
+    TransactionState,
+)
+from tests.db.conftest import NOW_MS
+from tests.factories import tail_batch
+from tests.transaction_state_records import encode_key, encode_value
+
+pytestmark = pytest.mark.sql
+
+Take = Callable[..., Lease]
+
+
+def record(
+    name: str, state: TransactionState = TransactionState.ONGOING, epoch: int = 0
+) -> TransactionRecord:
+    partitions = (TopicPartitions("orders", (0, 2)), TopicPartitions("payments", (1,)))
+    return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500, 2)
+
+
+def batch_of(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
+    return tail_batch(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
+
+
+def save(lease: Lease, seen: TailBatch, topic_id: str = "topic-1") -> int:
+    return store.save_batch(lease, seen, topic_id=topic_id, rate=1.0, now_ms=NOW_MS)
+
+
+def test_a_batch_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
+    rev = save(take(), batch_of(record("a"), record("b", TransactionState.EMPTY)))
+    assert rev == Cluster.objects.get().rev == visibility.current_revision("prod")
+    assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == {
+        ("a", "Ongoing", rev),
+        ("b", "Empty", rev),
+    }
+    assert collector_store.saved_positions("prod") == ("topic-1", {3: 10})
+
+
+def test_every_column_follows_the_newest_record(take: Take) -> None:
+    lease = take()
+    save(lease, batch_of(record("a")))
+    save(
+        lease,
+        batch_of(
+            record("a", TransactionState.COMPLETE_COMMIT, epoch=4)._replace(partitions=(), started_ms=None),
+            previous=10,
+            end=12,
+        ),
+    )
+    row = Transaction.objects.get()
+    assert (row.state, row.producer_epoch, row.started_ms, row.partition_count) == (
+        "CompleteCommit",
+        4,
+        None,
+        0,
+    )
+    assert (row.log_partition, row.log_offset) == (3, 11)
+    assert transaction_queries.partitions_of(row) == ()
+
+
+def test_partitions_are_read_back_as_they_were(take: Take) -> None:
+    save(take(), batch_of(record("a")))
+    row = Transaction.objects.get()
+    assert transaction_queries.partitions_of(row) == record("a").partitions
+    assert row.partition_count == 3
+
+
+def test_a_tombstone_removes_the_row(take: Take) -> None:
+    lease = take()
+    save(lease, batch_of(record("a"), record("b")))
+    save(lease, batch_of(Tombstone("a"), previous=10, end=11))
+    assert [row.transactional_id for row in Transaction.objects.all()] == ["b"]
+
+
+def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
+    paused = take()
+    save(paused, batch_of(record("a")))
+    current = take(previous=paused.token)
+    before = Cluster.objects.get().rev
+    with pytest.raises(LeaseLost):
+        save(paused, batch_of(record("a", TransactionState.COMPLETE_ABORT), previous=10, end=20))
+    assert Cluster.objects.get().rev == before
+    assert Transaction.objects.get().state == "Ongoing"
+    assert collector_store.saved_positions("prod")[1] == {3: 10}
+    save(current, batch_of(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11))
+
+
+@pytest.mark.parametrize("previous", [None, 9, 11])
+def test_a_batch_from_another_position_saves_nothing(take: Take, previous: int | None) -> None:
+    lease = take()
+    save(lease, batch_of(record("a")))
+    with pytest.raises(LeaseLost):
+        save(lease, batch_of(record("a", TransactionState.COMPLETE_ABORT), previous=previous, end=20))
+    assert Transaction.objects.get().state == "Ongoing"
+    assert Collector.objects.get().records == 1
+
+
+@pytest.mark.parametrize(
+    "raw", [b"a\x00b", b"\xff\xfe", b"<script>", b"..", b"x" * 32_000, "עברית".encode(), b"\\x00", b"a/b%2F"]
+)
+def test_any_bytes_are_an_id_that_is_found_again(take: Take, raw: bytes) -> None:
+    name = text.escape_bytes(raw)
+    save(take(), batch_of(record(name)))
+    row = transaction_queries.find_transaction("prod", name)
+    assert row is not None
+    assert text.unescape_text(row.transactional_id) == raw
+    assert transaction_queries.find_transaction("prod", "~" + bytes(row.key).hex()) == row
+
+
+def test_two_spellings_of_an_id_are_one_row(take: Take) -> None:
+    save(take(), batch_of(record("a.b")))
+    assert transaction_queries.find_transaction("prod", "a\\x2eb") is not None
+
+
+def test_trouble_is_a_gap_until_the_next_poll(take: Take) -> None:
+    lease = take()
+    assert collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
+    assert not collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS + 1)
+    assert [gap.reason for gap in visibility.noun_visibility("prod", now_ms=NOW_MS).gaps] == [
+        "cannot reach it"
+    ]
+    assert Collector.objects.get().error == "cannot reach it"
+    save(lease, batch_of(record("a")))
+    assert visibility.noun_visibility("prod", now_ms=NOW_MS).gaps == []
+    gap = GapRecord.objects.get()
+    assert (gap.since_ms, gap.until_ms, gap.count) == (NOW_MS, NOW_MS, 2)
+
+
+def test_undecoded_records_are_counted_by_reason(take: Take) -> None:
+    lease = take()
+    encoded = encode_value(record("a"))
+    for previous, end in ((None, 1), (1, 2)):
+        moves = (PositionMove(0, previous, end, end),)
+        strange = [
+            RawRecord(bad, end - 1)
+            for bad in (b"\x00\x63", b"\x00\x63", encoded[:16] + b"\x2a" + encoded[17:])
+        ]
+        save(lease, TailBatch({0: {encode_key("a"): strange}}, moves, 3))
+    assert Collector.objects.get().undecoded == {"value_version": 4, "status": 2}
+
+
+def test_compacted_offsets_are_counted_in_one_gap(take: Take) -> None:
+    lease = take()
+    for previous, end in ((None, 100), (100, 200)):
+        save(lease, TailBatch({}, (PositionMove(0, previous, end, end),), 3, compacted=40))
+    gap = GapRecord.objects.get(scope="compaction")
+    assert (gap.count, gap.until_ms) == (80, NOW_MS)
+
+
+def test_a_replaced_topic_leaves_no_row_and_a_gap_with_the_reason(take: Take) -> None:
+    lease = take()
+    save(lease, batch_of(record("a")))
+    store.forget_topic(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
+    assert Transaction.objects.count() == Position.objects.count() == 0
+    assert GapRecord.objects.get().reason == "it was made again"
+    save(lease, batch_of(record("a")), topic_id="topic-2")
+    assert collector_store.saved_positions("prod") == ("topic-2", {3: 10})
+
+
+def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: Take) -> None:
+    save(take(), batch_of(record("a")))
+    collector_store.sync_clusters(["other"])
+    assert [row.name for row in visibility.configured_clusters()] == ["other"]
+    assert (
+        transaction_queries.transaction_page(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total
+        == 0
+    )
+    assert leases.unheld_clusters("transaction_state") == ["other"]
+    collector_store.sync_clusters(["prod", "other"])
+    assert (
+        transaction_queries.transaction_page(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total
+        == 1
+    )
+
+
+def test_a_record_observed_live_measures_the_clock_skew(take: Take) -> None:
+    lease = take()
+    old = batch_of(record("a"))
+    save(lease, old)
+    assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, None)
+    an_hour_ago = record("a", TransactionState.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - 3_600_000)
+    later = batch_of(an_hour_ago, previous=10, end=11)
+    store.save_batch(lease, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
+    assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, 3_600_400)
+
+
+def test_a_record_read_while_catching_up_does_not_measure_the_clock_skew(take: Take) -> None:
+    lease = take()
+    save(lease, batch_of(record("a")))
+    late = batch_of(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11)
+    store.save_batch(lease, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
+    assert Position.objects.get().clock_ms is None

@@ -1,0 +1,115 @@
+"""Groups as the collectors store them, and the output of Kafka's own tool."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Collection
+from typing import NamedTuple
+
+from django.test import override_settings
+
+from collectors.kafka.groups import GroupsCollector
+from dashboard.config import ClusterConfig, Config
+from dashboard.groups import store as group_store
+from dashboard.models import Collector, Group, GroupOffset
+from dashboard.runtime import collector_store, leases, loop
+from dashboard.tasks import offsets
+from sandbox.kafka import Broker
+from tests.waiting import wait_for
+from transaction_admin.kafka_reads import KafkaPythonReads
+
+COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+class GroupLine(NamedTuple):
+    """One partition of a group: committed offset, log end offset, lag; None where there is none."""
+
+    committed: int | None
+    end: int | None
+    lag: int | None
+
+
+#: By group, topic and partition.
+GroupLines = dict[tuple[str, str, int], GroupLine]
+
+
+class CollectedGroups:
+    """The collectors of one cluster, polled by hand. Needs an empty database."""
+
+    def __init__(self, properties: dict[str, str], *, log: bool = True) -> None:
+        name = properties["bootstrap.servers"].replace(":", "-") + f"-{time.monotonic_ns()}"
+        self.cluster = ClusterConfig(name, properties)
+        self._config = Config(clusters={name: self.cluster})
+        collector_store.sync_clusters([name])
+        now_ms = loop.now_ms()
+        self.tail = self._lease(offsets.offsets_name(0), now_ms)
+        self.lease = self._lease(group_store.NAME, now_ms)
+        self._log = log
+        self._groups = GroupsCollector(properties, KafkaPythonReads(properties, 25))
+
+    def _lease(self, name: str, now_ms: int) -> leases.Lease:
+        lease = leases.acquire(self.cluster.name, name, holder="test", now_ms=now_ms)
+        assert lease is not None
+        return lease
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._groups.close()
+
+    def read(self) -> None:
+        """Read the tail up to now."""
+        asked_ms = loop.now_ms()
+        with override_settings(FENCELINE=self._config):
+            wait_for(lambda: self._read_through_ms() > asked_ms, "all commits are read", 60)
+
+    def _read_through_ms(self) -> int:
+        offsets.read_until(self.tail, time.monotonic() + 0.6)
+        return (
+            Collector.objects.get(name=self.tail.name, cluster_id=self.tail.cluster_id).seen_through_ms or 0
+        )
+
+    def poll(self, times: int = 1) -> dict[str, Group]:
+        """Read the tail, poll groups so many times, save; return the rows by group."""
+        for _ in range(times):
+            if self._log:
+                self.read()
+            rows = group_store.GroupRows(self.lease, loop.now_ms())
+            found = self._groups.poll(loop.now_ms(), rows, every_s=0)
+            group_store.save_groups(self.lease, found, rows, now_ms=loop.now_ms())
+        return {row.group_id: row for row in Group.objects.filter(cluster__name=self.cluster.name)}
+
+    def offset(self, group: str, topic: str, partition: int) -> GroupOffset:
+        """Return a group's row for a partition."""
+        return GroupOffset.objects.get(
+            group__cluster__name=self.cluster.name, group__group_id=group, topic=topic, partition=partition
+        )
+
+    def lines(self) -> GroupLines:
+        """Return the stored rows as Kafka's tool prints them."""
+        rows = GroupOffset.objects.filter(group__cluster__name=self.cluster.name).select_related("group")
+        return {
+            (row.group.group_id, row.topic, row.partition): GroupLine(
+                row.offset,
+                row.high_watermark,
+                None if row.offset is None or row.high_watermark is None else row.high_watermark - row.offset,
+            )
+            for row in rows
+        }
+
+
+def groups_by_kafka_tool(broker: Broker, ignored: Collection[str] = ()) -> GroupLines:
+    """Return what `kafka-consumer-groups --describe --all-groups` prints of each partition with a commit."""
+    command = broker.tool_command(
+        COMMAND, "--bootstrap-server", broker.bootstrap, "--describe", "--all-groups"
+    )
+    found: GroupLines = {}
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for text in printed.splitlines():
+        words = text.rsplit(None, 8)
+        if len(words) == 9 and words[2].isdigit() and words[0].strip() not in ignored:
+            group, topic, partition, *numbers = words[:6]
+            line = GroupLine(*(None if each == "-" else int(each) for each in numbers))
+            if line.committed is not None:
+                found[group.strip(), topic, int(partition)] = line
+    return found

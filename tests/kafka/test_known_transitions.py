@@ -1,0 +1,106 @@
+"""Proves the transitions on random transactions by librdkafka, Java and raw clients whose outcomes are known.
+
+Every certain verdict is right, of the probable ones at most one in a hundred is not, and nothing is called
+ambiguous where the log distinguishes it. Not among the hundred: one foreign InitProducerId followed by the
+owner's abort, which leaves the records of the owner's own abort, and must read as that and no more than
+probable. `make soak` plays 10,000 with a seed that it prints, a tenth of them under a machine load of 30.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from py4j.java_gateway import JavaGateway
+
+from fenceline.facts import TransitionKind
+from sandbox.kafka import Broker
+from tests.brokers import REFUSE_SELF_RECOVERY, create_topics
+from tests.java.clients import JavaAdmin
+from tests.kafka.cpu_load import cpu_load
+from tests.kafka.random_transactions import ClientCluster
+from tests.kafka.scripted_transactions import NARROW, run_clients
+from tests.kafka.topic_records import raw_records
+from tests.kafka.transition_comparison import Verdict, compare, recognised, table
+from tests.seeds import SEED
+
+pytestmark = pytest.mark.kafka
+
+#: How many of a broker's 5,000 are played without the load.
+IDLE = 4_500
+
+
+def play(
+    kafka: Broker, java: JavaGateway, name: str, ids: int, transactions: int, say: Callable[[str], None]
+) -> list[Verdict]:
+    """Play on one broker, print the seed and the table, and return every verdict."""
+    say(f"\nKafka {kafka.version}: {transactions} transactions, FENCELINE_SEED={SEED}")
+    topics = (f"{name}-a", f"{name}-b")
+    create_topics(kafka.bootstrap, *topics)
+    ensure_narrow(kafka.bootstrap)
+    with JavaAdmin(java, kafka.bootstrap) as admin:
+        cluster = ClientCluster(kafka.bootstrap, java, admin, topics)
+        names = [f"{name}-{number}" for number in range(ids)]
+        protocol_2, recovers = kafka.version != "3.9.1", kafka.version not in REFUSE_SELF_RECOVERY
+        logs = run_clients(
+            cluster, names, transactions, SEED, java_uses_protocol_2=protocol_2, recovers=recovers
+        )
+    verdicts = compare(logs, raw_records(kafka.bootstrap))
+    say(table(verdicts))
+    say(recognised(verdicts))
+    certain = [each for each in verdicts if each.derived and each.derived.confidence == "certain"]
+    say(f"certain: {len(certain)}, of which false: {sum(each.confidence == 'wrong' for each in certain)}")
+    return verdicts
+
+
+def ensure_narrow(bootstrap: str) -> None:
+    """Make the topic that refuses large records, unless another test has."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    if NARROW not in client.list_topics(timeout=30).topics:
+        narrow = NewTopic(NARROW, 1, 1, config={"max.message.bytes": "2000"})
+        client.create_topics([narrow])[NARROW].result(30)
+
+
+def check(verdicts: list[Verdict]) -> None:
+    """Check that the verdicts keep the limits above."""
+    wrong = [verdict for verdict in verdicts if verdict.confidence == "wrong"]
+    shown = "\n".join(map(str, wrong))
+    assert not [each for each in wrong if not each.derived or each.derived.confidence == "certain"], shown
+    twins = [each for each in wrong if is_twin(each)]
+    assert all(each.derived and each.derived.reason == "client_went_on" for each in twins), shown
+    wrong = [each for each in wrong if not is_twin(each)]
+    probable = sum(verdict.confidence == "probable" for verdict in verdicts)
+    # A hundred transactions hold too few probable verdicts for a share: one of them may be wrong.
+    lines = {each.derived for each in wrong}
+    assert len(lines) <= max(1, 0.01 * (probable + len(lines))), shown
+    vague = [verdict for verdict in verdicts if verdict.can_tell and verdict.confidence == "ambiguous"]
+    assert not vague, "\n".join(map(str, vague))
+
+
+def is_twin(verdict: Verdict) -> bool:
+    """Whether its records are exactly those of the producer's own abort, after which it continues."""
+    mark = verdict.mark
+    return mark.outcome == "foreign_init" and mark.protocol == "2" and mark.kind is TransitionKind.TAKEOVER
+
+
+def test_a_hundred_known_outcomes_are_derived_on_each_broker(kafka: Broker, java: JavaGateway) -> None:
+    check(play(kafka, java, "fates", 12, 100, print))
+
+
+@pytest.mark.soak
+def test_five_thousand_known_outcomes_are_derived_on_each_broker(
+    kafka: Broker, java: JavaGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def print_uncaptured(text: str) -> None:
+        with capsys.disabled():
+            print(text)
+
+    check(play(kafka, java, "soak-fates", 60, IDLE, print_uncaptured))
+    with cpu_load(30):
+        print_uncaptured(f"load average {os.getloadavg()[0]:.0f} as the loaded part begins")
+        verdicts = play(kafka, java, "soak-loaded", 60, 5_000 - IDLE, print_uncaptured)
+        print_uncaptured(f"load average {os.getloadavg()[0]:.0f} as it ends")
+    check(verdicts)

@@ -1,0 +1,47 @@
+"""Who tests what where workers share the machine (`make test`). A pytest plugin, named in pyproject.toml.
+
+Workers take whole files, those that took longest first (`durations.json`), so that they end together. Tests
+that run whole stacks or a Spark take all the cores there are: the first worker begins with those, the others
+with all the rest, until they meet. xdist's own groups do not work with pytest 9.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+from tests import durations
+
+_HEAVY = ("tests/spark/", "tests/stack/")
+
+
+class SharedScheduling(LoadScopeScheduling):
+    """Gives files to workers in the order of the tests, the heavy ones to the first while there are some."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return durations.unit_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        own = node is self.nodes[0]
+        unit = next((unit for unit in self.workqueue if unit.startswith(_HEAVY) is own), None)
+        if unit is not None:
+            self.workqueue.move_to_end(unit, last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedScheduling:
+    """Share files as above."""
+    # The order of the tests is ours: xdist would put files with many tests first.
+    config.option.loadscopereorder = False
+    return SharedScheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put what nobody has measured first, then the longest; one process needs no order."""
+    if hasattr(config, "workerinput"):
+        seconds = durations.read()["files"]
+        units = {item: durations.unit_of(item.nodeid) for item in items}
+        items.sort(key=lambda item: (-seconds.get(units[item], float("inf")), units[item]))

@@ -1,0 +1,62 @@
+"""A process that is paused does nothing, and resumes whatever becomes of the process that paused it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import SandboxError
+from sandbox.scenes.paused import pause_process
+from tests.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+PAUSER = (
+    "import sys, time\n"
+    "from sandbox.scenes.paused import pause_process\n"
+    "with pause_process(int(sys.argv[1])): time.sleep(600)"
+)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """Return the pid of a process that only sleeps."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def state(pid: int) -> str:
+    """Return the kernel's letter for what a process does: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def fail(pid: int) -> None:
+    """Fail while a process is paused."""
+    with pause_process(pid):
+        wait_for(lambda: state(pid) == "T", "the kernel has stopped it")
+        raise KeyboardInterrupt
+
+
+def test_a_paused_process_resumes_afterwards_and_after_a_failure(sleeper: int) -> None:
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            fail(sleeper)
+        assert state(sleeper) != "T"
+
+
+def test_a_paused_process_resumes_when_its_pauser_is_killed(sleeper: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", PAUSER, str(sleeper)], cwd=ROOT) as pauser:
+        wait_for(lambda: state(sleeper) == "T", "it is paused")
+        pauser.kill()
+    wait_for(lambda: state(sleeper) != "T", "it goes on")
+
+
+def test_a_process_that_is_gone_cannot_be_paused() -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    with pytest.raises(SandboxError, match=f"process {gone.pid} cannot be stopped"), pause_process(gone.pid):
+        pass

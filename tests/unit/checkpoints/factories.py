@@ -1,0 +1,70 @@
+"""Checkpoints as Spark writes them, made by hand on any store, and a collector that polls them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fsspec
+
+from collectors.checkpoints.collector import CheckpointsCollector, Looked
+from dashboard.config import CheckpointRoot
+from fenceline.decode import ledger as ledgers
+from fenceline.spark.records import Checkpoint, Decided, Decision
+
+ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
+NOW_MS = 1_795_000_000_000
+ROOT = "faulty://box/checkpoints"
+
+
+def write_file(folder: str, path: str, text: str) -> None:
+    with fsspec.open(f"{folder}/{path}", "wb", **_making(folder)) as file:
+        file.write(text.encode())
+
+
+def _making(folder: str) -> dict[str, Any]:
+    return {} if "://" in folder and not folder.startswith("file:") else {"auto_mkdir": True}
+
+
+def remove(folder: str, path: str) -> None:
+    files, inside = fsspec.core.url_to_fs(f"{folder}/{path}")
+    files.rm(inside, recursive=True)
+
+
+def plan_batches(folder: str, *batches: int, version: int = 1) -> None:
+    for batch in batches:
+        meta = {"batchWatermarkMs": 0, "batchTimestampMs": NOW_MS + batch, "conf": {"a": "b"}}
+        write_file(
+            folder, f"offsets/{batch}", f'v{version}\n{json.dumps(meta)}\n{{"t":{{"0":{batch * 10}}}}}'
+        )
+
+
+def finish_batches(folder: str, *batches: int) -> None:
+    for batch in batches:
+        write_file(folder, f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def make_checkpoint(folder: str, last: int = 2, query_id: str = ID) -> str:
+    """Make a checkpoint whose batches up to `last` are planned and done."""
+    write_file(folder, "metadata", json.dumps({"id": query_id}))
+    plan_batches(folder, *range(last + 1))
+    finish_batches(folder, *range(last + 1))
+    return folder
+
+
+def collector(*roots: str, known: tuple[str, ...] = ()) -> CheckpointsCollector:
+    return CheckpointsCollector([CheckpointRoot(root, "prod") for root in roots or (ROOT,)], known)
+
+
+def poll(of: CheckpointsCollector) -> Looked:
+    return of.poll(NOW_MS, every_s=0.1)
+
+
+def polled_checkpoints(looked: Looked) -> dict[str, Checkpoint]:
+    return {each.checkpoint.path: each.checkpoint for each in looked.looks}
+
+
+def write_decision(folder: str, batch: int) -> None:
+    decision = Decision(batch, 0, Decided.PREPARED, "driver", NOW_MS, "ledger", ID, "run", 1)
+    name = f"{ledgers.FOLDER}/{ledgers.decision_name(ledgers.Round(batch, 0))}"
+    write_file(folder, name, ledgers.encode_decision(decision).decode())

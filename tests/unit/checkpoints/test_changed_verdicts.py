@@ -1,0 +1,209 @@
+"""Proves that a changed restart verdict needs a second poll that agrees, and that none is delayed for
+ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from collectors.checkpoints import collector as checkpoint_collector
+from collectors.checkpoints.collector import CheckpointsCollector
+from collectors.checkpoints.store import CheckpointStore, FileEntry
+from fenceline.decode import ledger as ledgers
+from fenceline.decode.ledger import Round
+from fenceline.spark.records import DecisionOutcome, Done, Ledger
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from tests.unit.checkpoints.factories import (
+    ID,
+    NOW_MS,
+    ROOT,
+    collector,
+    finish_batches,
+    make_checkpoint,
+    plan_batches,
+    poll,
+    polled_checkpoints,
+    remove,
+    write_decision,
+    write_file,
+)
+from tests.unit.checkpoints.faulty_store import FaultyFileSystem
+
+pytestmark = pytest.mark.usefixtures("empty_stores")
+
+FOLDER = f"{ROOT}/orders"
+Change = Callable[[], None]
+V = RestartVerdict
+
+
+def verdict(watch: CheckpointsCollector) -> RestartVerdict:
+    """Poll once and save."""
+    looked = poll(watch)
+    assert looked.gaps == {}
+    watch.mark_saved()
+    return predict_restart(polled_checkpoints(looked)[FOLDER], alive=None).verdict
+
+
+def before_each_listing(part: str, *changes: Change) -> None:
+    """Let a folder change before each of its next listings, in turn."""
+    left = list(changes)
+
+    def change() -> None:
+        if left:
+            left.pop(0)()
+
+    FaultyFileSystem.on_list[f"/box/checkpoints/orders/{part}"] = change
+
+
+def without(*paths: str) -> Change:
+    return lambda: [remove(FOLDER, path) for path in paths] and None
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (without("offsets/4"), V.PREVIOUS_MISSING),
+        (without("commits/3", "commits/4", "commits/5"), V.SILENT_GAP),
+        (without("offsets/5"), V.ROLLED_BACK),
+        (without("offsets"), V.OFFSETS_GONE),
+        (without("metadata"), V.IDENTITY_LOST),
+        (without("offsets/1"), V.HISTORY_GAP),
+        (lambda: write_file(FOLDER, "offsets/5", ""), V.TORN_OFFSETS),
+    ],
+)
+def test_a_verdict_changes_at_the_second_poll_that_finds_it(damage: Change, found: RestartVerdict) -> None:
+    make_checkpoint(FOLDER, last=5)
+    watch = collector()
+    assert verdict(watch) is V.CLEAN
+    damage()
+    assert [verdict(watch) for _ in range(3)] == [V.CLEAN, found, found]
+    make_checkpoint(FOLDER, last=5)
+    assert [verdict(watch) for _ in range(3)] == [found, V.CLEAN, V.CLEAN]
+
+
+def test_a_first_poll_lists_an_unhealthy_checkpoint_twice() -> None:
+    make_checkpoint(FOLDER, last=5)
+    remove(FOLDER, "offsets/4")
+    assert verdict(collector()) is V.PREVIOUS_MISSING
+
+
+def test_a_restored_log_counts_after_two_polls() -> None:
+    make_checkpoint(FOLDER, last=5)
+    watch = collector()
+    verdict(watch)
+    for path in ("offsets/4", "offsets/5", "commits/4", "commits/5"):
+        remove(FOLDER, path)
+    ends = [polled_checkpoints(poll(watch))[FOLDER].newest_planned for _ in range(3)]
+    assert ends == [5, 3, 3]
+
+
+@pytest.mark.parametrize("listings", [1, 2])
+def test_a_finding_of_a_single_poll_changes_no_verdict(listings: int) -> None:
+    make_checkpoint(FOLDER, last=5)
+    watch = collector()
+    verdict(watch)
+    hidden = [without("commits/4", "commits/5"), *[lambda: None] * (listings - 1)]
+    before_each_listing("commits", *hidden, lambda: finish_batches(FOLDER, 4, 5))
+    assert [verdict(watch) for _ in range(4)] == [V.CLEAN] * 4
+
+
+def test_a_query_faster_than_its_listings_keeps_its_verdict_and_becomes_a_gap() -> None:
+    make_checkpoint(FOLDER, last=5)
+    watch = collector()
+    verdict(watch)
+    newest = iter(range(20, 1_000, 4))
+
+    def advance_query() -> None:
+        number = next(newest)
+        for path in [each for each in FaultyFileSystem.store if "/offsets/" in each or "/commits/" in each]:
+            del FaultyFileSystem.store[path]
+        plan_batches(FOLDER, number, number + 1, number + 2)
+        finish_batches(FOLDER, number - 9)
+
+    before_each_listing("commits", *[advance_query] * 100)
+    looks = [poll(watch) for _ in range(4)]
+    assert {predict_restart(polled_checkpoints(each)[FOLDER], alive=None).verdict for each in looks} == {
+        V.CLEAN
+    }
+    assert [bool(each.gaps) for each in looks] == [False, False, True, True]
+    assert "changes faster than its logs can be listed" in looks[2].gaps[f"checkpoint:{FOLDER}"][1]
+    FaultyFileSystem.on_list.clear()
+    poll(watch)
+    looked = poll(watch)
+    assert (looked.gaps, predict_restart(polled_checkpoints(looked)[FOLDER], alive=None).verdict) == (
+        {},
+        V.SILENT_GAP,
+    )
+    before_each_listing("commits", *[advance_query] * 100)
+    first = poll(collector())
+    assert (first.looks, list(first.gaps)) == ([], [f"checkpoint:{FOLDER}"])
+
+
+def test_a_verdict_that_lasts_while_the_query_progresses_is_reported() -> None:
+    make_checkpoint(FOLDER, last=5)
+    watch = collector()
+    verdict(watch)
+    remove(FOLDER, "metadata")
+    found = []
+    for batch in range(6, 10):
+        plan_batches(FOLDER, batch)
+        found.append(verdict(watch))
+        finish_batches(FOLDER, batch)
+    assert found == [V.CLEAN, V.IDENTITY_LOST, V.IDENTITY_LOST, V.IDENTITY_LOST]
+    assert polled_checkpoints(poll(watch))[FOLDER].newest_finished == 9
+
+
+def test_state_written_after_the_last_search_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_checkpoint(FOLDER, last=0)
+    watch = collector()
+    verdict(watch)
+    monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 1_000.0)
+    verdict(watch)
+    plan_batches(FOLDER, 1)
+    write_file(FOLDER, "state/0/0/1.zip", "x")
+    write_file(FOLDER, "commits/1", f"v2\n{json.dumps({'stateUniqueIds': {'0': [['a']]}})}")
+    assert verdict(watch) is V.CLEAN
+
+
+def test_a_decision_that_the_sink_purges_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_checkpoint(FOLDER)
+    ledger = Ledger("ledger", ID, "orders", NOW_MS)
+    write_file(FOLDER, f"{ledgers.FOLDER}/{ledgers.LEDGER}", ledgers.encode_ledger(ledger).decode())
+    done = ledgers.encode_completion(Done(1, 0, DecisionOutcome.COMMITTED, NOW_MS, "driver")).decode()
+    write_file(FOLDER, f"{ledgers.FOLDER}/{ledgers.completion_name(Round(1, 0))}", done)
+    write_decision(FOLDER, 1)
+    entries = CheckpointStore.list_folder
+
+    def purged(self: CheckpointStore, folder: str) -> dict[str, FileEntry]:
+        """The listing read the decision before it was purged, and came to its done file after that."""
+        found = dict(entries(self, folder))
+        if folder.endswith(ledgers.FOLDER) and ledgers.completion_name(Round(1, 0)) in found:
+            for name in (ledgers.decision_name(Round(1, 0)), ledgers.completion_name(Round(1, 0))):
+                remove(FOLDER, f"{ledgers.FOLDER}/{name}")
+            del found[ledgers.completion_name(Round(1, 0))]
+        return found
+
+    monkeypatch.setattr(CheckpointStore, "list_folder", purged)
+    monkeypatch.setattr(CheckpointStore, "read_files", _reading(CheckpointStore.read_files))
+    state = poll(collector()).looks[0].ledger
+    assert state is not None
+    assert state.open_decisions() == ()
+
+
+def _reading(read: Callable[..., dict[str, bytes]]) -> Callable[..., dict[str, bytes]]:
+    """Let a file that was purged since its listing be read once more, as an open file is."""
+    decision = ledgers.decision_name(Round(1, 0))
+
+    def reading(self: CheckpointStore, folder: str, files: dict[str, object]) -> dict[str, bytes]:
+        found = dict(read(self, folder, files))
+        if decision in files and decision not in found:
+            from fenceline.spark.records import Decided, Decision
+
+            said = Decision(1, 0, Decided.PREPARED, "driver", NOW_MS, "ledger", ID, "run", 1)
+            found[decision] = ledgers.encode_decision(said)
+        return found
+
+    return reading

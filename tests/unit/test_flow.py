@@ -1,0 +1,244 @@
+"""Proves how the flow is derived, narrowed, folded and followed from end to end: the pure part.
+
+200 generated topologies: nodes and edges equal the truth. Cases of health, of what is not observed, and of
+pipelines; cycles of 300 nodes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from fenceline.facts import Severity
+from fenceline.flow.derive import derive_flow
+from fenceline.flow.graph import (
+    Flow,
+    FlowEdge,
+    FlowHealth,
+    FlowNode,
+    Latency,
+    LinkKind,
+    NodeId,
+    NodeKind,
+    feedback_edges,
+    topological_order,
+)
+from fenceline.flow.observations import (
+    FlowObservations,
+    GroupReads,
+    OffsetWrites,
+    OpenFindingFacts,
+    QueryLinks,
+    TopicPartitionCounts,
+    TopicWrites,
+)
+from fenceline.flow.pipelines import find_pipelines
+from fenceline.flow.view import flow_around_nodes, fold_flow, search_flow
+from fenceline.kafka.groups import GroupStatus
+from fenceline.spark.records import QueryState
+from tests.unit.flow_topologies import topology
+
+
+def edges_of(flow: Flow) -> set[tuple[str, str, str]]:
+    return {(str(edge.source), str(edge.target), edge.group) for edge in flow.edges}
+
+
+def chain(*names: str, p95_ms: float | None = 10.0) -> Flow:
+    """Return topics and applications in turn, each leading to the next; a last name that was there closes
+    a cycle."""
+    kinds = (NodeKind.TOPIC, NodeKind.APPLICATION)
+    ids: dict[str, NodeId] = {}
+    for name in names:
+        ids.setdefault(name, NodeId(kinds[len(ids) % 2], name))
+    latency = Latency(p95_ms and p95_ms / 2, p95_ms)
+    edges = [
+        FlowEdge(ids[one], ids[other], LinkKind.PRODUCES, latency=latency) for one, other in pairwise(names)
+    ]
+    return Flow({at: FlowNode(at, at.name) for at in ids.values()}, edges)
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(at, at + 20) for at in range(0, 200, 20)], ids=lambda each: each.start
+)
+def test_nodes_and_edges_of_generated_topologies_equal_the_truth(seeds: range) -> None:
+    for seed in seeds:
+        made = topology(seed)
+        flow = derive_flow(made.observations())
+        assert edges_of(flow) == made.edges, f"seed {seed}"
+        ends = {end for source, target, _ in made.edges for end in (source, target)}
+        assert {str(node) for node in flow.nodes} == ends | {f"query:{each.ident}" for each in made.queries}
+
+
+def test_an_application_that_is_the_sink_of_a_query_is_no_node_of_its_own() -> None:
+    query = QueryLinks("q", "enrich", sources=["in"], application="enrich", sink="exactly_once")
+    flow = derive_flow(FlowObservations(60, writes=[TopicWrites("enrich", "out", 6)], queries=[query]))
+    assert edges_of(flow) == {("topic:in", "query:q", ""), ("query:q", "topic:out", "")}
+
+
+def test_sinks_of_one_prefix_share_no_figures_and_what_neither_ledger_names_is_a_gap() -> None:
+    queries = [
+        QueryLinks(name, name, sources=["in"], outputs=[out], application="orders", sink="exactly_once")
+        for name, out in (("a", "out-a"), ("b", "out-b"))
+    ]
+    writes = [TopicWrites("orders", topic, 60) for topic in ("out-a", "out-b", "out-c")]
+    flow = derive_flow(FlowObservations(60, writes=writes, queries=queries))
+    assert {edge.target.name: edge.rate for edge in flow.edges if edge.kind is LinkKind.WRITES} == {
+        "out-a": None,
+        "out-b": None,
+    }
+    assert {gap.subject for gap in flow.gaps if "out-c" in gap.reason} == {"query:a", "query:b"}
+
+
+def test_a_group_of_which_the_committer_is_not_known_is_a_gap_and_never_a_guess() -> None:
+    flow = derive_flow(FlowObservations(60, groups=[GroupReads("g", "in", None)]))
+    assert edges_of(flow) == {("topic:in", "group:g", "")}
+    assert [gap.subject for gap in flow.gaps] == ["group:g"]
+
+
+def test_figures_that_are_not_known_are_none() -> None:
+    observed = FlowObservations(
+        10, writes=[TopicWrites("app", "out", 5, unreadable_times={8: 4})], groups=[GroupReads("g", "out")]
+    )
+    produced, consumed = derive_flow(observed).edges
+    assert (produced.rate, produced.latency.p50_ms) == (0.5, 8.0)
+    assert (consumed.rate, consumed.latency) == (None, Latency())
+
+
+def test_the_rate_of_a_read_process_write_edge_is_known_where_one_group_is_behind_the_partition() -> None:
+    groups = [GroupReads("g", "in", "app", log_partition=3)]
+    writes = [OffsetWrites("app", 3, 30)]
+    (edge,) = derive_flow(FlowObservations(60, groups=groups, offset_writes=writes)).edges
+    assert edge.rate == 0.5
+    both = [*groups, GroupReads("other", "in", "app", log_partition=3)]
+    assert {
+        edge.rate for edge in derive_flow(FlowObservations(60, groups=both, offset_writes=writes)).edges
+    } == {None}
+
+
+CASES = {
+    "blocked group": (
+        FlowObservations(60, groups=[GroupReads("g", "t", status=GroupStatus.BLOCKED)]),
+        "group:g",
+    ),
+    "blocked topic": (
+        FlowObservations(60, [TopicWrites("a", "t")], topics={"t": TopicPartitionCounts(4, blocked=1)}),
+        "topic:t",
+    ),
+    "finding of a partition": (
+        FlowObservations(
+            60,
+            [TopicWrites("a", "t-1")],
+            topics={"t-1": TopicPartitionCounts(4)},
+            findings=[OpenFindingFacts("lso_pinned", "partition:t-1-0", Severity.WARNING)],
+        ),
+        "topic:t-1",
+    ),
+    "application with an open transaction": (
+        FlowObservations(
+            60,
+            [TopicWrites("a", "t")],
+            findings=[OpenFindingFacts("open_too_long", "application:a", Severity.CRITICAL)],
+        ),
+        "application:a",
+    ),
+    "failed query": (
+        FlowObservations(60, queries=[QueryLinks("q", "q", QueryState.FAILED, ["t"])]),
+        "query:q",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_holds_records_up_is_blocked(name: str) -> None:
+    observed, subject = CASES[name]
+    flow = derive_flow(observed)
+    health = {str(at): node.health for at, node in flow.nodes.items()}
+    assert health[subject] is FlowHealth.BLOCKED
+
+
+def test_a_prepared_batch_blocks_the_output_of_its_query_alone() -> None:
+    query = QueryLinks(
+        "q", "q", sources=["in"], outputs=["out"], application="q", sink="exactly_once", prepared=1
+    )
+    finding = OpenFindingFacts("batch_prepared", "query:q", Severity.CRITICAL)
+    flow = derive_flow(FlowObservations(60, queries=[query], findings=[finding]))
+    assert {edge.kind: edge.health for edge in flow.edges} == {
+        LinkKind.READS: FlowHealth.OK,
+        LinkKind.WRITES: FlowHealth.BLOCKED,
+    }
+
+
+def test_topics_whose_partitions_were_not_polled_are_unknown() -> None:
+    flow = derive_flow(FlowObservations(60, [TopicWrites("a", "t", 1)]))
+    assert flow.nodes[NodeId(NodeKind.TOPIC, "t")].health is FlowHealth.UNKNOWN
+
+
+def test_a_pipeline_sums_what_is_known_and_names_what_is_missing() -> None:
+    flow = chain("a", "b", "c", "d")
+    edges = [*flow.edges[:2], FlowEdge(*flow.edges[2].ends, LinkKind.CONSUMES)]
+    (found,) = find_pipelines(Flow(flow.nodes, edges))
+    assert found.name == "a → b → c → d"
+    assert found.latency == Latency(10.0, 20.0)
+    assert found.missing == ["c → d"]
+
+
+def test_a_query_s_output_is_part_of_the_time_of_its_batch() -> None:
+    query = QueryLinks(
+        "q", "q", sources=["in"], application="q", sink="exactly_once", batch_times=Latency(100.0, 200.0)
+    )
+    writes = [TopicWrites("q", "out", 1, unreadable_times={15: 1})]
+    (found,) = find_pipelines(derive_flow(FlowObservations(60, writes=writes, queries=[query])))
+    assert found.latency == Latency(100.0, 200.0)
+
+
+def test_a_pipeline_shows_its_weakest_way_and_the_worst_of_all_that_leads_to_its_end() -> None:
+    slow, fast = chain("x", "slow", "end", p95_ms=900), chain("x", "fast", "end")
+    edges = [*slow.edges, *fast.edges]
+    (found,) = find_pipelines(Flow({**slow.nodes, **fast.nodes}, edges))
+    assert found.name == "x → slow → end"
+    blocked = FlowEdge(*edges[2].ends, LinkKind.PRODUCES, FlowHealth.BLOCKED)
+    (found,) = find_pipelines(Flow({**slow.nodes, **fast.nodes}, [*edges[:2], blocked, edges[3]]))
+    assert (found.name, found.health, found.weakest) == ("x → fast → end", FlowHealth.BLOCKED, "x → fast")
+
+
+def test_a_cycle_of_300_nodes_is_followed_once() -> None:
+    names = [f"n{number:03}" for number in range(300)]
+    flow = chain(*names, names[0])
+    back = feedback_edges(flow.nodes, flow.edges)
+    assert len(back) == 1
+    order = topological_order(flow.nodes, [edge.ends for edge in flow.edges if edge.ends not in back])
+    assert len(order) == 300
+    (found,) = find_pipelines(flow)
+    assert len(found.path) == 300
+    assert flow_around_nodes(flow, [order[150]]).nodes == flow.nodes
+
+
+def test_focus_keeps_what_is_upstream_and_downstream_and_nothing_beside() -> None:
+    whole, beside = chain("a", "b", "c", "d", "e"), chain("a", "x", "y")
+    flow = Flow({**whole.nodes, **beside.nodes}, [*whole.edges, *beside.edges])
+    kept = flow_around_nodes(flow, [NodeId(NodeKind.TOPIC, "c")])
+    assert {at.name for at in kept.nodes} == {"a", "b", "c", "d", "e"}
+    assert not flow_around_nodes(flow, [NodeId(NodeKind.TOPIC, "never-seen")]).nodes
+
+
+def test_a_search_finds_nodes_with_their_neighbours_and_groups_behind_edges() -> None:
+    flow = derive_flow(topology(3).observations())
+    assert not search_flow(flow, "no-such-name" * 1_000).nodes
+    processed = GroupReads("ledger-group", "in", "app")
+    found = search_flow(derive_flow(FlowObservations(60, groups=[processed])), "LEDGER")
+    assert edges_of(found) == {("topic:in", "application:app", "ledger-group")}
+
+
+def test_many_nodes_are_folded_by_prefix_and_what_is_blocked_stays_apart() -> None:
+    writes = [TopicWrites(f"shop-{number}", f"orders-{number}", 60) for number in range(40)]
+    topics = {f"orders-{number}": TopicPartitionCounts(1, blocked=int(number == 7)) for number in range(40)}
+    flow = derive_flow(FlowObservations(60, writes=writes, topics=topics))
+    folded = fold_flow(flow)
+    assert {str(at): node.number for at, node in folded.nodes.items()} == {
+        "application:shop-*": 40,
+        "topic:orders-*": 39,
+        "topic:orders-7": 1,
+    }
+    assert sorted(edge.rate or 0 for edge in folded.edges) == [1, 39]
+    assert fold_flow(flow, most=80) is flow

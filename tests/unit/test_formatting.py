@@ -1,0 +1,44 @@
+"""Proves how figures are worded."""
+
+from __future__ import annotations
+
+import pytest
+
+from fenceline.formatting import count_noun, error_line, format_clock, format_duration
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (-5, "0 ms"),
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (2_149, "2.1 s"),
+        (9_999, "10 s"),
+        (10_000, "10 s"),
+        (59_999, "59 s"),
+        (60_000, "1 min"),
+        (842_000, "14 min 2 s"),
+        (3_600_000, "1 h"),
+        (11_100_000, "3 h 5 min"),
+        (187_200_000, "2 d 4 h"),
+        (2_147_483_647, "24 d 20 h"),
+    ],
+)
+def test_duration(ms: int, words: str) -> None:
+    assert format_duration(ms) == words
+
+
+def test_count_groups_digits_and_uses_singular_and_plural() -> None:
+    assert [count_noun(n, "record") for n in (0, 1, 1_204)] == ["0 records", "1 record", "1,204 records"]
+
+
+def test_clock_is_utc() -> None:
+    assert format_clock(1_700_000_000_123) == "22:13:20 UTC"
+
+
+def test_an_error_is_one_line_of_bounded_length() -> None:
+    assert error_line(OSError(" libjvm:\n  not found\n")) == "libjvm: not found"
+    assert error_line(LookupError("x" * 1_000)) == "x" * 300
+    assert error_line(ValueError()) == "no reason given"

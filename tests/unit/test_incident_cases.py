@@ -1,0 +1,295 @@
+"""Proves whole cases tick by tick, from findings to numbers: causes that overlap, that share a partition,
+that are found after their effects, that come and go; which things and which deadline an incident has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from fenceline.facts import Finding, Severity
+from fenceline.incidents.causality import ThingLinks
+from fenceline.incidents.findings import key_of
+from fenceline.incidents.grouping import NO_LINKS, IncidentGroup, group_findings
+from fenceline.incidents.impact import (
+    ImpactFigures,
+    first_deadline,
+    impact_of,
+    incident_severity,
+)
+from fenceline.incidents.lifecycle import (
+    REOPEN_MS,
+    SETTLE_MS,
+    KnownIncident,
+    follow_incidents,
+    returning_causes,
+)
+from fenceline.limits import Limits
+
+S = 1_000
+#: What is open in a tick, and the incidents after it: number -> (cause, effects), each `rule name`.
+Expected = dict[int, tuple[str, Collection[str]]]
+
+
+class Tick(NamedTuple):
+    after_ms: int
+    findings: Sequence[Finding]
+    expected: Expected
+
+
+def finding(
+    rule: str, subject: str, *affected: str, severity: Severity = Severity.WARNING, ends_ms: int | None = None
+) -> Finding:
+    return Finding(rule, "prod", subject, severity, None, "s", "e", "n", affected, ends_ms)
+
+
+def name_of(key: tuple[str, str]) -> str:
+    return " ".join(key)
+
+
+class Incidents:
+    """Incidents as a store keeps them from tick to tick."""
+
+    def __init__(self, links: ThingLinks = NO_LINKS) -> None:
+        self.links, self.now_ms = links, 0
+        self.rows: dict[int, KnownIncident] = {}
+        self.opened = 0
+
+    def tick(self, findings: Sequence[Finding], after_ms: int = S) -> None:
+        self.now_ms += after_ms
+        lately = [
+            row
+            for row in self.rows.values()
+            if row.closed_ms is None or self.now_ms - row.closed_ms <= REOPEN_MS
+        ]
+        groups = group_findings(findings, self.links, returning_causes(lately, now_ms=self.now_ms))
+        is_open = {key_of(each) for each in findings}
+        for update in follow_incidents(
+            lately, groups, is_open, lambda group: Severity.WARNING, now_ms=self.now_ms
+        ):
+            if update.is_opened:
+                self.opened += 1
+            number = self.opened if update.before is None else update.before.number
+            cause = update.group.cause if update.group else self.rows[number].cause
+            self.rows[number] = KnownIncident(
+                number,
+                cause,
+                update.severity,
+                frozenset(update.group.effects) if update.group else frozenset(),
+                update.cause_over_ms,
+                self.now_ms if update.is_closed else None,
+            )
+
+    @property
+    def open(self) -> Expected:
+        return {
+            row.number: (name_of(row.cause), {name_of(each) for each in row.effects})
+            for row in self.rows.values()
+            if row.closed_ms is None
+        }
+
+
+Q, SINK, OUT = "query:enrich", "transaction:enrich-1a2b-p0", "partition:out-0"
+GHOST, STOCK = "transaction:stock-sync-3", "partition:stock-0"
+LOST, BILLING, AUDIT = "partition:lost-0", "group:billing", "group:audit"
+
+PREPARED = finding("batch_prepared", Q, SINK, ends_ms=900 * S)
+SINK_OPEN = finding("open_too_long", SINK, OUT, ends_ms=900 * S)
+OUT_STUCK = finding("lso_pinned", OUT, BILLING)
+ABANDONED = finding("open_too_long", GHOST, STOCK, ends_ms=600 * S)
+STOCK_STUCK = finding("lso_pinned", STOCK, BILLING)
+HANGING = finding("hanging", LOST, BILLING)
+#: Blocked in all three places, by all three causes.
+BLOCKED = finding("group_stalled", BILLING, OUT, STOCK, LOST, SINK, GHOST)
+CRASH = {name_of(key_of(each)) for each in (SINK_OPEN, OUT_STUCK)}
+BILLING_BLOCKED = "group_stalled group:billing"
+OUT_PINNED, STOCK_PINNED = f"lso_pinned {OUT}", f"lso_pinned {STOCK}"
+
+CASES: dict[str, list[Tick]] = {
+    "three causes at once share one blocked group and nothing else": [
+        Tick(
+            S,
+            [PREPARED, SINK_OPEN, OUT_STUCK, ABANDONED, STOCK_STUCK, HANGING, BLOCKED],
+            {
+                1: ("batch_prepared query:enrich", {*CRASH, BILLING_BLOCKED}),
+                2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
+                3: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED, BILLING_BLOCKED}),
+            },
+        ),
+    ],
+    "three causes that begin and end one after another keep their numbers": [
+        Tick(S, [ABANDONED], {1: ("open_too_long transaction:stock-sync-3", set())}),
+        Tick(
+            S,
+            [ABANDONED, HANGING, BLOCKED],
+            {
+                1: ("open_too_long transaction:stock-sync-3", {BILLING_BLOCKED}),
+                2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
+            },
+        ),
+        Tick(
+            S,
+            [ABANDONED, HANGING, PREPARED, SINK_OPEN, BLOCKED],
+            {
+                1: ("open_too_long transaction:stock-sync-3", {BILLING_BLOCKED}),
+                2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
+                3: (
+                    "batch_prepared query:enrich",
+                    {"open_too_long transaction:enrich-1a2b-p0", BILLING_BLOCKED},
+                ),
+            },
+        ),
+        Tick(
+            S,
+            [HANGING, PREPARED, SINK_OPEN, BLOCKED],
+            {
+                2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
+                3: (
+                    "batch_prepared query:enrich",
+                    {"open_too_long transaction:enrich-1a2b-p0", BILLING_BLOCKED},
+                ),
+            },
+        ),
+        Tick(S, [HANGING, BLOCKED], {2: ("hanging partition:lost-0", {BILLING_BLOCKED})}),
+        Tick(S, [], {}),
+    ],
+    "an effect found first waits under its own name, then each of its causes has an incident": [
+        Tick(S, [BLOCKED], {1: (BILLING_BLOCKED, set())}),
+        Tick(S, [OUT_STUCK, BLOCKED], {1: (OUT_PINNED, {BILLING_BLOCKED})}),
+        Tick(
+            S,
+            [OUT_STUCK, BLOCKED, SINK_OPEN],
+            {1: ("open_too_long transaction:enrich-1a2b-p0", {OUT_PINNED, BILLING_BLOCKED})},
+        ),
+        Tick(
+            S,
+            [OUT_STUCK, BLOCKED, SINK_OPEN, PREPARED],
+            {1: ("batch_prepared query:enrich", {*CRASH, BILLING_BLOCKED})},
+        ),
+        Tick(
+            S,
+            [OUT_STUCK, BLOCKED, SINK_OPEN, PREPARED, ABANDONED],
+            {
+                1: ("batch_prepared query:enrich", {*CRASH, BILLING_BLOCKED}),
+                2: ("open_too_long transaction:stock-sync-3", {BILLING_BLOCKED}),
+            },
+        ),
+    ],
+    "a cause that comes and goes within ten minutes is one incident": [
+        Tick(S, [ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
+        Tick(S, [STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
+        Tick(S, [], {}),
+        Tick(REOPEN_MS, [ABANDONED], {1: ("open_too_long transaction:stock-sync-3", set())}),
+        Tick(S, [], {}),
+        Tick(
+            5 * S, [ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}
+        ),
+        Tick(S, [], {}),
+        Tick(REOPEN_MS + 1, [ABANDONED], {2: ("open_too_long transaction:stock-sync-3", set())}),
+    ],
+    "another cause on the same partition is another incident, however soon": [
+        Tick(S, [ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
+        Tick(S, [], {}),
+        Tick(S, [STOCK_STUCK], {2: (STOCK_PINNED, set())}),
+        Tick(
+            S,
+            [STOCK_STUCK, finding("open_too_long", "transaction:other", STOCK)],
+            {2: ("open_too_long transaction:other", {STOCK_PINNED})},
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    prod = Incidents()
+    for number, tick in enumerate(CASES[name], 1):
+        prod.tick(tick.findings, tick.after_ms)
+        assert prod.open == tick.expected, f"after tick {number}"
+
+
+def test_a_driver_that_dies_again_reopens_its_incident_though_its_transactions_are_found_first() -> None:
+    """Its next batch has other transactions: the query's by its ledger, before the batch has a finding."""
+    again = "transaction:enrich-1a2b-p0-b1"
+    prod = Incidents(ThingLinks({Q: [SINK, again]}))
+    prod.tick([PREPARED, SINK_OPEN])
+    prod.tick([])
+    assert prod.open == {}
+    returned = finding("open_too_long", again, OUT)
+    prod.tick([returned])
+    assert prod.open == {1: ("batch_prepared query:enrich", {f"open_too_long {again}"})}
+    assert prod.rows[1].cause_over_ms == prod.now_ms
+    prod.tick([returned, finding("batch_prepared", Q, again)])
+    assert prod.open == {1: ("batch_prepared query:enrich", {f"open_too_long {again}"})}
+    assert (prod.rows[1].cause_over_ms, prod.opened) == (None, 1)
+
+
+def test_an_effect_that_its_returning_cause_does_not_follow_becomes_a_cause_of_its_own() -> None:
+    prod = Incidents(ThingLinks({Q: [SINK]}))
+    prod.tick([PREPARED, SINK_OPEN])
+    prod.tick([])
+    prod.tick([SINK_OPEN])
+    prod.tick([SINK_OPEN], after_ms=SETTLE_MS)
+    assert prod.open == {1: ("open_too_long transaction:enrich-1a2b-p0", set())}
+    assert prod.opened == 1
+
+
+def test_what_an_open_finding_explains_reopens_nothing() -> None:
+    prod = Incidents(ThingLinks({Q: [SINK]}))
+    prod.tick([PREPARED, SINK_OPEN])
+    prod.tick([])
+    failed = finding("query_failed", Q)
+    prod.tick([failed, SINK_OPEN])
+    assert prod.open == {2: ("query_failed query:enrich", {"open_too_long transaction:enrich-1a2b-p0"})}
+
+
+def groups(*findings: Finding) -> dict[str, tuple[IncidentGroup, list[Finding]]]:
+    by_key = {key_of(each): each for each in findings}
+    return {
+        name_of(group.cause): (group, [by_key[key] for key in (group.cause, *group.effects)])
+        for group in group_findings(findings)
+    }
+
+
+def test_each_of_two_causes_counts_its_own_things_and_its_own_deadline() -> None:
+    """The group that both block names both partitions and both transactions: each belongs to one of them."""
+    other = finding("open_too_long", "transaction:refunds-1", "partition:refunds-1", ends_ms=120 * S)
+    blocked = finding("group_stalled", BILLING, STOCK, "partition:refunds-1", GHOST, "transaction:refunds-1")
+    figures = ImpactFigures({STOCK: 400, "partition:refunds-1": 7})
+    for name, (backlog, ends_ms) in {
+        f"open_too_long {GHOST}": (400, 600 * S),
+        "open_too_long transaction:refunds-1": (7, 120 * S),
+    }.items():
+        group, members = groups(ABANDONED, other, blocked)[name]
+        impact = impact_of(group.cause, members, figures)
+        assert (impact.transactions, impact.partitions, impact.groups) == (1, 1, 1), name
+        assert (impact.backlog, first_deadline(members)) == (backlog, ends_ms), name
+
+
+def test_a_reader_that_nothing_explains_counts_what_blocks_it() -> None:
+    group, members = groups(finding("group_stalled", BILLING, STOCK, GHOST))[BILLING_BLOCKED]
+    impact = impact_of(group.cause, members, ImpactFigures({STOCK: 400}))
+    assert (impact.transactions, impact.partitions, impact.groups, impact.backlog) == (1, 1, 1, 400)
+
+
+@pytest.mark.parametrize(
+    ("readers", "backlog", "cause", "severity"),
+    [
+        (9, 100, Severity.WARNING, Severity.WARNING),
+        (10, 100, Severity.WARNING, Severity.CRITICAL),
+        (1, 10_000, Severity.WARNING, Severity.CRITICAL),
+        (0, 10_000, Severity.WARNING, Severity.WARNING),
+        (0, 10_000, Severity.INFO, Severity.INFO),
+        (1, 5, Severity.CRITICAL, Severity.CRITICAL),
+    ],
+)
+def test_what_is_a_warning_in_each_place_is_critical_where_it_adds_up(
+    readers: int, backlog: int, cause: Severity, severity: Severity
+) -> None:
+    found = [finding("open_too_long", GHOST, STOCK, severity=cause)]
+    found += [
+        finding("group_stalled", f"group:g{number}", STOCK, severity=cause) for number in range(readers)
+    ]
+    impact = impact_of(key_of(found[0]), found, ImpactFigures({STOCK: backlog}))
+    assert incident_severity(found, impact, limits=Limits()) is severity

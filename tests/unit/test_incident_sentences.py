@@ -1,0 +1,216 @@
+"""Proves what an incident is called and what it means: a fact, its deadline and who is blocked, never a
+limit; and which action is never its first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fenceline.facts import Finding, Severity
+from fenceline.incidents.primary_action import action_candidates, may_lose_records
+from fenceline.incidents.sentences import (
+    DeadlineKind,
+    IncidentFacts,
+    StuckBatches,
+    incident_consequence,
+    incident_explanation,
+    incident_title,
+    worst_fact,
+)
+from fenceline.plans.plan import Act
+from fenceline.sentences import Age, Instant, plain_text
+from fenceline.spark.drivers import Driver, DriverStatus
+
+#: 02:16:07 UTC.
+NOW_MS = 1_795_486_567_000
+MIN = 60_000
+ENDED, FAILED, SILENT, RUNNING = (
+    Driver(DriverStatus.ENDED, ended_ms=NOW_MS - 9 * MIN),
+    Driver(DriverStatus.ENDED, ended_ms=NOW_MS - 9 * MIN, failed=True),
+    Driver(DriverStatus.NO_HEARTBEAT, heartbeat_ms=NOW_MS - 9 * MIN),
+    Driver(DriverStatus.RUNNING),
+)
+
+
+def facts(rule: str, **fields: Any) -> IncidentFacts:
+    defaults = {
+        "name": "inventory-sync-3",
+        "summary": "a summary",
+        "evidence": "some evidence",
+        "since_ms": NOW_MS - 12 * MIN,
+    }
+    return IncidentFacts(rule, **(defaults | fields))
+
+
+def stuck(driver: Driver, *numbers: int, rows: int = 18_004) -> StuckBatches:
+    return StuckBatches(numbers or (1_204,), rows, driver, driver is not RUNNING)
+
+
+def crash(driver: Driver = SILENT, **fields: Any) -> IncidentFacts:
+    given = {"name": "orders_enrich", "batches": stuck(driver), "deadline_ms": NOW_MS + 703_000}
+    return facts("batch_prepared", **(given | fields))
+
+
+BLOCKED = {"partitions": ("stock-1", "stock-4")}
+TITLES = [
+    (crash(), "The driver of orders_enrich died in the middle of batch 1,204"),
+    (crash(ENDED), "orders_enrich was stopped in the middle of batch 1,204"),
+    (crash(FAILED), "orders_enrich failed in the middle of batch 1,204"),
+    (crash(RUNNING), "Batch 1,204 of orders_enrich has been prepared but not committed for 12 min"),
+    (
+        facts("open_too_long", **BLOCKED, usual_ms=2_100),
+        "inventory-sync-3 has blocked stock-1 and stock-4 for 12 min; its commits usually take up to 2.1 s",
+    ),
+    (facts("open_too_long"), "inventory-sync-3 has been open for 12 min"),
+    (
+        facts("coordinator_overdue"),
+        "The coordinator of inventory-sync-3 has not aborted it, due for 12 min",
+    ),
+    (
+        facts("hanging", name="payments-0"),
+        "payments-0 has been blocked for 12 min by a transaction that no coordinator owns",
+    ),
+    (facts("lso_pinned", name="p-0"), "The last stable offset of p-0 has not moved for 12 min"),
+    (
+        facts("group_stalled", name="billing", partitions=("p-0",)),
+        "billing has been blocked at p-0 for 12 min",
+    ),
+    (facts("abort_ratio", summary="x aborts a third of them."), "x aborts a third of them"),
+    (
+        facts("group_stalled", summary="billing is blocked", cause_over_ms=NOW_MS),
+        "billing is blocked",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "title"), TITLES)
+def test_a_title_is_the_cause_in_words(of: IncidentFacts, title: str) -> None:
+    assert plain_text(incident_title(of), now_ms=NOW_MS) == title
+
+
+EXPLAINED = [
+    (
+        crash(),
+        "Batch 1,204 is prepared but not committed. A restart of the query completes it without loss. "
+        "After 02:27:50 UTC the brokers abort it.",
+    ),
+    (
+        crash(deadline_ms=NOW_MS - MIN),
+        "Batch 1,204 is prepared but not committed. The transactions timed out at 02:15:07 UTC and may be "
+        "lost.",
+    ),
+    (
+        facts("open_too_long", silent_since_ms=NOW_MS - 12 * MIN, deadline_ms=NOW_MS + 84_000),
+        "Its producer has sent nothing since 02:04:07 UTC. The coordinator aborts it at 02:17:31 UTC. "
+        "No consumer is blocked yet.",
+    ),
+    (
+        facts("open_too_long", groups=("billing",), backlog=1_465, deadline_ms=NOW_MS - 1_000),
+        "Its timeout passed at 02:16:06 UTC. billing is blocked before 1,465 records.",
+    ),
+    (
+        facts("hanging", groups=("a", "b"), queries=("c",), backlog=1),
+        "It does not end by itself. 2 groups and 1 query are blocked before 1 record.",
+    ),
+    (facts("abort_ratio"), "some evidence."),
+    (
+        facts("group_stalled", cause_over_ms=NOW_MS - MIN, over_summary="payments-7 was open"),
+        "The cause ended at 02:15:07 UTC: payments-7 was open.",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "words"), EXPLAINED)
+def test_an_explanation_has_the_end_and_who_is_blocked(of: IncidentFacts, words: str) -> None:
+    assert plain_text(incident_explanation(of, now_ms=NOW_MS), now_ms=NOW_MS) == words
+
+
+WORST = [
+    (crash(), "orders_enrich loses 18,004 rows at 02:27:50 UTC unless batch 1,204 is finished."),
+    (
+        crash(batches=stuck(SILENT, 7, 8, rows=1)),
+        "orders_enrich loses 1 row at 02:27:50 UTC unless batch 7 and batch 8 are finished.",
+    ),
+    (
+        crash(deadline_ms=NOW_MS - 1),
+        "The driver of orders_enrich died in the middle of batch 1,204.",
+    ),
+    (
+        facts("open_too_long", **BLOCKED, groups=("billing",), deadline_ms=NOW_MS + 84_000),
+        "inventory-sync-3 blocks billing until 02:17:31 UTC.",
+    ),
+    (
+        facts("open_too_long", **BLOCKED, deadline_ms=NOW_MS + 84_000),
+        "inventory-sync-3 blocks stock-1 and stock-4 until 02:17:31 UTC.",
+    ),
+    (facts("open_too_long", **BLOCKED), "inventory-sync-3 has blocked stock-1 and stock-4 for 12 min."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "words"), WORST)
+def test_the_worst_fact_names_what_is_lost_or_blocked_and_until_when(of: IncidentFacts, words: str) -> None:
+    assert plain_text(worst_fact(of, now_ms=NOW_MS), now_ms=NOW_MS) == words
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (crash(), "A restart completes it; after 02:27:50 UTC its 18,004 rows are lost."),
+        (crash(deadline_ms=NOW_MS - MIN), "Its 18,004 rows may be lost since 02:15:07 UTC."),
+        (crash(deadline_ms=None), "A restart completes it."),
+        (facts("hanging"), "It does not end by itself."),
+        (
+            facts("open_too_long", deadline_ms=NOW_MS + 84_000),
+            "Its coordinator aborts it at 02:17:31 UTC.",
+        ),
+        (facts("open_too_long"), ""),
+    ],
+)
+def test_a_consequence_is_what_becomes_of_it(of: IncidentFacts, words: str) -> None:
+    assert plain_text(incident_consequence(of, now_ms=NOW_MS), now_ms=NOW_MS) == words
+
+
+def test_a_deadline_is_a_loss_or_an_end() -> None:
+    assert crash().deadline_kind is DeadlineKind.LOSS
+    assert facts("open_too_long", deadline_ms=NOW_MS).deadline_kind is DeadlineKind.ENDS
+    assert facts("open_too_long").deadline_kind is None
+
+
+def test_ages_and_instants_stay_parts_of_a_sentence() -> None:
+    title = incident_title(facts("open_too_long"))
+    assert Age(NOW_MS - 12 * MIN) in title
+    assert Instant(NOW_MS + 703_000) in incident_explanation(crash(), now_ms=NOW_MS)
+
+
+def finding(rule: str, subject: str) -> Finding:
+    return Finding(rule, "prod", subject, Severity.WARNING, None, "s", "e", "n")
+
+
+def test_actions_come_from_the_cause_then_from_its_subject_then_from_other_effects() -> None:
+    cause, own, other = (
+        finding("query_failed", "query:q"),
+        finding("batch_prepared", "query:q"),
+        finding("open_too_long", "transaction:t"),
+    )
+    assert action_candidates([cause, other, own]) == [cause, own, other]
+
+
+@pytest.mark.parametrize("rule", ["stuck_in_prepare", "coordinator_loading", "collector_gap"])
+def test_what_a_broker_has_to_end_offers_no_effect(rule: str) -> None:
+    cause = finding(rule, "coordinators:prod")
+    assert action_candidates([cause, finding("open_too_long", "transaction:t")]) == [cause]
+
+
+@pytest.mark.parametrize(
+    ("act", "name", "loses"),
+    [
+        (Act.ROLL_BACK_BATCH, "query:q", True),
+        (Act.FINISH_BATCH, "query:q", False),
+        (Act.FENCE, "transaction:payments-7", False),
+        (Act.FENCE, "transaction:sink-0-17", True),
+        (Act.ABORT_MARKER, "partition:p-0", False),
+    ],
+)
+def test_no_first_action_may_lose_what_is_to_be_committed(act: Act, name: str, loses: bool) -> None:
+    assert may_lose_records(act, finding("x", name)) is loses

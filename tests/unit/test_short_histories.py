@@ -1,0 +1,189 @@
+"""Proves that no certain verdict is false: no other history leaves the same records and means something else.
+
+Every history of three steps after a transaction has begun is played (tests/unit/short_histories.py), of two
+at the last epoch, and 1,800 longer ones. The table lists every reason with its greatest confidence and the
+kinds that its records may be.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+from fenceline.facts import (
+    ACTION_REASONS,
+    Confidence,
+    TransactionRecord,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
+from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
+from tests.unit.short_histories import EPOCHS, LAST_EPOCH, STEPS, History, Step, begun_history, histories
+
+CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
+ABORT, TIMEOUT, TAKEOVER, FENCE = (
+    TransitionKind.CLIENT_ABORT,
+    TransitionKind.TIMEOUT,
+    TransitionKind.TAKEOVER,
+    TransitionKind.ADMIN_FENCE,
+)
+RECOVERY, REINIT = TransitionKind.SELF_RECOVERY, TransitionKind.REINIT
+#: Cluster and client by transaction version: a client of version 2 speaks it to no older cluster.
+VERSIONS = ((0, 0), (2, 0), (2, 2))
+
+#: Reasons of certain verdicts, each the only kind that its records may be (REINIT is by whomever).
+SURE = {
+    TransitionReason.FIRST_SEEN,
+    TransitionReason.PARTITION_ADDED,
+    TransitionReason.SAME_EPOCH,
+    TransitionReason.ROUTINE_BUMP,
+    TransitionReason.NOTHING_OPEN,
+    TransitionReason.EPOCH_USED_UP,
+    TransitionReason.CLIENT_AT_LAST_EPOCH,
+}
+#: Certain too, and found in no story here: births, tombstones.
+SURE_ELSEWHERE = {TransitionReason.NEW_ID, TransitionReason.FORGOTTEN}
+#: Certain only where what came before is.
+SURE_AFTER_SURE = {
+    TransitionReason.INITIALISED,
+    TransitionReason.WENT_ON_TO_BEGIN,
+    TransitionReason.OWN_EPOCH,
+}
+#: Reasons that never make a verdict certain: the greatest confidence, and the kinds of the abort (or of the
+#: initialisation) that leave the same records.
+UNSURE = {
+    TransitionReason.BROKER_IN_TIME: (PROBABLE, {TAKEOVER, FENCE, RECOVERY, ABORT}),
+    TransitionReason.BROKER_LATE: (PROBABLE, {TIMEOUT, TAKEOVER, FENCE, RECOVERY, ABORT}),
+    TransitionReason.EITHER_IN_TIME: (AMBIGUOUS, {ABORT, TAKEOVER, FENCE, RECOVERY}),
+    TransitionReason.EITHER_LATE: (PROBABLE, {TIMEOUT, ABORT, TAKEOVER, FENCE, RECOVERY}),
+    TransitionReason.CLIENT_WENT_ON: (PROBABLE, {ABORT, TAKEOVER, FENCE, RECOVERY}),
+    TransitionReason.CAME_BACK_SOON: (PROBABLE, {TAKEOVER, FENCE, ABORT, TIMEOUT, RECOVERY}),
+    TransitionReason.CAME_BACK_LATE: (PROBABLE, {ABORT, TAKEOVER, FENCE, RECOVERY}),
+    TransitionReason.ADMIN_TIMEOUT: (PROBABLE, {FENCE, TAKEOVER, REINIT, ABORT, RECOVERY}),
+    TransitionReason.ADMIN_TIMEOUT_SOON: (PROBABLE, {FENCE, TAKEOVER, ABORT, RECOVERY}),
+    TransitionReason.BROKER_AT_LAST_EPOCH: (PROBABLE, {TAKEOVER, FENCE, RECOVERY, ABORT}),
+    TransitionReason.LATE_AT_LAST_EPOCH: (PROBABLE, {TIMEOUT, TAKEOVER, FENCE, RECOVERY, ABORT}),
+    TransitionReason.DEFAULT_TIMEOUT: (AMBIGUOUS, {TAKEOVER, FENCE, REINIT, ABORT}),
+}
+#: Ambiguous whatever they follow, and decided by no story: records are missing, or clocks differ.
+VAGUE = {
+    TransitionReason.REBORN_UNSEEN,
+    TransitionReason.CLOCK_WENT_BACK,
+    TransitionReason.NO_SUCH_STEP,
+    TransitionReason.CAME_BACK,
+}
+
+Log = tuple[TransactionRecord, ...]
+
+
+def final(log: Log) -> dict[int, Transition]:
+    """Return the transitions as they read in the end, by the index of their record."""
+    life, found = IdHistory(), dict[int, Transition]()
+    for offset, record in enumerate(log):
+        step = derive_transition(life, record, 4, offset)
+        found |= {told.offset: told for told in step if told is not None}
+        life = next_history(life, record, step)
+    return found
+
+
+@cache
+def by_log() -> dict[Log, list[tuple[str, History]]]:
+    """Return every story by the records that it leaves."""
+    found: dict[Log, list[tuple[str, History]]] = defaultdict(list)
+    for cluster, client in VERSIONS:
+        for epoch in EPOCHS:
+            first = begun_history(cluster, client, epoch)
+            for steps, story in [
+                *histories(first, 3 if epoch < LAST_EPOCH else 2),
+                *longer(first, f"{cluster} {client} {epoch}"),
+            ]:
+                found[tuple(story.coordinator.records)].append((plot(cluster, client, steps), story))
+    return found
+
+
+def longer(first: History, seed: str) -> Iterator[tuple[Sequence[Step], History]]:
+    """Yield random stories of up to seven steps; a step that changes nothing is left out."""
+    dice = random.Random(seed)
+    for _ in range(300):
+        steps, story = list[Step](), first
+        for step in dice.choices(STEPS, k=30):
+            following = story.after(step) if len(steps) < 7 else None
+            if following is not None:
+                steps, story = [*steps, step], following
+        yield steps, story
+
+
+def plot(cluster: int, client: int, steps: Sequence[Step]) -> str:
+    return f"cluster {cluster}, client {client}: {[tuple(step) for step in steps]}"
+
+
+class ExplainedVerdict(NamedTuple):
+    """A verdict on a record, what that is in one story, and the story."""
+
+    verdict: Transition
+    true: tuple[TransitionKind, ...]
+    plot: str
+
+
+@cache
+def by_reason() -> dict[TransitionReason, list[ExplainedVerdict]]:
+    """Return every verdict in every story."""
+    found: dict[TransitionReason, list[ExplainedVerdict]] = defaultdict(list)
+    for log, told in by_log().items():
+        for index, verdict in final(log).items():
+            found[verdict.reason] += [
+                ExplainedVerdict(verdict, story.coordinator.true[index], plot) for plot, story in told
+            ]
+    return found
+
+
+def test_no_certain_verdict_is_false_in_any_history_with_the_same_records() -> None:
+    false = [
+        f"{verdict.kind} ({verdict.reason}), true is {true}: {plot}"
+        for told in by_reason().values()
+        for verdict, true, plot in told
+        if verdict.confidence is CERTAIN and verdict.kind not in true
+    ]
+    assert not false, f"{len(false)}:\n" + "\n".join(false[:10])
+
+
+def test_many_logs_have_more_than_one_history() -> None:
+    """Or the test above would prove nothing."""
+    shared = [told for told in by_log().values() if len({str(s.coordinator.true) for _, s in told}) > 1]
+    assert len(by_log()) > 4_000, len(by_log())
+    assert len(shared) > 500, len(shared)
+
+
+def test_every_reason_is_in_the_table_once() -> None:
+    # What our own actions caused is given by coordinators' answers, not by records alone.
+    places = [*SURE, *SURE_ELSEWHERE, *SURE_AFTER_SURE, *UNSURE, *VAGUE, *ACTION_REASONS]
+    assert sorted(places) == sorted(TransitionReason)
+
+
+@pytest.mark.parametrize("reason", sorted(SURE))
+def test_a_reason_listed_as_certain_is_always_certain(reason: TransitionReason) -> None:
+    found = by_reason()[reason]
+    assert found
+    assert {verdict.confidence for verdict, _, _ in found} == {CERTAIN}
+
+
+@pytest.mark.parametrize("reason", sorted(UNSURE))
+def test_an_uncertain_reason_has_the_alternatives_of_the_table(reason: TransitionReason) -> None:
+    confidence, kinds = UNSURE[reason]
+    order = [CERTAIN, PROBABLE, AMBIGUOUS]
+    found = by_reason()[reason]
+    assert min(order.index(verdict.confidence) for verdict, _, _ in found) == order.index(confidence)
+    assert sorted({kind for _, true, _ in found for kind in true} - {TransitionKind.ROTATION}) == sorted(
+        kinds
+    )
+
+
+@pytest.mark.parametrize("reason", sorted(VAGUE))
+def test_a_vague_reason_is_always_ambiguous(reason: TransitionReason) -> None:
+    assert {verdict.confidence for verdict, _, _ in by_reason()[reason]} <= {AMBIGUOUS}

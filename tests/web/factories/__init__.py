@@ -1,0 +1,83 @@
+"""Rows and values for tests of pages and API: `from tests.web import factories`."""
+
+from __future__ import annotations
+
+from tests.web.factories.actions import (
+    ADA,
+    HEALTHY,
+    NOT_PREPARED,
+    PREPARE,
+    RELEASED,
+    action_collector,
+    action_follow_up,
+    action_result,
+    batch_subject,
+    executed_action,
+    fence_subject,
+    marker_subject,
+    plan,
+    planned_action,
+    refused_subject,
+)
+from tests.web.factories.alerts import (
+    SECRET,
+    TOKEN,
+    alert,
+    alert_change,
+    alert_collector,
+    channel,
+    delivery,
+    silence,
+)
+from tests.web.factories.audit import Event, audit_entry
+from tests.web.factories.clusters import (
+    HOSTILE_IDS,
+    LONG_ID,
+    MINUTE_MS,
+    cluster,
+    collector,
+    config_with_owners,
+    gap,
+    now_ms,
+    owner,
+    tail_collectors,
+)
+from tests.web.factories.findings import finding, incident, incident_of
+from tests.web.factories.flow import topic_tally
+from tests.web.factories.groups import blocked_offset, group, group_offset, spark_group_id
+from tests.web.factories.histories import (
+    APPLICATIONS,
+    EVENT_WEIGHTS,
+    HOUR_MS,
+    TransactionHistory,
+    action_transition,
+    save_histories,
+    takeover_history,
+    transaction_histories,
+)
+from tests.web.factories.partitions import (
+    lso_blocker,
+    partition,
+    partition_collectors,
+    replica,
+    replica_producer,
+)
+from tests.web.factories.queries import (
+    LEDGER_ID,
+    QUERY_ID,
+    RUN_ID,
+    batch,
+    batches,
+    checkpoint_collector,
+    checkpoint_detail,
+    coordinator_transactions,
+    query,
+    query_run,
+    sink_decision,
+    sink_transactional_id,
+    sink_transactions,
+    source_offsets,
+    unfinished_batch,
+)
+from tests.web.factories.recoveries import recovery
+from tests.web.factories.transactions import state_count, transaction

@@ -1,0 +1,92 @@
+"""Clusters, collectors and gaps for pages to show, and the values that all factories share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from dashboard.config import Config
+from dashboard.models import Cluster, Collector, GapRecord, Position
+from fenceline.owners import Owner
+
+#: Ids that break pages which do not escape.
+HOSTILE_IDS = (
+    b"<script>alert(1)</script>",
+    b"\"quoted\" & 'quoted'",
+    b"new\nline\x00nul\x1b[31m",
+    "\u202egnp.exe \u05e9\u05dc\u05d5\u05dd".encode(),
+    b"a/b/../c?d=e#f%2Fg",
+    b"..",
+    b".",
+    b"~" + b"0" * 64,
+    b"back\\slash",
+    b"\xff\xfe not UTF-8",
+    b"{{ 7|add:7 }}{% csrf_token %}",
+)
+LONG_ID = b"long-" + b"x" * 32_000
+
+
+def now_ms() -> int:
+    """Return the present, in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def cluster(name: str = "prod") -> Cluster:
+    """Return a configured cluster."""
+    return Cluster.objects.get_or_create(name=name, defaults={"rev": 1})[0]
+
+
+def collector(of: Cluster, name: str = "transaction_state", **fields: object) -> Collector:
+    """Return a collector that is alive and up to date, but for `fields`."""
+    now = datetime.now(UTC)
+    defaults: dict[str, object] = {
+        "token": 7,
+        "holder": "4017-7f21c0",
+        "expires_at": now + timedelta(hours=1),
+        "seen_through_ms": now_ms() - 200,
+        "behind": 0,
+        "records": 1_204_311,
+        "rate": 512.4,
+        "since_ms": now_ms() - 3_600_000,
+    }
+    return Collector.objects.create(cluster=of, name=name, **(defaults | fields))
+
+
+def tail_collectors(of: Cluster) -> None:
+    """Make the tail's collector and the evaluator's, both up to date."""
+    collector(of)
+    collector(of, "judge", behind=None, records=0, rate=0)
+    for partition in range(50):
+        Position.objects.create(
+            cluster=of,
+            topic="__transaction_state",
+            partition=partition,
+            next_offset=24_000 + partition * 7,
+            end_offset=24_000 + partition * 7,
+            topic_id="Zr8RkY4nQ0m1w2p3c4v5bg",
+        )
+
+
+def gap(of: Cluster, **fields: object) -> GapRecord:
+    """Return an open gap of the tail."""
+    defaults: dict[str, object] = {
+        "source": "transaction_state",
+        "scope": "cluster",
+        "since_ms": now_ms() - 95_000,
+        "reason": "broker 127.0.0.1:9092: connection refused. Is it running, and is bootstrap.servers right?",
+    }
+    return GapRecord.objects.create(cluster=of, **(defaults | fields))
+
+
+MINUTE_MS = 60_000
+
+
+def owner(match: str, *, runbook: str = "") -> Owner:
+    """Return an owner called Payments."""
+    return Owner(match, "Payments", "#payments-oncall", runbook)
+
+
+def config_with_owners(config: Config, *owners: Owner) -> Config:
+    """Return a configuration with owners."""
+    return replace(config, owners=owners)

@@ -1,0 +1,78 @@
+"""Groups and their offsets for pages to show."""
+
+from __future__ import annotations
+
+import json
+
+from dashboard.models import Cluster, Group, GroupOffset, PinRecord
+from fenceline.decode import text
+from fenceline.kafka.families import family_of
+from fenceline.kafka.transactional_ids import key_of
+from tests.web.factories.clusters import MINUTE_MS, now_ms
+
+
+def group(of: Cluster, raw: bytes | str = b"billing", status: str = "OK", **fields: object) -> Group:
+    """Return a group without partitions."""
+    name = raw.encode() if isinstance(raw, str) else raw
+    now = now_ms()
+    defaults: dict[str, object] = {
+        "family": family_of(text.escape_bytes(name)).name,
+        "state": "Stable",
+        "kind": "Classic",
+        "coordinator": 2,
+        "log_partition": 17,
+        "members": 3,
+        "partitions": 1,
+        "lag_lso": 12,
+        "lag_hw": 12,
+        "lag_ms": 850,
+        "trend": json.dumps([[now - n * 10_000, 12, 12 + (n * 7) % 30] for n in range(20, -1, -1)]),
+        "seen_ms": now,
+        "rev": 1,
+    }
+    return Group.objects.create(
+        cluster=of, key=key_of(name), group_id=text.escape_bytes(name), status=status, **(defaults | fields)
+    )
+
+
+def spark_group_id(number: int) -> str:
+    """Return the id of a group that Spark generated."""
+    return f"spark-kafka-source-{number:08x}-4f1c-4a77-9d51-0c1d2e3f4a5b-{number}-driver-0"
+
+
+def group_offset(of: Group, topic: str = "payments", number: int = 0, **fields: object) -> GroupOffset:
+    """Return what a group committed for a partition: it is consuming, but for `fields`."""
+    now = now_ms()
+    defaults: dict[str, object] = {
+        "offset": 48_199,
+        "commit_ms": now - 900,
+        "log_start": 1_204,
+        "lso": 48_211,
+        "high_watermark": 48_211,
+        "lag_ms": 850,
+        "status": "OK",
+        "points": json.dumps([[now - n * 10_000, 48_199 - n * 40, 12 + n % 5] for n in range(9, -1, -1)]),
+    }
+    return GroupOffset.objects.create(group=of, topic=topic, partition=number, **(defaults | fields))
+
+
+def blocked_offset(of: Group, pin: PinRecord, *, age_ms: int = MINUTE_MS) -> GroupOffset:
+    """Return the offset of a group that is blocked at the LSO by a transaction."""
+    blocker = {
+        "producer_id": pin.producer_id,
+        "producer_epoch": pin.producer_epoch,
+        "transactional_id": pin.transactional_id,
+        "start_offset": pin.start_offset,
+    }
+    return group_offset(
+        of,
+        pin.topic,
+        pin.partition,
+        offset=pin.start_offset,
+        high_watermark=49_981,
+        status="BLOCKED",
+        waiting="probably",
+        waiting_ms=now_ms() - age_ms,
+        blockers=[blocker],
+        lag_ms=age_ms,
+    )

@@ -1,0 +1,30 @@
+"""Fixtures for the pages of streaming queries."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Cluster
+from tests.web import factories
+from tests.web.roles import page_html
+
+#: The page of `factories.query`.
+QUERY_PAGE = f"/queries/prod/{factories.QUERY_ID}"
+
+
+def headline(page: Client, url: str) -> str:
+    """Return a page's headline."""
+    found = re.search(r"<h1 [^>]*>(.*?)</h1>", page_html(page, url))
+    assert found
+    return html.unescape(re.sub(r"<[^>]+>", "", found[1]))
+
+
+@pytest.fixture
+def prod(prod: Cluster) -> Cluster:
+    """The cluster of all pages, with a collector of checkpoints too."""
+    factories.checkpoint_collector(prod)
+    return prod

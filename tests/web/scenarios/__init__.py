@@ -1,0 +1,16 @@
+"""Whole situations for tests of pages and API: `from tests.web import scenarios`."""
+
+from __future__ import annotations
+
+from tests.web.scenarios.actions import busy_actions, busy_audit_log
+from tests.web.scenarios.alerts import busy_alerts
+from tests.web.scenarios.flow import busy_flow, large_flow
+from tests.web.scenarios.incidents import open_incidents
+from tests.web.scenarios.partitions import blocked_partition_findings, busy_partitions, many_partitions
+from tests.web.scenarios.queries import (
+    abandoned_query,
+    busy_queries,
+    prepared_batch_finding,
+    source_partitions,
+)
+from tests.web.scenarios.transactions import busy_history, busy_transactions, day_of_history

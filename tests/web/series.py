@@ -1,0 +1,70 @@
+"""Figures over time for pages to show: series of partitions, groups and applications, saved as polls do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from dashboard.models import Cluster, ObservedSpan
+from dashboard.series.store import SOURCES, SeriesSample, extend_span, save_samples
+from fenceline.series.points import APPLICATION, GROUP, PARTITION, SeriesKind, Values
+from tests.web import factories
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+#: Polls of an hour: no pause is so long that it would be one.
+APART_MS = 20_000
+#: How long ago in ms, and the figures then; None where the subject could not be seen.
+Polls = Sequence[tuple[int, Values | None]]
+
+
+def polled(
+    of: Cluster, kind: SeriesKind, name: str, polls: Polls, *, now_ms: int | None = None, span: bool = False
+) -> None:
+    """Save what polls of one subject found, the oldest first; with `span` they were all there was."""
+    now = factories.now_ms() if now_ms is None else now_ms
+    with transaction.atomic():
+        for ago_ms, values in polls:
+            save_samples(of.pk, kind, [SeriesSample(name, values)], at_ms=now - ago_ms)
+            if span:
+                extend_span(of.pk, SOURCES[kind], at_ms=now - ago_ms)
+
+
+def observed(of: Cluster, *spans: tuple[int, int], now_ms: int | None = None) -> None:
+    """Let all collectors have polled in these times, each from and until so long ago; without any: always."""
+    now = factories.now_ms() if now_ms is None else now_ms
+    for from_ago_ms, to_ago_ms in spans or [(500 * 24 * HOUR_MS, -HOUR_MS)]:
+        for source in SOURCES.values():
+            ObservedSpan.objects.create(
+                cluster=of, source=source, from_ms=now - from_ago_ms, to_ms=now - to_ago_ms
+            )
+
+
+def hour(of: Cluster) -> None:
+    """An hour in which a transaction blocked payments-0 for a quarter, and billing fell behind."""
+    blocked = range(40 * MINUTE_MS, 25 * MINUTE_MS, -APART_MS)
+    steps = range(58 * MINUTE_MS, -1, -APART_MS)
+    polled(of, PARTITION, "payments-0", [(ago, _offsets(ago, blocked)) for ago in steps], span=True)
+    polled(of, GROUP, "billing", [(ago, _lag(ago, blocked)) for ago in steps], span=True)
+    others = [(ago, (3, 9 + ago // APART_MS % 4, 400, 0)) for ago in steps]
+    polled(of, GROUP, "orders-view", others)
+    polled(of, APPLICATION, "", [(ago, _open(ago, blocked)) for ago in steps], span=True)
+    polled(of, APPLICATION, "payments", [(ago, _open(ago, blocked)) for ago in steps])
+
+
+def _offsets(ago_ms: int, blocked: range) -> Values:
+    written = (HOUR_MS - ago_ms) // 1_000 * 12
+    if ago_ms in blocked:
+        stuck = (HOUR_MS - blocked[0]) // 1_000 * 12
+        return 48_211 + stuck, written - stuck
+    return 48_211 + written, 0
+
+
+def _lag(ago_ms: int, blocked: range) -> Values:
+    behind = _offsets(ago_ms, blocked)[1] or 0
+    return 0, behind + 4, blocked[0] - ago_ms if ago_ms in blocked else 300, int(ago_ms in blocked)
+
+
+def _open(ago_ms: int, blocked: range) -> Values:
+    stuck = ago_ms in blocked
+    return 1 + stuck, blocked[0] - ago_ms + 1 if stuck else 40, _offsets(ago_ms, blocked)[1]

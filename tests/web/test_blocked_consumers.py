@@ -1,0 +1,204 @@
+"""Proves that an open transaction tells who waits for it and where, its coordinator, and whose it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Cluster
+from fenceline.facts import NOT_TOLD, TransactionState
+from tests.web import factories
+
+pytestmark = pytest.mark.django_db
+ONE = "/transactions/prod/payments-7"
+
+
+def read(page: Client, url: str = ONE) -> str:
+    answer = page.get(url)
+    assert answer.status_code == 200, url
+    return " ".join(answer.content.decode().split())
+
+
+def pending(group: Any, certain: bool = True, name: str = "payments-7") -> None:
+    told = {"transactional_id": name, "producer_id": 4017, "pending": True, "certain": certain}
+    factories.group_offset(group, "input", 3, unstable=True, offset=None, blockers=[told])
+
+
+def test_the_groups_that_stand_where_it_is_open_wait_for_it(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7", producer_id=4017, partitions={"payments": [0, 1]})
+    pin = factories.lso_blocker(prod, "payments", 0, "late")
+    factories.partition(prod, "payments", 1)
+    factories.blocked_offset(factories.group(prod, "billing"), pin)
+    factories.group_offset(factories.group(prod, "mirror"), waiting="reads_past", offset=49_981)
+    text = read(page)
+    assert "2 partitions in this transaction · 1 group blocked" in text
+    assert 'href="/groups/prod/billing"' in text
+    assert 'href="/groups/prod/mirror"' not in text
+    assert 'href="/partitions/prod/payments/0"' in text
+    assert "blocked by another" not in text
+    listed = read(page, "/transactions?state=open")
+    assert '<td class="col-waiting number">1 group<' in listed
+    assert "col-waiting" not in read(page, "/transactions")
+
+
+def test_a_query_that_stands_where_it_holds_the_lso_is_named_too(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7", producer_id=4017, partitions={"payments": [0, 1]})
+    pin = factories.lso_blocker(prod, "payments", 0, "late")
+    factories.partition(prod, "payments", 1)
+    stands = factories.query(prod, finished=7)
+    factories.batch(stands, 7, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 5}})]])
+    text = read(page)
+    assert "2 partitions in this transaction · 1 query blocked at its LSO" in text
+    assert f'query <a href="/queries/prod/{stands.ident}"><bdi>orders_enrich</bdi></a>' in text
+    assert text.count('<span class="muted">none</span>') == 1
+
+
+def test_who_waits_for_another_one_in_the_same_partition_is_not_its_waiter(
+    page: Client, prod: Cluster
+) -> None:
+    factories.transaction(prod, "payments-7", producer_id=4017, partitions={"payments": [0]})
+    first = factories.lso_blocker(prod, "payments", 0, transactional_id="first-1", producer_id=9)
+    second = factories.lso_blocker(prod, "elsewhere", 0, producer_id=4017)
+    factories.blocked_offset(factories.group(prod, "billing"), first)
+    assert second.transactional_id == "payments-7"
+    text = read(page)
+    assert "/groups/prod/billing" not in text
+    assert "blocked by another" in text
+
+
+def test_a_producer_without_a_known_id_is_matched_by_its_number(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7", producer_id=4017, partitions={"payments": [0]})
+    pin = factories.lso_blocker(prod, "payments", 0, transactional_id="")
+    factories.blocked_offset(factories.group(prod, "billing"), pin)
+    assert 'href="/groups/prod/billing"' in read(page)
+
+
+def test_a_pin_of_another_cluster_is_none_of_its(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7", producer_id=4017, partitions={"payments": [0]})
+    staging = factories.cluster("staging")
+    factories.blocked_offset(
+        factories.group(staging, "elsewhere"), factories.lso_blocker(staging, "payments", 0)
+    )
+    assert "elsewhere" not in read(page)
+
+
+def test_a_transaction_that_an_earlier_epoch_left_hangs_beside_a_complete_one(
+    page: Client, prod: Cluster
+) -> None:
+    factories.transaction(
+        prod, "payments-7", TransactionState.COMPLETE_COMMIT, producer_id=4017, partitions={}
+    )
+    factories.lso_blocker(prod, "payments", 0, "hanging", ground="not_its_partition")
+    text = read(page)
+    assert "</i>hanging</span>" in text
+    assert 'href="/partitions/prod/payments/0"' in text
+
+
+def test_an_end_that_overtook_a_pin_is_no_verdict(page: Client, prod: Cluster) -> None:
+    factories.transaction(
+        prod, "payments-7", TransactionState.COMPLETE_COMMIT, producer_id=4017, partitions={}
+    )
+    factories.lso_blocker(prod, "payments", 0, "late")
+    assert "</i>late</span> <button" not in read(page)
+
+
+class TestReadProcessWrite:
+    """A transaction that names partitions of `__consumer_offsets` commits positions of groups."""
+
+    @pytest.fixture(autouse=True)
+    def one(self, prod: Cluster) -> None:
+        named = {"output": [0], "__consumer_offsets": [17]}
+        factories.transaction(prod, "payments-7", producer_id=4017, partitions=named)
+
+    def test_the_group_whose_commit_is_pending_is_named(self, page: Client, prod: Cluster) -> None:
+        pending(factories.group(prod, "app", log_partition=17))
+        factories.group(prod, "other", log_partition=17)
+        text = read(page)
+        assert 'href="/groups/prod/app"' in text
+        assert 'href="/groups/prod/other"' not in text
+        assert "(possibly)" not in text
+        assert "a read-process-write transaction" in text
+
+    def test_how_sure_that_is_is_said(self, page: Client, prod: Cluster) -> None:
+        pending(factories.group(prod, "app", log_partition=17), certain=False)
+        assert "input-3 (possibly)" in read(page)
+
+    def test_else_candidates_are_said_to_be_candidates(self, page: Client, prod: Cluster) -> None:
+        factories.group(prod, "other", log_partition=17)
+        factories.group(prod, "elsewhere", log_partition=18)
+        text = read(page)
+        assert '<span class="muted">one of </span><a href="/groups/prod/other">' in text
+        assert "its record does not name the group" in text
+        assert "/groups/prod/elsewhere" not in text
+
+    def test_a_pending_commit_of_another_transaction_is_not_its(self, page: Client, prod: Cluster) -> None:
+        pending(factories.group(prod, "app", log_partition=17), name="payments-8")
+        assert "(possibly)" not in read(page)
+        assert "1 group blocked" not in read(page)
+
+
+def test_the_coordinator_is_the_leader_of_its_partition(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7", log_partition=7)
+    text = read(page)
+    assert "its leader is not known yet" in text
+    assert "the leader of its partition of __transaction_state is not known yet" in text
+    factories.partition(prod, "__transaction_state", 7, leader=2)
+    text = read(page)
+    assert "→ broker 2" in text
+    assert '<dd class="tile-value">broker 2</dd>' in text
+
+
+def test_an_id_known_from_lists_has_no_coordinator_to_be_missed(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7", log_partition=NOT_TOLD)
+    factories.partition(prod, "__transaction_state", 7)
+    assert "broker 2" not in read(page)
+
+
+def test_many_partitions_are_cut_short(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7", partitions={"payments": list(range(400))})
+    text = read(page)
+    assert text.count('<tr id="place-') == 50
+    assert "0-399" in text
+
+
+def test_whose_it_is_is_said_by_id_or_application(page: Client, prod: Cluster, settings: Any) -> None:
+    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, factories.owner("payments"))
+    factories.transaction(prod, "payments-7")
+    factories.finding(prod, "transaction:payments-7")
+    assert "owner: <b>Payments</b> · #payments-oncall" in read(page)
+    assert "<dt>Owner</dt><dd><b>Payments</b> · #payments-oncall" in read(page, "/")
+
+
+@pytest.mark.parametrize(
+    ("subject", "where", "words"),
+    [
+        ("partition:my-topic-3", "/partitions/prod/my-topic/3", "Open partition"),
+        ("group:a/b", "/groups/prod/a%2Fb", "Open group"),
+        ("application:orders", "/events?application=orders&amp;cluster=prod", "See its events"),
+        ("collector:partitions", "/system#collector-prod-partitions", "See collectors"),
+        ("cluster:prod", "/system?cluster=prod", "See System"),
+    ],
+)
+def test_a_finding_leads_to_its_subject(
+    page: Client, prod: Cluster, subject: str, where: str, words: str
+) -> None:
+    factories.finding(prod, subject)
+    text = read(page, "/")
+    assert f'href="{where}"' in text
+    assert words in text
+    badge = {"partition": "partitions", "group": "groups"}.get(subject.partition(":")[0])
+    for name in ("partitions", "groups"):
+        assert (f'<span id="nav-{name}"><span class="badge' in text) is (name == badge)
+
+
+def test_the_first_page_counts_what_is_held_and_who_waits(page: Client, prod: Cluster) -> None:
+    factories.blocked_offset(
+        factories.group(prod, "billing", "BLOCKED", blocked=1), factories.lso_blocker(prod, "payments")
+    )
+    factories.lso_blocker(prod, "__consumer_offsets", 17)
+    text = read(page, "/")
+    assert "<li>2 partitions blocked</li>" in text
+    assert "<li>1 group blocked</li>" in text

@@ -1,0 +1,84 @@
+"""Proves that each list's filters take every word there is, and that a page takes only what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from dashboard.actions.store import ActionCriteria
+from dashboard.alerts.queries import AlertCriteria, DeliveryCriteria
+from dashboard.groups.queries import GroupCriteria
+from dashboard.labels.transition import NOTABLE
+from dashboard.models import Action, Alert, Delivery
+from dashboard.partitions.queries import PartitionCriteria
+from dashboard.recoveries.queries import RecoveryCriteria
+from dashboard.runtime.criteria import Criteria, choices
+from dashboard.streaming.queries import SINKS, QueryCriteria
+from dashboard.system.audit_queries import FAMILIES, AuditCriteria, Event
+from dashboard.timeline.queries import EventCriteria
+from dashboard.transactions.queries import SORTS, SortedTransactions
+from dashboard.web.forms.lists import parse
+from dashboard.web.pages.actions import ActionListQuery
+from dashboard.web.pages.groups import GroupListQuery
+from dashboard.web.pages.partitions import PartitionListQuery
+from dashboard.web.pages.recoveries import RecoveryListQuery
+from dashboard.web.pages.transactions import TransactionListQuery
+from fenceline.facts import ABORTS, Severity, TransactionState
+from fenceline.kafka.groups import GroupStatus
+from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.plans.plan import Act
+from fenceline.recoveries import RecoveryOutcome
+from fenceline.spark.records import QueryState
+
+
+@pytest.mark.parametrize(
+    ("criteria", "parameter", "words"),
+    [
+        (ActionCriteria, "act", Act),
+        (ActionCriteria, "state", Action.State),
+        (AlertCriteria, "severity", Severity),
+        (AlertCriteria, "state", (*Alert.State, "active", "all")),
+        (AuditCriteria, "event", (*FAMILIES, *Event)),
+        (DeliveryCriteria, "origin", Delivery.Origin),
+        (DeliveryCriteria, "state", Delivery.State),
+        (EventCriteria, "kind", NOTABLE),
+        (GroupCriteria, "status", (*GroupStatus, "pending")),
+        (PartitionCriteria, "verdict", (*PartitionVerdict, "pinned")),
+        (QueryCriteria, "sink", SINKS),
+        (QueryCriteria, "state", (*QueryState, "prepared")),
+        (RecoveryCriteria, "cause", ABORTS & set(NOTABLE)),
+        (RecoveryCriteria, "outcome", RecoveryOutcome),
+        (SortedTransactions, "sort", (*SORTS, "attention")),
+        (SortedTransactions, "state", (*TransactionState, "open")),
+    ],
+)
+def test_every_word_there_is_can_be_asked_for(
+    criteria: type[Criteria], parameter: str, words: Iterable[str]
+) -> None:
+    assert set(choices(criteria, parameter)) == set(map(str, words))
+
+
+def test_a_page_takes_no_parameter_that_it_does_not_show() -> None:
+    query = {"topic": "orders", "transactional_id": "a", "actor": "ada", "ignored": "x", "filter": "x"}
+    for form in (PartitionListQuery, RecoveryListQuery, ActionListQuery):
+        wanted = parse(query, form, "", ["prod"])
+        assert (wanted, wanted.ignored, wanted.narrowed) == (form(), (), False)
+
+
+def test_a_parameter_has_the_name_that_addresses_use() -> None:
+    assert parse({"who": "ada"}, ActionListQuery, "", []).actor == "ada"
+
+
+def test_the_order_follows_what_is_asked() -> None:
+    assert parse({"state": "open"}, TransactionListQuery, "", []).sort == "started"
+    assert parse({"state": "Empty"}, TransactionListQuery, "", []).sort == "attention"
+    assert parse({"sort": "lag"}, GroupListQuery, "", []).descending
+    assert not parse({"sort": "lag", "dir": "asc"}, GroupListQuery, "", []).descending
+    assert not parse({"sort": "name"}, GroupListQuery, "", []).descending
+
+
+def test_one_wrong_value_leaves_the_others_as_they_are() -> None:
+    wanted = parse({"state": "x", "sort": "epoch", "page": "0", "q": " a "}, TransactionListQuery, "", [])
+    assert (wanted.state, wanted.sort, wanted.page, wanted.q) == ("", "epoch", 1, "a")
+    assert [problem.split()[0] for problem in wanted.ignored] == ["state", "page"]

@@ -1,0 +1,193 @@
+"""Proves who gets in: sign-in on every page, the policy on every route, health for all, no traces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
+
+from tests.web import factories, scenarios, series
+
+pytestmark = pytest.mark.django_db
+CLOSED = (
+    "/",
+    "/transactions",
+    "/transactions/prod/abc",
+    "/events",
+    "/fencing",
+    "/history",
+    "/reports",
+    "/pipelines",
+    "/partitions",
+    "/partitions/prod/payments/0",
+    "/groups",
+    "/groups/prod/billing",
+    "/queries",
+    "/queries/prod/6f1d2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b",
+    "/recoveries",
+    "/recoveries/prod/1",
+    "/rules/open_too_long",
+    "/system",
+    "/scenes",
+)
+CSP = "default-src 'none'; script-src 'self'; style-src 'self'"
+
+
+@pytest.mark.parametrize("url", CLOSED)
+def test_a_stranger_is_sent_to_sign_in_and_back(client: Client, url: str) -> None:
+    answer = client.get(f"{url}?q=1")
+    assert answer.status_code == 302
+    assert answer["Location"] == f"/login/?next={url}%3Fq%3D1"
+
+
+@pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
+@pytest.mark.parametrize("url", CLOSED)
+def test_pages_are_only_read(page: Client, url: str, method: str) -> None:
+    assert getattr(page, method)(url).status_code == 405
+
+
+def test_sign_in_and_out(client: Client, user: User) -> None:
+    wrong = client.post("/login/", {"username": "operator", "password": "no"})
+    assert "do not match" in wrong.content.decode()
+    right = client.post(
+        "/login/?next=/system", {"username": "operator", "password": "let me in, please", "next": "/system"}
+    )
+    assert right["Location"] == "/system"
+    assert client.get("/system").status_code == 200
+    assert client.post("/logout/")["Location"] == "/login/"
+    assert client.get("/system").status_code == 302
+
+
+def test_sign_in_leads_to_no_other_host(client: Client, user: User) -> None:
+    words = {"username": "operator", "password": "let me in, please", "next": "https://example.org/"}
+    assert client.post("/login/", words)["Location"] == "/"
+
+
+def test_a_user_who_was_deactivated_is_a_stranger(page: Client, user: User) -> None:
+    user.is_active = False
+    user.save()
+    assert page.get("/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *CLOSED,
+        "/login/",
+        "/healthz",
+        "/readyz",
+        "/nowhere",
+        "/api/v1/docs",
+        "/api/v1/transactions",
+        "/admin/login/",
+        "/static/css/base.css",
+    ],
+)
+def test_every_route_carries_the_policy(client: Client, user: User, url: str) -> None:
+    for signed_in in (False, True):
+        if signed_in:
+            client.force_login(user)
+        policy = client.get(url).headers["Content-Security-Policy"]
+        assert policy.startswith(CSP), url
+        assert "unsafe" not in policy
+
+
+def test_admin_shows_rows_and_changes_none(client: Client) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    row = factories.transaction(factories.cluster(), b"<script>alert(1)</script>")
+    scenarios.busy_partitions(factories.cluster())
+    scenarios.busy_queries(factories.cluster())
+    series.hour(factories.cluster())
+    for model in (
+        "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
+        "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
+        "recovery", "query", "run", "batch", "sinkdecision", "series", "serieschunk", "observedspan",
+    ):  # fmt: skip
+        assert client.get(f"/admin/dashboard/{model}/").status_code == 200
+        assert client.get(f"/admin/dashboard/{model}/add/").status_code == 403
+    shown = client.get(f"/admin/dashboard/transaction/{row.pk}/change/")
+    assert shown.status_code == 200
+    assert b"<script>alert" not in shown.content
+    assert (
+        client.post(f"/admin/dashboard/transaction/{row.pk}/change/", {"state": "Empty"}).status_code == 403
+    )
+    assert client.post(f"/admin/dashboard/transaction/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_healthz_looks_at_nothing(client: Client, django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0):
+        answer = client.get("/healthz")
+    assert (answer.status_code, answer.content) == (200, b"ok\n")
+
+
+def test_readyz_names_what_is_not_ready(client: Client, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    answer = client.get("/readyz")
+    said = json.loads(answer.content)
+    assert answer.status_code == 503
+    assert said["database"] is True
+    assert said["migrations"] is True
+    assert "refused" in said["redis"]
+    assert "Traceback" not in answer.content.decode()
+
+
+def test_readyz_names_a_migration_of_before_that_the_squashed_one_does_not_bring(client: Client) -> None:
+    MigrationRecorder.Migration.objects.filter(app="dashboard").exclude(name="0001_initial").delete()
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert "it lacks 0002_history" in json.loads(answer.content)["migrations"]
+
+
+def test_readyz_survives_a_database_that_does_not_answer(client: Client, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+
+    def refuse(*_: object) -> None:
+        raise OperationalError("unable to open\ndatabase file")
+
+    with connection.execute_wrapper(refuse):
+        answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert json.loads(answer.content)["database"] == "unable to open database file"
+
+
+def test_an_error_is_told_without_its_trace(page: Client) -> None:
+    page.raise_request_exception = False
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("secret detail")
+
+    with connection.execute_wrapper(refuse):
+        answer = page.get("/")
+    text = answer.content.decode()
+    assert answer.status_code == 500
+    assert "This page failed" in text
+    assert "secret detail" not in text
+    assert "Traceback" not in text
+
+
+def test_a_page_that_is_not_there_says_so(page: Client) -> None:
+    answer = page.get("/nowhere")
+    assert answer.status_code == 404
+    assert "Page not found" in answer.content.decode()
+
+
+def test_what_is_not_known_is_said_by_its_name(page: Client) -> None:
+    assert "No rule is called “never-made”." in page.get("/rules/never-made").content.decode()
+
+
+def test_a_form_without_its_token_is_refused_in_words(user: User) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    answer = strict.post("/login/", {"username": "operator", "password": "x"})
+    assert answer.status_code == 403
+    assert "could not be verified" in answer.content.decode()
+
+
+def test_templates_exist_for_what_django_answers_by_itself() -> None:
+    names = {path.name for path in (Path(__file__).parents[2] / "templates").glob("4*.html")}
+    assert {"400.html", "403.html", "403_csrf.html", "404.html"} <= names

@@ -1,0 +1,198 @@
+"""Proves the page of pipelines: its sentence, the drawing with its links, tables, search, focus, folding,
+ranges, and what it says of what was not observed; and the part of the flow around some subjects."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from dashboard.flow import queries as flow_queries
+from dashboard.models import Cluster, Group, PartitionRecord, TopicTally
+from fenceline.flow.graph import Flow
+from fenceline.time_range import last_range
+from tests.web import factories, scenarios
+from tests.web.roles import page_html
+
+EDGE = re.compile(r'data-edge="([^"]+)"')
+NODE = re.compile(r'data-node="([^"]+)"')
+PIPELINE = re.compile(r'data-pipeline="([^"]+)"')
+
+
+def iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def flow_of(of: Cluster) -> Flow:
+    now = factories.now_ms()
+    return flow_queries.read_flow(of, last_range("1h", now_ms=now), now_ms=now).flow
+
+
+def edges_of(flow: Flow) -> set[tuple[str, str, str]]:
+    return {(str(edge.source), str(edge.target), edge.group) for edge in flow.edges}
+
+
+def test_an_empty_flow_says_in_words_why(page: Client, prod: Cluster) -> None:
+    text = page_html(page, "/pipelines")
+    assert "No data flow was observed." in text
+    assert not NODE.findall(text)
+    assert 'class="empty"' in text
+
+
+def test_nodes_and_edges_are_drawn_with_their_health_and_lead_to_their_pages(
+    page: Client, prod: Cluster
+) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, "/pipelines")
+    assert set(EDGE.findall(text)) == {f"{edge.source} {edge.target}" for edge in flow_of(prod).edges}
+    assert 'data-node="topic:payments" data-health="blocked"' in text
+    assert 'data-node="topic:order_events" data-health="ok"' in text
+    assert f"/queries/prod/{factories.QUERY_ID}" in text
+    assert "/groups/prod/billing" in text
+    assert "style=" not in text.split('<svg class="flow"')[1].split("</svg>")[0]
+
+
+def test_what_is_blocked_comes_first_and_is_the_headline(page: Client, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, "/pipelines")
+    assert PIPELINE.findall(text)[0] in ("group:billing", "group:shipping")
+    headline = text.split("data-headline>")[1].split("<")[0]
+    assert headline.startswith("3 of 4 pipelines blocked, at application payments: payments → payments → ")
+
+
+def test_focus_shows_what_leads_to_a_node_and_from_it(page: Client, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, "/pipelines?focus=topic:payments_ledger")
+    assert set(NODE.findall(text)) == {
+        "application:payments", "topic:payments", "application:ledger-writer", "topic:payments_ledger",
+        "group:reports",
+    }  # fmt: skip
+
+
+def test_a_search_shows_matches_with_their_neighbours(page: Client, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, "/pipelines?q=WAREhouse")
+    assert set(NODE.findall(text)) == {"topic:orders_enriched", "group:warehouse"}
+
+
+@pytest.mark.parametrize(
+    "query", ["focus=topic:never-seen", "focus=x" + "y" * 5_000, "fold=maybe", "from=tomorrow", "last=3w"]
+)
+def test_what_cannot_be_used_is_named_and_the_whole_flow_shown(
+    page: Client, prod: Cluster, query: str
+) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, f"/pipelines?{query}")
+    assert "data-ignored" in text
+    assert "topic:payments" in NODE.findall(text)
+
+
+def test_a_huge_search_finds_nothing_and_leads_back(page: Client, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, f"/pipelines?q={'z' * 3_000}")
+    assert not NODE.findall(text)
+    assert "Show the whole flow" in text
+
+
+def test_many_nodes_are_folded_until_each_one_is_asked_for(page: Client, prod: Cluster) -> None:
+    scenarios.large_flow(prod, 40)
+    folded = NODE.findall(page_html(page, "/pipelines"))
+    assert "topic:shop-*" in folded
+    assert len(folded) <= 60
+    whole = NODE.findall(page_html(page, "/pipelines?fold=no"))
+    assert len(whole) == 40 * 5
+
+
+def test_a_range_before_anything_was_kept_says_since_when_there_is_history(
+    page: Client, prod: Cluster
+) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, "/pipelines?from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z")
+    assert 'data-cut="prod"' in text
+    assert "application:payments" not in NODE.findall(text)
+    # Groups and queries are kept as they are now alone, and the page says so.
+    assert 'data-flow-gap=""' in text
+
+
+def test_a_past_range_shows_what_was_written_then_without_today_s_status(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms()
+    factories.topic_tally(prod, "then", "old-topic", age_ms=3 * 3_600_000)
+    factories.topic_tally(prod, "now", "new-topic")
+    scenarios.busy_partitions(prod)
+    start, end = iso(now - 200 * 60_000), iso(now - 150 * 60_000)
+    text = page_html(page, f"/pipelines?from={start}&to={end}")
+    nodes = set(NODE.findall(text))
+    assert "application:then" in nodes
+    assert "application:now" not in nodes
+    assert 'data-health="blocked"' not in text
+
+
+def test_names_that_break_pages_are_escaped(page: Client, prod: Cluster) -> None:
+    factories.topic_tally(prod, "<script>alert(1)</script>", "a" * 249)
+    assert "<script>alert" not in page_html(page, "/pipelines")
+
+
+def test_clusters_have_a_flow_each(page: Client, prod: Cluster) -> None:
+    factories.topic_tally(prod, "app", "topic-a")
+    staging = factories.cluster("staging")
+    factories.tail_collectors(staging)
+    factories.topic_tally(staging, "app", "topic-b")
+    text = page_html(page, "/pipelines")
+    assert re.findall(r'data-cluster-flow="([^"]+)"', text) == ["prod", "staging"]
+    assert NODE.findall(page_html(page, "/pipelines?cluster=staging")) == ["application:app", "topic:topic-b"]
+
+
+def test_the_flow_around_subjects_has_what_leads_to_them_and_from_them(prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    now = factories.now_ms()
+
+    def around(*subjects: str) -> set[str]:
+        return {str(at) for at in flow_queries.flow_around("prod", subjects, now_ms=now).nodes}
+
+    payments = {
+        "application:payments", "topic:payments", "group:billing", "group:shipping",
+        "application:ledger-writer", "topic:payments_ledger", "group:reports",
+    }  # fmt: skip
+    assert around("transaction:payments-7") == payments
+    assert around("partition:payments-0") == payments
+    assert around("group:billing") == {"application:payments", "topic:payments", "group:billing"}
+    # Its offsets are committed by an application: the edge through it is meant.
+    assert around("group:ledger") == payments
+    sink = factories.sink_transactional_id(prod.query_set.get(), 0, 1)
+    assert f"query:{factories.QUERY_ID}" in around(f"transaction:{sink}")
+    assert around("topic:never-seen", "broker:3", "collector:groups") == set()
+    assert flow_queries.flow_around("no-such-cluster", ["group:billing"], now_ms=now) == Flow()
+
+
+def test_a_transaction_that_is_open_since_before_the_range_is_an_edge(prod: Cluster) -> None:
+    factories.transaction(prod, "abandoned-1", age_ms=5 * 3_600_000, partitions={"stock": [0]})
+    assert edges_of(flow_of(prod)) == {("application:abandoned", "topic:stock", "")}
+
+
+def test_topics_beyond_what_is_kept_are_a_gap(prod: Cluster) -> None:
+    factories.topic_tally(prod, "app", "")
+    assert [gap.subject for gap in flow_of(prod).gaps] == ["application:app"]
+
+
+def test_a_collector_that_sees_nothing_is_a_gap_of_the_flow(prod: Cluster) -> None:
+    factories.gap(prod)
+    assert [gap.subject for gap in flow_of(prod).gaps] == [""]
+
+
+def test_the_flow_takes_as_many_queries_however_large_it_is(prod: Cluster) -> None:
+    scenarios.large_flow(prod, 2)
+    few = queries_of(prod)
+    for table in (TopicTally, Group, PartitionRecord):
+        table.objects.all().delete()
+    scenarios.large_flow(prod, 30)
+    assert queries_of(prod) == few <= 20
+
+
+def queries_of(of: Cluster) -> int:
+    with CaptureQueriesContext(connection) as asked:
+        flow_of(of)
+    return len(asked)
