@@ -139,7 +139,7 @@ def topic(kafka_42: Broker) -> str:
     """A topic like `__transaction_state` with records of random histories, some of them unreadable."""
     name = f"history-{SEED}"
     create_topics(kafka_42.bootstrap, name, partitions=test_history_task.PARTITIONS)
-    write(kafka_42.bootstrap, name, test_history_task.lived(SEED, ids=60, steps=1_500))
+    write(kafka_42.bootstrap, name, test_history_task.random_records(SEED, ids=60, steps=1_500))
     return name
 
 
