@@ -32,8 +32,8 @@ from fenceline.series.points import APPLICATION, GROUP, PARTITION, Resolution, S
 from fenceline.series.reading import HoleReason
 from fenceline.series.rollup import FEWEST_POINTS, MORE_POINTS
 from fenceline.time_range import TimeRange
-from tests.db import seeing
 from tests.db.conftest import NOW_MS
+from tests.db.factories import clusters
 
 pytestmark = pytest.mark.sql
 
@@ -372,18 +372,18 @@ def evaluate(lease: Lease, reader: SnapshotReader, at_ms: int) -> None:
 
 def test_open_transactions_are_kept_of_the_cluster_and_of_each_application(take: Take) -> None:
     lease, reader = take("judge"), SnapshotReader("prod")
-    seeing.collectors("transaction_state", "partitions")
-    seeing.transaction("payments-7", started_ms=NOW_MS - 90_000)
-    seeing.transaction("payments-8", started_ms=NOW_MS - 1_000)
-    seeing.transaction("orders-1", application="orders", started_ms=NOW_MS - 2_000)
-    seeing.partition("payments")
-    seeing.pin("payments", 0, name="payments-7", verdict="open", ground="owned")
+    clusters.collectors("transaction_state", "partitions")
+    clusters.transaction("payments-7", started_ms=NOW_MS - 90_000)
+    clusters.transaction("payments-8", started_ms=NOW_MS - 1_000)
+    clusters.transaction("orders-1", application="orders", started_ms=NOW_MS - 2_000)
+    clusters.partition("payments")
+    clusters.lso_blocker("payments", 0, name="payments-7", verdict="open", ground="owned")
     evaluate(lease, reader, 0)
     assert points(APPLICATION, "") == [(0, (3, 90_000, 5_000))]
     assert points(APPLICATION, "payments") == [(0, (2, 90_000, 5_000))]
     assert points(APPLICATION, "orders") == [(0, (1, 2_000, 0))]
     # Ages grow, which is no news; and there is at most one point in some seconds.
-    seeing.prod().transaction_set.filter(transactional_id="orders-1").update(state="CompleteCommit")
+    clusters.prod().transaction_set.filter(transactional_id="orders-1").update(state="CompleteCommit")
     evaluate(lease, reader, APART_MS - 1)
     assert points(APPLICATION, "orders") == [(0, (1, 2_000, 0))]
     evaluate(lease, reader, APART_MS)
@@ -395,8 +395,8 @@ def test_open_transactions_are_kept_of_the_cluster_and_of_each_application(take:
 
 def test_open_transactions_that_cannot_be_seen_are_a_hole(take: Take) -> None:
     lease, reader = take("judge"), SnapshotReader("prod")
-    seeing.collectors("transaction_state", "partitions")
-    seeing.transaction("payments-7", started_ms=NOW_MS - 90_000)
+    clusters.collectors("transaction_state", "partitions")
+    clusters.transaction("payments-7", started_ms=NOW_MS - 90_000)
     evaluate(lease, reader, 0)
     evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS + 90_000)
     assert points(APPLICATION, "payments")[-1] == (90_000, (None, None, None))
@@ -405,8 +405,8 @@ def test_open_transactions_that_cannot_be_seen_are_a_hole(take: Take) -> None:
 
 def test_a_fenced_evaluation_keeps_no_point(take: Take) -> None:
     lease, reader = take("judge"), SnapshotReader("prod")
-    seeing.collectors("transaction_state", "partitions")
-    seeing.transaction("payments-7", started_ms=NOW_MS - 90_000)
+    clusters.collectors("transaction_state", "partitions")
+    clusters.transaction("payments-7", started_ms=NOW_MS - 90_000)
     take("judge", previous=lease.token)
     with pytest.raises(LeaseLost):
         evaluate(lease, reader, 0)

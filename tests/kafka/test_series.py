@@ -20,11 +20,12 @@ from fenceline.series import packing
 from fenceline.series.points import PARTITION
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka import watch, watched
-from tests.kafka.committing import commit, fill
+from tests.kafka.collected_groups import CollectedGroups, groups_by_kafka_tool
+from tests.kafka.collected_partitions import CollectedPartitions
+from tests.kafka.group_commits import commit_offsets, write_records
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.waiting import wait_for
-from tests.web import roles
+from tests.web.roles import client_with_role
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -45,8 +46,8 @@ class Run:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.partitions = watch.Watch(broker.bootstrap)
-        self.groups = watched.Watch({"bootstrap.servers": broker.bootstrap})
+        self.partitions = CollectedPartitions(broker.bootstrap)
+        self.groups = CollectedGroups({"bootstrap.servers": broker.bootstrap})
         self.said: list[Said] = []
 
     def close(self) -> None:
@@ -54,13 +55,17 @@ class Run:
         self.groups.close()
 
     def poll(self) -> None:
-        """Poll, then let Kafka say the same: nothing is written meanwhile."""
-        self.partitions.look()
-        self.groups.look()
+        """Poll, then let Kafka say the same: nothing is written meanwhile.
+
+        The API's steps are seconds, each with its last figure: what comes next is in another one.
+        """
+        self.partitions.poll()
+        self.groups.poll()
         at_ms = loop.now_ms()
         ends = [list_offset(self.broker, level) for level in LEVELS]
-        line = watched.described(self.broker).get((GROUP, TOPIC, 0))
+        line = groups_by_kafka_tool(self.broker).get((GROUP, TOPIC, 0))
         self.said.append(Said(at_ms, *ends, line.lag if line else None))
+        wait_for(lambda: loop.now_ms() // 1_000 > at_ms // 1_000, "the next second begins", 5)
 
 
 LEVELS = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
@@ -100,8 +105,8 @@ def held_at(steps: list[tuple[int, Mapping[str, Any]]], at_ms: int) -> Mapping[s
 def test_a_stuck_transaction_and_a_waiting_group_are_kept_as_kafka_had_them(kafka: Broker, run: Run) -> None:
     where = kafka.bootstrap
     create_topics(where, TOPIC, partitions=1)
-    fill(where, TOPIC, 10, partitions=1)
-    commit(where, GROUP, TOPIC, p0=3)
+    write_records(where, TOPIC, 10, partitions=1)
+    commit_offsets(where, GROUP, TOPIC, p0=3)
     run.poll()
     producer = LibrdkafkaProducer(where, "se-tx")
     producer.init()
@@ -109,9 +114,9 @@ def test_a_stuck_transaction_and_a_waiting_group_are_kept_as_kafka_had_them(kafk
     producer.send(TOPIC, 0)
     producer.flush()
     run.poll()
-    fill(where, TOPIC, 10, partitions=1)
+    write_records(where, TOPIC, 10, partitions=1)
     run.poll()
-    commit(where, GROUP, TOPIC, p0=list_offset(kafka, LEVELS[0]))
+    commit_offsets(where, GROUP, TOPIC, p0=list_offset(kafka, LEVELS[0]))
     run.poll()
     # The collector dies, and another one goes on with what the database knows.
     run.partitions.close()
@@ -124,12 +129,11 @@ def test_a_stuck_transaction_and_a_waiting_group_are_kept_as_kafka_had_them(kafk
 
     stuck = [said for said in run.said if said.lso < said.high_watermark]
     assert len(stuck) == 4, run.said
-    assert len({said.at_ms // 1_000 for said in run.said}) == len(run.said)
     names = run.partitions.name, run.groups.cluster.name
     collector_store.sync_clusters(names)
     config = Config(clusters={name: ClusterConfig(name, {"bootstrap.servers": where}) for name in names})
     with override_settings(FENCELINE=config):
-        client = roles.signed_in("viewer")
+        client = client_with_role("viewer")
         offsets = series(client, f"partitions/{names[0]}/{TOPIC}/0", run.said)
         lags = series(client, f"groups/{names[1]}/{GROUP}", run.said)
     for said in run.said:
