@@ -49,9 +49,7 @@ def place(number: int = 0, *, lso: int = 1_920, minutes: int = 7) -> NamedPartit
     return NamedPartition("payments", number, seen, PinRecord(start_offset=1_920), [])
 
 
-def reader(
-    group: str, behind: int | None, *, pending: bool = False, partition: int = 0
-) -> BlockedReader:
+def reader(group: str, behind: int | None, *, pending: bool = False, partition: int = 0) -> BlockedReader:
     return BlockedReader(group, "prod", "payments", partition, pending, True, NOW - MINUTE, behind)
 
 
@@ -86,7 +84,9 @@ class TestTransaction:
             transaction_headline(row, Waits("open"), [behind_another], median_ms=2_100, now_ms=NOW)
         )
         assert sentence == "It has been open for 7 min; its own median is 2.1 s."
-        assert explanation.endswith("Until then read_committed consumers of its partitions stop at its first record.")
+        assert explanation.endswith(
+            "Until then read_committed consumers of its partitions stop at its first record."
+        )
 
     def test_calls_a_hanging_one_orphaned_whatever_its_state(self) -> None:
         row = transaction(TransactionState.COMPLETE_ABORT)
@@ -178,7 +178,8 @@ class TestGroup:
         stuck = [self.offset(waiting="probably", waiting_ms=NOW - 7 * MINUTE)]
         sentence, explanation = words(group_headline(row, stuck, [self.blocker()]))
         assert sentence == (
-            "It has likely been blocked at payments-0 for 7 min by demo-abandoned; it is 1,465 records behind."
+            "It has likely been blocked at payments-0 for 7 min by demo-abandoned; "
+            "it is 1,465 records behind."
         )
         assert explanation.endswith("It has no members.")
 
@@ -224,6 +225,7 @@ class TestQuery:
     DONE = tuple(ChainLink(step, LinkState.DONE) for step in BatchStep)
     BROKEN = (*DONE[:3], ChainLink(BatchStep.COMMITTED, LinkState.BROKEN), *DONE[4:])
     RUNNING = Driver(DriverStatus.RUNNING, NOW)
+    NO_LAG = QueryLag()
 
     def said(
         self,
@@ -233,7 +235,7 @@ class TestQuery:
         links: tuple[ChainLink, ...] = DONE,
         batch_id: int | None = 1_204,
         parts: tuple[PartitionLag, ...] = (),
-        lag: QueryLag = QueryLag(),
+        lag: QueryLag = NO_LAG,
         **fields: object,
     ) -> tuple[str, str]:
         row = Query(**({"sink": "kafka"} | fields))

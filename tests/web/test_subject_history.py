@@ -28,9 +28,7 @@ def found(of: Cluster, subject: str, summary: str, *, begun_ms: int, ended_ms: i
     closed = None
     if ended_ms is not None:
         closed = datetime.fromtimestamp((factories.now_ms() - ended_ms) / 1_000, UTC)
-    factories.finding(
-        of, subject, summary=summary, since_ms=factories.now_ms() - begun_ms, closed_at=closed
-    )
+    factories.finding(of, subject, summary=summary, since_ms=factories.now_ms() - begun_ms, closed_at=closed)
 
 
 def history(text: str) -> str:

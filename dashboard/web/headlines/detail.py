@@ -38,4 +38,3 @@ def blocked_words(consumers: Sequence[BlockedConsumer]) -> str:
 def behind_words(number: int | None, *, at_least: bool = False) -> str:
     """Return `1,465 records behind`; "" for none and for what is not known."""
     return f"{'at least ' if at_least else ''}{count_noun(number, 'record')} behind" if number else ""
-

@@ -1,4 +1,4 @@
-"""The page of a consumer group in a sentence: where it is blocked and how far behind, else its status. Pure."""
+"""The page of a consumer group in a sentence: where it is blocked, how far behind, or its status. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _AT_LSO = (
 #: KIP-447: a member that joins asks for stable offsets.
 _PENDING = "Until that transaction ends, a member that fetches its position gets UNSTABLE_OFFSET_COMMIT."
 _PAST = (
-    "It committed past a blocked LSO, which only a read_uncommitted consumer can do: it receives aborted records."
+    "It committed past a blocked LSO, which only a read_uncommitted consumer can do: "
+    "it receives aborted records."
 )
 
 
@@ -60,9 +61,7 @@ def _found(
     return DetailHeadline(_status(row))
 
 
-def _blocked(
-    row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
-) -> Sentence:
+def _blocked(row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]) -> Sentence:
     where = _where([str(each) for each in waiting], row.blocked)
     instants = [each.waiting_ms for each in waiting if each.waiting_ms is not None]
     whom = (_by(blockers, " by "), *_behind(row))

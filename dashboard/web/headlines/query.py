@@ -1,4 +1,4 @@
-"""The page of a streaming query in a sentence: what is lost, failed or blocked first, else its batch. Pure."""
+"""The page of a streaming query in a sentence: what is lost, failed or blocked, else its batch. Pure."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _behind(lag: QueryLag) -> str:
 
 
 def _explanations(row: Query, batch: str) -> Sequence[str]:
-    """Return what follows the sentence; `batch` is how its batch is where the sentence is about something else."""
+    """Return what follows the sentence; `batch` is how its batch is where the sentence is not about that."""
     words = [
         f"{row.error} Data below is outdated." if row.error else "",
         batch,

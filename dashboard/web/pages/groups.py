@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
 from dashboard.labels.status import trend_word
-from dashboard.models import FindingRecord, Group, GroupOffset
+from dashboard.models import FindingRecord, GroupOffset
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.empty_state import why_empty
