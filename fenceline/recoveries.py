@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fenceline.batches import RecordBatch
 from fenceline.facts import ABORTS, TopicPartition, TransitionKind
@@ -19,6 +19,11 @@ from fenceline.kafka.clock_skew import LEAST_MS
 RESUMES_WITHIN_MS = 600_000
 #: An end of the client's own making: it knows, and asks nobody for help, unless others had to wait for it.
 _OWN_ENDS = frozenset({TransitionKind.CLIENT_ABORT, TransitionKind.SELF_RECOVERY})
+
+#: What ends a transaction without its records, worst first: the kinds of transition that open an episode.
+RecoveryCause = Literal[
+    "takeover", "timeout", "admin_fence", "admin_abort", "abort", "client_abort", "self_recovery"
+]
 
 
 class RecoveryOutcome(StrEnum):

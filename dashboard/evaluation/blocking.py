@@ -50,7 +50,7 @@ class NamedPartition:
 
     @property
     def blocked_ms(self) -> int | None:
-        """Return since when the transaction that is open from where the LSO is stuck blocks it; else None."""
+        """Return since when the transaction blocks it: None where it is not open at its LSO."""
         if self.seen is None or self.pin is None or self.seen.lso != self.pin.start_offset:
             return None
         return self.seen.pinned_ms

@@ -11,12 +11,11 @@ from typing import Any, Literal, NamedTuple
 from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet, Sum, Value, When
 from django.db.models.expressions import Expression, OrderBy
 
-from dashboard.labels.status import WORST_STATUSES
 from dashboard.models import Group, GroupOffset, PinRecord, Transaction
 from dashboard.runtime.criteria import Criteria, Name, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.kafka.families import family_of
-from fenceline.kafka.groups import Waiting
+from fenceline.kafka.groups import WORST_STATUSES, Waiting
 from fenceline.kafka.transactional_ids import keys_named
 
 #: The topic in which coordinators keep what groups have committed.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fenceline.facts import TransactionState
 from fenceline.kafka.groups import GroupStatus, Waiting
-from fenceline.kafka.partitions import VERDICTS, PartitionVerdict, VerdictReason
+from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.recoveries import RecoveryOutcome
 
 
@@ -23,17 +23,6 @@ class StatusLabel(NamedTuple):
     tone: str
     means: str
 
-
-WORST_VERDICTS: Sequence[PartitionVerdict] = tuple(reversed(VERDICTS))
-WORST_STATUSES: Sequence[GroupStatus] = (
-    GroupStatus.BLOCKED,
-    GroupStatus.STOP,
-    GroupStatus.STALL,
-    GroupStatus.REWIND,
-    GroupStatus.WARN,
-    GroupStatus.UNKNOWN,
-    GroupStatus.OK,
-)
 
 VERDICT_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
     {

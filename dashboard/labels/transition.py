@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from fenceline.facts import EVERYDAY, TransitionKind
 
@@ -97,7 +96,5 @@ LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
         ),
     }
 )
-#: What ends a transaction without its records, worst first: what opens an episode.
-Cause = Literal["takeover", "timeout", "admin_fence", "admin_abort", "abort", "client_abort", "self_recovery"]
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
 NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)

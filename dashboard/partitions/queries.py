@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 from django.db.models.expressions import Expression, OrderBy
 
-from dashboard.labels.status import WORST_VERDICTS
 from dashboard.models import (
     PartitionRecord,
     PinRecord,
@@ -21,7 +20,7 @@ from dashboard.runtime import criteria
 from dashboard.runtime.criteria import Criteria, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.facts import NOT_TOLD
-from fenceline.kafka.partitions import VERDICTS, PartitionVerdict, Pin, VerdictReason
+from fenceline.kafka.partitions import VERDICTS, WORST_VERDICTS, PartitionVerdict, Pin, VerdictReason
 
 #: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
 STATE_TOPIC = "__transaction_state"

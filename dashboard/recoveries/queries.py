@@ -8,10 +8,9 @@ from typing import ClassVar, Literal
 
 from django.db.models import Q, QuerySet
 
-from dashboard.labels.transition import Cause
 from dashboard.models import Beginning, Recovery
 from dashboard.runtime.criteria import Name, Ranged, given, overlapping
-from fenceline.recoveries import LostRecords, RecoveryOutcome, Wait
+from fenceline.recoveries import LostRecords, RecoveryCause, RecoveryOutcome, Wait
 from fenceline.time_range import TimeRange
 
 #: More episodes than these are not added up for the headline.
@@ -28,7 +27,7 @@ class RecoveryCriteria(Ranged):
 
     cluster: Name = ""
     outcome: Literal["", "open", "resumed", "not_resumed", "unseen", "topic_deleted"] = ""
-    cause: Literal["", Cause] = ""
+    cause: Literal["", RecoveryCause] = ""
     application: Name = ""
     #: A whole transactional id, as escaped text.
     transactional_id: Name = ""

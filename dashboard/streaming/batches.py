@@ -10,7 +10,6 @@ from typing import Any
 from django.db.models import Count, F, Max, QuerySet
 from django.db.models.functions import Coalesce
 
-from dashboard.labels.query import DECISION_LOOKS
 from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.runtime.criteria import Ranged
 from dashboard.runtime.paging import Number, Page, page_of
@@ -26,6 +25,8 @@ MOST_TRANSACTIONS = 500
 MOST_RANKED = 200_000
 #: So many decisions are looked through for an id: batches take turns in using one.
 _MOST_DECISIONS = 20
+#: How a decision stands, worst first.
+_STANDINGS = ("lost", "prepared", "committed", "aborted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ def decision_counts(of: Query) -> Mapping[str, int]:
     found: dict[str, int] = defaultdict(int)
     for outcome, how, number in rows:
         found[outcome or how] += number
-    return {how: found[how] for how in DECISION_LOOKS if how in found}
+    return {how: found[how] for how in _STANDINGS if how in found}
 
 
 def newest_decision(of: Query) -> SinkDecision | None:

@@ -8,7 +8,6 @@ from heapq import merge
 from typing import Literal
 
 from dashboard.history import queries as history_queries
-from dashboard.labels.transition import Cause
 from dashboard.models import GapRecord, TransitionRecord
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name
@@ -16,6 +15,7 @@ from dashboard.timeline.routine import MINUTE_MS, routine_counts
 from dashboard.timeline.streams import STREAMS, EventWindow
 from fenceline.facts import EVERYDAY, Confidence, TransitionKind
 from fenceline.limits import Retention
+from fenceline.recoveries import RecoveryCause
 from fenceline.time_range import TimeRange
 from fenceline.timeline import (
     ROUTINE,
@@ -48,7 +48,7 @@ class EventCriteria(Criteria):
     cluster: Name = ""
     source: EventSource | Literal[""] = ""
     #: Of transitions; with either no other source has events.
-    kind: Literal["", Cause, "empty_abort", "reinit", "rotation", "expiry"] = ""
+    kind: Literal["", RecoveryCause, "empty_abort", "reinit", "rotation", "expiry"] = ""
     confidence: Confidence | Literal[""] = ""
     application: Name = ""
     #: A part of the name of what an event is about.

@@ -28,7 +28,7 @@ class SubjectHistory:
 
 
 def subject_history(request: HttpRequest, cluster: str, subject: str) -> SubjectHistory:
-    """Return what was found about `kind:name` in the page's range; Live, the newest of all that is kept."""
+    """Return the findings about `kind:name` in the range of the page; Live, the newest of all kept ones."""
     asked = page_context.chrome_of(request).time_range
     wanted = FindingCriteria.between(
         asked.start_ms, asked.end_ms, cluster=cluster, state="all", subject=subject

@@ -46,6 +46,7 @@ STATUSES = (
     GroupStatus.STOP,
     GroupStatus.BLOCKED,
 )
+WORST_STATUSES = STATUSES[::-1]
 
 
 class Waiting(StrEnum):

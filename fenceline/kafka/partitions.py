@@ -65,6 +65,7 @@ VERDICTS = (
     PartitionVerdict.LATE,
     PartitionVerdict.HANGING,
 )
+WORST_VERDICTS = VERDICTS[::-1]
 
 
 class VerdictReason(StrEnum):

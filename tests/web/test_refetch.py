@@ -14,8 +14,10 @@ from sandbox.scenes.player import ScenePlayer
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
+#: Live, the timeline of the first page and the flow move with the clock: their ranges have ended here.
+_ENDED = "from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z"
 ROUTES = (
-    "/",
+    f"/?{_ENDED}",
     "/transactions?state=open",
     "/transactions/prod/orders-gateway-1",
     "/events?from=2026-11-18&to=2026-11-19",
@@ -24,8 +26,7 @@ ROUTES = (
     "/groups?status=OK",
     "/groups/prod/billing",
     "/recoveries",
-    # A range that ends now moves with the clock.
-    "/pipelines?from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z",
+    f"/pipelines?{_ENDED}",
     "/system",
     "/scenes",
 )

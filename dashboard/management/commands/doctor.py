@@ -17,7 +17,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteConnection
 
 from collectors.doctor.examination import CheckStatus, DoctorCheck, examine_cluster
 from dashboard.config import ClusterConfig
-from dashboard.web.pages.health import find_troubles
+from dashboard.system.readiness import find_troubles
 
 #: What the checks of this machine's own parts are filed under.
 _HERE = "this Fenceline"

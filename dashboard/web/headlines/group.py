@@ -1,4 +1,4 @@
-"""The page of a consumer group in a sentence: where it is blocked, how far behind, or its status. Pure."""
+"""The page of a consumer group in a sentence: where it is blocked, else its status. Pure."""
 
 from __future__ import annotations
 

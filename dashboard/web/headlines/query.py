@@ -99,7 +99,7 @@ def _behind(lag: QueryLag) -> str:
 
 
 def _explanations(row: Query, batch: str) -> Sequence[str]:
-    """Return what follows the sentence; `batch` is how its batch is where the sentence is not about that."""
+    """Return what follows the sentence; `batch` is the state of its batch where the sentence lacks it."""
     words = [
         f"{row.error} Data below is outdated." if row.error else "",
         batch,

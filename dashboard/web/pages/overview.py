@@ -37,7 +37,8 @@ _STEP_MS = 5_000
 @signed_in
 def overview_page(request: HttpRequest) -> HttpResponse:
     """Show the verdict, the open incidents and what they happen in."""
-    moved = (now_ms(request) // _STEP_MS, collector_states(request))
+    live = page_context.chrome_of(request).time_range.window().live
+    moved = (now_ms(request) // _STEP_MS if live else 0, collector_states(request))
     return render_page(request, "overview/page", lambda: _read(request), depends_on=moved)
 
 

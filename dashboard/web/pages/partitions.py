@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 from dashboard.celery import app
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
-from dashboard.labels.status import NEXT_STEPS, WORST_VERDICTS
+from dashboard.labels.status import NEXT_STEPS
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Query, ReplicaLook
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import lag
@@ -34,7 +34,7 @@ from fenceline.explanations import verdict_reason
 from fenceline.facts import Severity
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
+from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, VerdictReason
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 from fenceline.series.points import PARTITION

@@ -139,7 +139,7 @@ def age(context: dict[str, Any], ms: int | None, ago: str = "") -> SafeString | 
 
 @register.simple_tag(takes_context=True)
 def sentence(context: dict[str, Any], parts: Sentence) -> SafeString:
-    """Return a sentence: instants follow the reader's zone, ages tick, long names are clipped."""
+    """Return a sentence: instants follow the reader's zone, ages tick, a name of 32 kB is clipped."""
     shown = ((_part_of_sentence(context, part),) for part in parts)
     return format_html("<bdi>{}</bdi>", format_html_join("", "{}", shown))
 

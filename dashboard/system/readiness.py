@@ -1,0 +1,53 @@
+"""Whether a process can serve: what is wrong with each part that pages need."""
+
+from __future__ import annotations
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.exceptions import MigrationSchemaMissing
+from django.db.migrations.executor import MigrationExecutor
+
+from dashboard.system.schema import partial_schema_reason
+
+#: Seconds Redis has to answer.
+_TIMEOUT_S = 2.0
+
+
+def find_troubles() -> dict[str, str]:
+    """Return what is wrong with each part that pages need, "" where nothing is."""
+    return {"database": _database(), "redis": _redis(), "migrations": _migrations()}
+
+
+def _database() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError as error:
+        return _line(error)
+    return ""
+
+
+def _redis() -> str:
+    try:
+        with redis.Redis.from_url(
+            settings.REDIS_URL, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
+        ) as client:
+            client.ping()
+    except (redis.RedisError, OSError, ValueError) as error:
+        return _line(error)
+    return ""
+
+
+def _migrations() -> str:
+    try:
+        executor = MigrationExecutor(connection)
+        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except (DatabaseError, MigrationSchemaMissing) as error:
+        return _line(error)
+    to_run = f"{len(missing)} to run: manage.py prepare" if missing else ""
+    return partial_schema_reason(executor.loader) or to_run
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
