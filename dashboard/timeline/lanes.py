@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from django.db.models import QuerySet
+
 from dashboard.models import Cluster, FindingRecord, Query, Tally
 from dashboard.runtime import visibility
 from dashboard.series.queries import SubjectReading, read_series, worst_series
 from dashboard.streaming.batches import SlowestBatches, slowest_batches
+from fenceline.kafka.applications import application_of
 from fenceline.series.points import APPLICATION, GROUP
 from fenceline.time_range import TimeRange
 
 #: The rule whose findings are transactions that are open for longer than a limit.
 _OPEN_TOO_LONG = "open_too_long"
-#: So many findings that closed in a range are looked through, and so many bars are shown.
-_MOST_CLOSED, MOST_BARS = 5_000, 60
+#: So many findings that are open, and that closed in a range, are searched, and so many bars are shown.
+_MOST_FINDINGS, MOST_BARS = 5_000, 60
 #: So many groups and clusters have a line, and so many steps it has.
 MOST_GROUPS, _MOST_CLUSTERS, MOST_STEPS = 3, 5, 300
 #: So many batches are shown; of more the slowest of each step.
@@ -47,26 +50,35 @@ def read_lanes(cluster: str, application: str, time_range: TimeRange, *, now_ms:
     """Return what lasted in a range; groups and batches are of no application."""
     clusters = visibility.clusters_named(cluster)[:_MOST_CLUSTERS]
     return TimelineLanes(
-        _open_too_long(clusters, time_range),
+        _open_too_long(clusters, application, time_range),
         _backlog(clusters, application or Tally.EVERY, time_range, now_ms),
         () if application else _lag(clusters, time_range, now_ms),
         SlowestBatches((), 0) if application else _batches(clusters, time_range),
     )
 
 
-def _open_too_long(clusters: Sequence[Cluster], time_range: TimeRange) -> Sequence[FindingRecord]:
+def _open_too_long(
+    clusters: Sequence[Cluster], application: str, time_range: TimeRange
+) -> Sequence[FindingRecord]:
     """Return the findings about transactions that were open for long at some time of a range."""
     keys = [each.pk for each in clusters]
     rows = FindingRecord.objects.filter(cluster__in=keys, since_ms__lt=time_range.to_ms)
     since = datetime.fromtimestamp(time_range.from_ms / 1_000, UTC)
-    newest = rows.filter(closed_at__gte=since).order_by("-closed_at").values_list("pk", "rule")
-    closed = [pk for pk, rule in newest[:_MOST_CLOSED] if rule == _OPEN_TOO_LONG][:MOST_BARS]
-    still = rows.filter(closed_at=None, rule=_OPEN_TOO_LONG).order_by("since_ms")[:MOST_BARS]
-    found = [
-        *still.select_related("cluster"),
-        *FindingRecord.objects.filter(pk__in=closed).select_related("cluster"),
-    ]
-    return sorted(found, key=lambda row: row.since_ms)[:MOST_BARS]
+    closed = rows.filter(closed_at__gte=since).order_by("-closed_at")
+    still = rows.filter(closed_at=None, rule=_OPEN_TOO_LONG).order_by("since_ms")
+    found = [*_bars(still, application), *_bars(closed, application)]
+    shown = FindingRecord.objects.filter(pk__in=found).select_related("cluster")
+    return list(shown.order_by("since_ms", "pk")[:MOST_BARS])
+
+
+def _bars(rows: QuerySet[FindingRecord], application: str) -> Sequence[int]:
+    """Return the keys of the first findings about transactions that are open too long, of one application."""
+    return [
+        pk
+        for pk, rule, subject in rows.values_list("pk", "rule", "subject")[:_MOST_FINDINGS]
+        if rule == _OPEN_TOO_LONG
+        and (not application or application_of(subject.partition(":")[2]).application == application)
+    ][:MOST_BARS]
 
 
 def _backlog(

@@ -160,10 +160,10 @@ def test_many_holes_are_counted(page: Client, prod: Cluster) -> None:
     assert "earlier times of which nothing is known" in text
 
 
-def lanes(of: Cluster, hours: float = 1) -> timeline_lanes.TimelineLanes:
+def lanes(of: Cluster, application: str = "") -> timeline_lanes.TimelineLanes:
     now = factories.now_ms()
-    shown = TimeRange(now - int(hours * HOUR_MS), now)
-    return timeline_lanes.read_lanes(of.name, "", shown, now_ms=now)
+    shown = TimeRange(now - HOUR_MS, now)
+    return timeline_lanes.read_lanes(of.name, application, shown, now_ms=now)
 
 
 def long_open(of: Cluster, name: str, since_ago_ms: int, closed_ago_ms: int | None) -> FindingRecord:
@@ -181,6 +181,7 @@ def test_transactions_that_were_open_for_long_are_bars(page: Client, prod: Clust
     long_open(prod, "before", 5 * HOUR_MS, 2 * HOUR_MS)
     factories.finding(prod, "partition:payments-0", rule="lso_pinned")
     assert {row.pk for row in lanes(prod).open_too_long} == {inside.pk, across.pk, still.pk}
+    assert [row.pk for row in lanes(prod, "across").open_too_long] == [across.pk]
     bars = [each for each in figure(read(page, "/events"), "events-chart")["data"] if each.get("base")]
     drawn = [pair for each in bars for pair in zip(each["y"], each["customdata"], strict=True)]
     assert {url for lane, (_, url) in drawn if lane == "open too long"} == {
