@@ -107,7 +107,7 @@ def test_a_pin_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
     expect(page.locator("tbody tr", has_text="stock-audit-1")).to_be_visible()
     server("pin", "fresh")
     expect(page.locator("tbody tr", has_text="fresh-0")).to_be_visible()
-    expect(partition.locator("[data-fact]")).to_contain_text("48,211")
+    expect(partition.locator("[data-fact]")).to_contain_text("at offset 48,211")
 
 
 def test_an_open_fold_stays_open_while_the_page_changes(server: Server, live: Opener) -> None:
