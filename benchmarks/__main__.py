@@ -22,6 +22,7 @@ from benchmarks import (
     listener,
     pages,
     partitions,
+    series,
     sink,
     start,
     stuck,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "intake": intake.run,
     "listener": listener.run,
     "pages": pages.run,
+    "series": series.run,
     "sink": sink.run,
 }
 

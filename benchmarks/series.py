@@ -27,9 +27,11 @@ from sandbox.options import ROOT
 from tests.stack.postgres.server import Server
 
 if TYPE_CHECKING:
+    from dashboard.models import Cluster
     from fenceline.series.points import SeriesKind
+    from fenceline.series.rollup import ClosedChunk
 
-SUBJECTS, DAYS, EVERY_MS, AT_ONCE = 20, 3, 20_000, 100
+SUBJECTS, DAYS, EVERY_MS, AT_ONCE = 8, 4, 60_000, 100
 PARTITIONS, GROUPS, OF_GROUP, ROUNDS = 20_000, 1_000, 4, 7
 DAY_MS, MINUTE_MS = 86_400_000, 60_000
 #: Long ago for what is measured by bytes, and now for what is read.
@@ -58,7 +60,11 @@ def main() -> None:
     import django
 
     django.setup()
-    print(json.dumps({**_sizes(), **_saves(), **_readings()}))
+    figures: dict[str, object] = {}
+    for measure in (_sizes, _saves, _readings):
+        figures |= measure()
+        print(f"{measure.__name__.strip('_')} measured", file=sys.stderr, flush=True)
+    print(json.dumps(figures))
 
 
 def _sizes() -> dict[str, object]:
@@ -260,7 +266,129 @@ def _group_saver() -> _Saver:
 
 
 def _readings() -> dict[str, object]:
-    return {}
+    """Read the last 24 h of pages and series, and find the worst of all groups, at full size."""
+    from django.contrib.auth.models import Group, User
+    from django.test import Client
+
+    from dashboard.runtime import loop
+    from dashboard.system import access
+
+    _empty()
+    now_ms = loop.now_ms()
+    _fill(now_ms)
+    access.ensure_roles()
+    user = User.objects.create_user("reader")
+    user.groups.add(Group.objects.get(name="viewer"))
+    client = Client()
+    client.force_login(user)
+    took = {
+        path: [_time_ms(client, path) for _ in range(ROUNDS * 2)]
+        for path in (
+            "/events?last=24h",
+            f"/partitions/{NAME}/t7/7?last=24h",
+            f"/groups/{NAME}/g7?last=24h",
+            f"/api/v1/clusters/{NAME}/series/groups?last=24h",
+            f"/api/v1/partitions/{NAME}/t7/7/series?last=30d",
+        )
+    }
+    return {f"{path}, p95, ms": round(sorted(each)[-2]) for path, each in took.items()}
+
+
+def _time_ms(client: Any, path: str) -> float:
+    began = time.perf_counter()
+    answer = client.get(path, headers={"host": "localhost"})
+    assert answer.status_code == 200, (path, answer.status_code)
+    return (time.perf_counter() - began) * 1_000
+
+
+def _fill(now_ms: int) -> None:
+    """A day of minutes of all partitions; of groups, and of one partition, all that is kept of 30 days."""
+    from dashboard.models import Cluster, ObservedSpan
+    from dashboard.series.store import SOURCES
+    from fenceline.series.points import APPLICATION, GROUP, PARTITION
+
+    cluster = Cluster.objects.get(name=NAME)
+    for source in SOURCES.values():
+        ObservedSpan.objects.create(
+            cluster=cluster, source=source, from_ms=now_ms - 30 * DAY_MS, to_ms=now_ms + DAY_MS
+        )
+    names = [f"t{n // 100}-{n % 100}" for n in range(PARTITIONS)]
+    _copy(cluster, PARTITION, ["t7-7"], _template(PARTITION, _offsets, now_ms, 30), now_ms)
+    day = _template(PARTITION, _offsets, now_ms, 1)
+    _copy(cluster, PARTITION, [each for each in names if each != "t7-7"], day, now_ms, minutes_alone=True)
+    groups = [f"g{n}" for n in range(GROUPS)]
+    _copy(cluster, GROUP, groups, _template(GROUP, _lags, now_ms, 30), now_ms)
+    _copy(cluster, APPLICATION, ["", "payments"], _template(APPLICATION, _opened, now_ms, 30), now_ms)
+
+
+def _opened(dice: random.Random, before: Sequence[int] | None) -> tuple[int, ...]:
+    return dice.randrange(40), dice.randrange(90_000), dice.choice((0, 0, dice.randrange(9_000)))
+
+
+def _template(
+    kind: SeriesKind, values: Callable[..., tuple[int, ...]], now_ms: int, days: int
+) -> tuple[dict[str, Any], list[ClosedChunk]]:
+    """Return the columns of a subject that changed each minute for so long, and its closed chunks."""
+    from fenceline.series.points import SeriesPoint
+    from fenceline.series.rollup import add_point, roll_up
+
+    dice, state = random.Random(3), None
+    row: dict[str, Any] = {"points": b"", "minutes": b"", "hours": b"", "since_ms": now_ms - days * DAY_MS}
+    chunks: list[ClosedChunk] = []
+    for at_ms in range(row["since_ms"], now_ms, MINUTE_MS):
+        state = values(dice, state)
+        point = SeriesPoint(at_ms, state)
+        added = add_point(kind, row["points"], point, most=128)
+        if added is None:
+            continue
+        if added.closed is not None:
+            rolled = roll_up(
+                kind, added.closed, row["minutes"], row["hours"], start_ms=row["open_ms"], following=point
+            )
+            row |= {"minutes": rolled.minutes, "hours": rolled.hours, "minutes_ms": rolled.minutes_ms}
+            row |= {"peak": rolled.minutes_peak, "hours_peak": rolled.hours_peak}
+            chunks += rolled.chunks
+        if added.closed is not None or not row["points"]:
+            row["open_ms"] = at_ms
+        row["points"] = added.points
+    return row, chunks
+
+
+def _copy(
+    cluster: Cluster,
+    kind: SeriesKind,
+    names: Sequence[str],
+    template: tuple[dict[str, Any], list[ClosedChunk]],
+    now_ms: int,
+    *,
+    minutes_alone: bool = False,
+) -> None:
+    """Give subjects what a template has, as far as it is still kept."""
+    from dashboard.models import Series, SeriesChunk
+    from dashboard.series.store import series_key
+    from fenceline.series.points import Resolution
+
+    row, chunks = template
+    kept_ms = {Resolution.DETAIL: DAY_MS, Resolution.MINUTE: 7 * DAY_MS}
+    kept = [
+        each
+        for each in chunks
+        if now_ms - each.until_ms <= kept_ms.get(each.resolution, 400 * DAY_MS)
+        and (not minutes_alone or each.resolution is Resolution.MINUTE)
+    ]
+    made = Series.objects.bulk_create(
+        [Series(cluster=cluster, kind=kind.code, key=series_key(name), name=name, **row) for name in names],
+        batch_size=2_000,
+    )
+    for first in range(0, len(made), 200):
+        SeriesChunk.objects.bulk_create(
+            [
+                SeriesChunk(cluster=cluster, kind=kind.code, series=one, **each._asdict())
+                for one in made[first : first + 200]
+                for each in kept
+            ],
+            batch_size=5_000,
+        )
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from dashboard.models import (
     Incident,
     IncidentEvent,
     IncidentFinding,
+    ObservedSpan,
     PartitionRecord,
     PinRecord,
     Position,
@@ -36,6 +37,8 @@ from dashboard.models import (
     Recovery,
     ReplicaLook,
     Run,
+    Series,
+    SeriesChunk,
     Silence,
     SinkDecision,
     Token,
@@ -145,6 +148,20 @@ _show(
     filters=["cluster"],
     search=["group_id"],
 )
+_show(
+    Series,
+    ["name", "kind", "cluster", "since_ms", "open_ms", "peak", "ended_ms"],
+    filters=["cluster", "kind"],
+    search=["name"],
+    hidden=["points", "minutes", "hours"],
+)
+_show(
+    SeriesChunk,
+    ["series", "cluster", "resolution", "start_ms", "until_ms", "peak"],
+    filters=["cluster", "kind", "resolution"],
+    hidden=["packed"],
+)
+_show(ObservedSpan, ["source", "cluster", "from_ms", "to_ms"], filters=["cluster", "source"])
 _show(
     Recovery,
     ["transactional_id", "cluster", "cause", "confidence", "outcome", "opened_ms", "closed_ms", "rev"],

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dashboard.models import GapRecord
-from dashboard.series.queries import SOURCES, SubjectReading
+from dashboard.series.queries import SubjectReading
+from dashboard.series.store import SOURCES
 from fenceline.series.reading import HoleReason, SeriesHole
 from fenceline.visibility import EVERYWHERE
 
@@ -26,18 +27,19 @@ class ExplainedHole(NamedTuple):
 
     from_ms: int
     to_ms: int
+    why: HoleReason
     source: str
     scope: str
     reason: str
 
 
 def explained_holes(cluster_id: int, subject: SubjectReading) -> Sequence[ExplainedHole]:
-    """Return the holes of a range with their reasons, oldest first."""
+    """Return the holes of a range with their reasons, oldest first; of many the newest ones."""
     holes = subject.reading.holes[-MOST_HOLES:]
     gaps = _gaps(cluster_id, subject, holes)
     source = SOURCES[subject.kind]
     scope = f"{subject.kind.name}:{subject.name}" if subject.name else EVERYWHERE
-    return [ExplainedHole(*hole[:2], source, scope, _reason(hole, scope, gaps)) for hole in holes]
+    return [ExplainedHole(*hole, source, scope, _reason(hole, scope, gaps)) for hole in holes]
 
 
 def _gaps(

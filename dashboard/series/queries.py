@@ -10,10 +10,9 @@ from django.conf import settings
 from django.db.models import Max, Q
 
 from dashboard.models import ObservedSpan, Series, SeriesChunk
-from dashboard.runtime.collector_names import GROUPS, JUDGE, PARTITIONS
 from dashboard.runtime.retention import series_kept_ms
-from dashboard.series.store import series_key
-from fenceline.series.points import APPLICATION, GROUP, PARTITION, Resolution, SeriesKind
+from dashboard.series.store import SOURCES, series_key
+from fenceline.series.points import Resolution, SeriesKind
 from fenceline.series.reading import (
     MOST_STEPS,
     HoleReason,
@@ -28,8 +27,6 @@ from fenceline.series.rollup import OpenParts, SeriesTile, closed_tile, open_til
 from fenceline.time_range import TimeRange
 from fenceline.visibility import expected_ms
 
-#: What polls the subjects of a kind.
-SOURCES: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLICATION: JUDGE}
 _PEAKS = ("pk", "peak", "hours_peak", "open_ms", "minutes_ms")
 #: Steps of longer ranges than two days are longer.
 _LONGEST_BY_MINUTE_MS = 600_000
@@ -44,6 +41,12 @@ class SubjectReading:
     name: str
     kept_since_ms: int | None
     reading: SeriesReading
+
+    @property
+    def worst(self) -> int:
+        """Return the greatest leading figure in the range, 0 where none was known."""
+        highs = (step.extents[self.kind.lead].high for step in self.reading.steps)
+        return max((high for high in highs if high is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,8 @@ def worst_series(
     # Parts reach beyond the range: some more are read, and ranked by what they had within it.
     ranked = sorted(peaks, key=lambda pk: (-peaks[pk], pk))[: number + 2]
     rows = Series.objects.filter(pk__in=ranked).values_list(*_OPEN)
-    found = [(_worst(each), each) for each in _read(wanted, list(rows))]
-    ranked_again = sorted(found, key=lambda each: (-each[0], each[1].name))
-    return [each for worst, each in ranked_again if worst > 0][:number]
+    found = sorted(_read(wanted, list(rows)), key=lambda each: (-each.worst, each.name))
+    return [each for each in found if each.worst > 0][:number]
 
 
 def _range(cluster_id: int, kind: SeriesKind, time_range: TimeRange, now_ms: int, most: int) -> _Range:
@@ -180,8 +182,3 @@ def _peaks(wanted: _Range) -> Mapping[int, int]:
         peaks = (peak if reaches else None, hours_peak if by_hour else None, found.get(pk))
         found[pk] = max((each for each in peaks if each is not None), default=0)
     return found
-
-
-def _worst(subject: SubjectReading) -> int:
-    highs = (step.extents[subject.kind.lead].high for step in subject.reading.steps)
-    return max((high for high in highs if high is not None), default=0)

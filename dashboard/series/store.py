@@ -15,14 +15,25 @@ from django.conf import settings
 from django.db import connection
 
 from dashboard.models import ObservedSpan, Series, SeriesChunk
+from dashboard.runtime.collector_names import GROUPS, JUDGE, PARTITIONS
 from dashboard.runtime.sql import Row
 from fenceline.series import packing
-from fenceline.series.points import SeriesKind, SeriesPoint, Values, known_values
+from fenceline.series.points import (
+    APPLICATION,
+    GROUP,
+    PARTITION,
+    SeriesKind,
+    SeriesPoint,
+    Values,
+    known_values,
+)
 from fenceline.series.rollup import ClosedChunk, add_point, highest, most_points, roll_up
 from fenceline.visibility import expected_ms
 
-__all__ = ["SeriesSample", "extend_span", "open_subjects", "save_samples", "series_key"]
+__all__ = ["SOURCES", "SeriesSample", "extend_span", "open_subjects", "save_samples", "series_key"]
 
+#: What polls the subjects of a kind.
+SOURCES: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLICATION: JUDGE}
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000
 _KNOWN = ("key", "pk", "open_ms", "points", "peak", "ended_ms")
@@ -61,6 +72,8 @@ class _Closing(NamedTuple):
     known: _Known
     closed: bytes
     points: bytes
+    #: The only one of `points`.
+    point: SeriesPoint
     ended_ms: int | None
 
 
@@ -75,6 +88,7 @@ def save_samples(cluster_id: int, kind: SeriesKind, samples: Iterable[SeriesSamp
     if not found:
         return
     known = _known(cluster_id, kind, list(found))
+    polled_ms = _polled_ms(cluster_id, kind)
     news: list[Series] = []
     added: list[Row] = []
     closing: list[_Closing] = []
@@ -85,16 +99,16 @@ def save_samples(cluster_id: int, kind: SeriesKind, samples: Iterable[SeriesSamp
         if row is None:
             news += [_new(cluster_id, kind, key, sample, point)] if known_values(point.values) else []
             continue
-        more = add_point(kind, row.points, point, most=most_points(key))
+        more = add_point(kind, row.points, point, most=most_points(key), polled_ms=polled_ms)
         if more is not None and more.closed is not None:
-            closing.append(_Closing(row, more.closed, more.points, ended_ms))
+            closing.append(_Closing(row, more.closed, more.points, point, ended_ms))
         elif more is not None:
             added.append((more.points, highest(row.peak, point.values[kind.lead]), ended_ms, row.pk))
         elif (ended_ms is None) != (row.ended_ms is None):
             added.append((row.points, row.peak, ended_ms, row.pk))
     Series.objects.bulk_create(news)
     _update(_ADD, added)
-    _close(cluster_id, kind, closing, at_ms)
+    _close(cluster_id, kind, closing)
 
 
 def open_subjects(cluster_id: int, kind: SeriesKind) -> frozenset[str]:
@@ -112,6 +126,14 @@ def extend_span(cluster_id: int, source: str, *, at_ms: int) -> None:
     # After a clock was set back, nothing is noted until it is there again.
     if not rows.filter(to_ms__gt=at_ms).exists():
         rows.create(cluster_id=cluster_id, source=source, from_ms=at_ms, to_ms=at_ms)
+
+
+def _polled_ms(cluster_id: int, kind: SeriesKind) -> int:
+    """Return when all subjects of a kind were polled last; 0 for a kind that has no ages."""
+    if not kind.has_ramps:
+        return 0
+    rows = ObservedSpan.objects.filter(cluster_id=cluster_id, source=SOURCES[kind])
+    return rows.order_by("-to_ms").values_list("to_ms", flat=True).first() or 0
 
 
 def _known(cluster_id: int, kind: SeriesKind, keys: Sequence[bytes]) -> Mapping[bytes, _Known]:
@@ -145,7 +167,7 @@ def _update(statement: str, rows: Sequence[Row]) -> None:
             cursor.executemany(statement, rows)
 
 
-def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing], at_ms: int) -> None:
+def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing]) -> None:
     """Close full points: as chunks, and as minutes and hours."""
     if not closing:
         return
@@ -155,10 +177,10 @@ def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing], at_ms
     chunks: list[SeriesChunk] = []
     for each in closing:
         pk, open_ms = each.known.pk, each.known.open_ms
-        rolled = roll_up(kind, each.closed, *parts[pk], start_ms=open_ms, until_ms=at_ms)
-        peak = highest(rolled.minutes_peak, _lead_of(kind, each.points))
+        rolled = roll_up(kind, each.closed, *parts[pk], start_ms=open_ms, following=each.point)
+        peak = highest(rolled.minutes_peak, each.point.values[kind.lead])
         hours = rolled.minutes, rolled.hours, rolled.minutes_ms, rolled.hours_peak
-        updates.append((each.points, peak, each.ended_ms, at_ms, *hours, pk))
+        updates.append((each.points, peak, each.ended_ms, each.point.at_ms, *hours, pk))
         chunks += [_chunk(cluster_id, kind, pk, chunk) for chunk in rolled.chunks]
     _update(_CLOSE, updates)
     SeriesChunk.objects.bulk_create(chunks)
@@ -166,8 +188,3 @@ def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing], at_ms
 
 def _chunk(cluster_id: int, kind: SeriesKind, series_id: int, closed: ClosedChunk) -> SeriesChunk:
     return SeriesChunk(cluster_id=cluster_id, kind=kind.code, series_id=series_id, **closed._asdict())
-
-
-def _lead_of(kind: SeriesKind, points: bytes) -> int | None:
-    newest = packing.newest_row(points, len(kind.columns))
-    return None if newest is None else newest.numbers[kind.lead]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, Max, QuerySet
 from django.db.models.functions import Coalesce
 
 from dashboard.models import Batch, Query, SinkDecision, Transaction
@@ -21,6 +21,8 @@ from fenceline.spark.sink_fates import rows_written
 
 #: Of a batch so many transactions are told at once.
 MOST_TRANSACTIONS = 500
+#: Of so many batches the slowest are found, along an index; of more it would take too long.
+MOST_RANKED = 200_000
 #: So many decisions are looked through for an id: batches take turns in using one.
 _MOST_DECISIONS = 20
 #: How a decision stands, worst first.
@@ -91,6 +93,19 @@ class SinkWriter:
 _BEGAN = Coalesce("planned_ms", "started_ms", "committed_ms")
 
 
+@dataclass(frozen=True, slots=True)
+class SlowestBatches:
+    """Batches of a range, oldest first, and of how many; none are read of more than `MOST_RANKED`."""
+
+    batches: Sequence[Batch]
+    number: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all of the range."""
+        return len(self.batches) == self.number
+
+
 def batch_page(of: Query, wanted: Ranged, *, page: Number, size: int) -> Page[BatchEntry]:
     """Return one page of a query's batches that began in a range, the newest first."""
     batches = page_of(_begun_within(of, wanted).order_by("-batch_id"), page, size)
@@ -141,6 +156,35 @@ def recent_batches(of: Query, most: int) -> Sequence[Batch]:
     """Return the last batches of which a listener told, oldest first."""
     rows = Batch.objects.filter(query=of, duration_ms__isnull=False).order_by("-batch_id")[:most]
     return list(reversed(rows))
+
+
+def slowest_batches(queries: Iterable[Query], from_ms: int, to_ms: int, *, most: int) -> SlowestBatches:
+    """Return the batches that listeners reported in a range: all, or the slowest of each of so many steps."""
+    rows = Batch.objects.filter(
+        query__in=[row.pk for row in queries],
+        started_ms__gte=from_ms,
+        started_ms__lt=to_ms,
+        duration_ms__isnull=False,
+    )
+    number = rows[: MOST_RANKED + 1].count()
+    if number > MOST_RANKED:
+        return SlowestBatches((), number)
+    if number > most:
+        rows = Batch.objects.filter(pk__in=_slowest_keys(rows, max(1, -(-(to_ms - from_ms) // most))))
+    return SlowestBatches(list(rows.select_related("query__cluster").order_by("started_ms", "pk")), number)
+
+
+def _slowest_keys(rows: QuerySet[Batch], step_ms: int) -> Sequence[int]:
+    """Return the keys of the slowest batch of each step of some length."""
+    stepped = rows.order_by().annotate(step=F("started_ms") / step_ms)
+    slowest = dict(stepped.values_list("step").annotate(Max("duration_ms")))
+    like_these = stepped.filter(duration_ms__in=set(slowest.values()))
+    keys = {
+        step: pk
+        for pk, step, duration_ms in like_these.values_list("pk", "step", "duration_ms")
+        if slowest[step] == duration_ms
+    }
+    return list(keys.values())
 
 
 def batch_entries(of: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:

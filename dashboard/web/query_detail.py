@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest
 
@@ -23,6 +23,7 @@ from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import checkpoint_details
+from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.query import query_headline
 from dashboard.web.onboarding import attach_lines
@@ -30,6 +31,7 @@ from dashboard.web.request_time import now_ms
 from dashboard.web.subject_history import subject_history
 from fenceline.facts import Severity
 from fenceline.spark.batch_chain import first_broken_link
+from fenceline.time_range import TimeRange
 
 #: Batches of the charts, batches and partitions of a page.
 _CHARTED, _BATCHES, _PARTITIONS = 60, 25, 50
@@ -123,29 +125,56 @@ def _expires_ms(entry: BatchEntry | None) -> int | None:
 
 
 def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
-    """Return the batch table, and the charts of the batches that a listener told of."""
+    """Return the batch table, and the charts of the batches that a listener reported."""
     asked = page_context.chrome_of(request).time_range
     wanted = Ranged.between(asked.start_ms, asked.end_ms)
     page = streaming_batches.batch_page(row, wanted, page=request.GET.get("page"), size=_BATCHES)
-    lately = streaming_batches.recent_batches(row, _CHARTED)
+    recent = streaming_batches.recent_batches(row, _CHARTED)
+    charted = _charted(asked, row, recent)
+    lately, within = charted.batches, charted.within
     phases = query_figures.phases_of(lately)
     told = bool(lately) and any(batch.durations for batch in lately)
     written = {each.batch.batch_id: each.output_rows for each in streaming_batches.batch_entries(row, lately)}
     return {
         "page": page,
+        "listened": bool(recent),
         "lately": lately,
-        "durations": query_figures.duration_figure(lately) if told else None,
+        "lately_words": charted.words,
+        "durations": query_figures.duration_figure(lately, within) if told else None,
         "durations_words": _durations_words(lately),
-        "rows_chart": query_figures.row_figure(lately, written) if lately else None,
+        "rows_chart": query_figures.row_figure(lately, written, within) if lately else None,
         "rows_words": _rows_words(lately),
         "row_counts": [(batch, written.get(batch.batch_id)) for batch in reversed(lately)],
         "phases": phases,
         "phase_rows": [
             (batch, [query_figures.phase_ms(batch, phase) for phase in phases]) for batch in reversed(lately)
         ],
-        "figures": _figures(lately),
-        "operators": lately[-1].operators if lately else [],
+        "figures": _figures(recent),
+        "operators": recent[-1].operators if recent else [],
     }
+
+
+class _Charted(NamedTuple):
+    """The batches of the charts, which ones they are, and the range that they are of; None for the last."""
+
+    batches: Sequence[Batch]
+    words: str
+    within: TimeRange | None = None
+
+
+def _charted(asked: PageRange, row: Query, recent: Sequence[Batch]) -> _Charted:
+    """Return the batches of the page's range; of a page that is Live the last that were reported."""
+    if asked.is_live:
+        return _Charted(recent, f"last {len(recent)} reported batches")
+    shown = asked.window()
+    found = streaming_batches.slowest_batches([row], shown.from_ms, shown.to_ms, most=_CHARTED)
+    if found.is_whole:
+        words = "1 batch" if found.number == 1 else f"{found.number:,} batches"
+        return _Charted(found.batches, words, shown)
+    if not found.batches:
+        return _Charted((), "too many batches for a chart: choose a shorter range", shown)
+    words = f"the slowest of each step: {len(found.batches):,} of {found.number:,} batches"
+    return _Charted(found.batches, words, shown)
 
 
 def _figures(lately: Sequence[Batch]) -> Mapping[str, Any]:

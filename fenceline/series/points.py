@@ -1,13 +1,14 @@
 """Which figures are kept of what, and when another point is worth keeping.
 
-A point has the figures of one poll. It holds until the next one, so what does not change costs nothing; a
-ramp (the age of something) grows by itself meanwhile. A point without any figure says that from then on the
-subject could not be seen.
+A point has the figures of one poll. It holds until the next one, so what does not change costs nothing. A
+ramp, the age of something, grows by itself meanwhile: polls that find it so write no point, and the last of
+them becomes one when it grows no more. A point without any figure says that from then on the subject could
+not be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -15,8 +16,10 @@ from typing import NamedTuple
 #: By column; None where it is not known.
 Values = tuple[int | None, ...]
 
-#: A ramp that is off by no more than this, or by a tenth, is no news.
-_RAMP_NEWS_MS = 1_000
+#: An age that is off by no more than this, or by a tenth, is no news.
+_AGE_NEWS_MS = 1_000
+#: Younger things come and go: their age is a figure like others.
+_GROWS_FROM_MS = 5_000
 
 
 class Resolution(IntEnum):
@@ -36,7 +39,7 @@ _SPANS_MS = (0, 60_000, 3_600_000)
 
 
 class SeriesColumn(NamedTuple):
-    """One figure of a series; a ramp grows by a millisecond each millisecond while it is above 0."""
+    """One figure of a series; a ramp is an age in ms, which grows with time."""
 
     name: str
     ramp: bool = False
@@ -126,28 +129,60 @@ def widen(one: Extent, later: Extent) -> Extent:
     return Extent(min(lows, default=None), max(highs, default=None), later.last)
 
 
-def grown(kind: SeriesKind, values: Values, elapsed_ms: int) -> Values:
-    """Return what figures have become after some time without a point."""
-    return tuple(_grown(kind, values, elapsed_ms))
+def grown(kind: SeriesKind, known: SeriesPoint, at_ms: int, following: SeriesBucket | None = None) -> Values:
+    """Return what figures have become by an instant without another point.
+
+    An age has grown with time, unless what was found next shows that it has not.
+    """
+    elapsed_ms = at_ms - known.at_ms
+    if not kind.has_ramps or elapsed_ms <= 0:
+        return known.values
+    ages = [column.ramp and _is_growing(known, n, following) for n, column in enumerate(kind.columns)]
+    return tuple(
+        value + elapsed_ms if grows and value is not None else value
+        for value, grows in zip(known.values, ages, strict=True)
+    )
 
 
-def _grown(kind: SeriesKind, values: Values, elapsed_ms: int) -> Iterator[int | None]:
-    for column, value in zip(kind.columns, values, strict=True):
-        yield value + elapsed_ms if column.ramp and value else value
+def _is_growing(known: SeriesPoint, column: int, following: SeriesBucket | None) -> bool:
+    value = known.values[column]
+    if value is None or value < _GROWS_FROM_MS:
+        return False
+    high = None if following is None else following.extents[column].high
+    if following is None or high is None:
+        return True
+    expected = value + following.at_ms - known.at_ms
+    return high >= expected - max(_AGE_NEWS_MS, expected // 10)
+
+
+def grew(kind: SeriesKind, before: SeriesPoint, now: SeriesPoint, polled_ms: int) -> SeriesPoint | None:
+    """Return what the poll before found of ages that grow no more; None where there is nothing to add.
+
+    `polled_ms` is when that was: it wrote no point, since all had grown as expected.
+    """
+    if not before.at_ms < polled_ms < now.at_ms:
+        return None
+    values = grown(kind, before, polled_ms)
+    on = grown(kind, before, now.at_ms, SeriesBucket(now.at_ms, extents_of(now.values)))
+    ended = any(
+        column.ramp and at_poll != value and at_now == value
+        for column, value, at_poll, at_now in zip(kind.columns, before.values, values, on, strict=True)
+    )
+    return SeriesPoint(polled_ms, values) if ended else None
 
 
 def is_news(kind: SeriesKind, before: SeriesPoint, now: SeriesPoint) -> bool:
     """Return whether figures differ from what the point before says of this instant."""
     if not kind.has_ramps:
         return before.values != now.values
-    expected = grown(kind, before.values, now.at_ms - before.at_ms)
+    expected = grown(kind, before, now.at_ms)
     return any(map(_differs, kind.columns, expected, now.values))
 
 
 def _differs(column: SeriesColumn, expected: int | None, value: int | None) -> bool:
-    if expected is None or value is None or not column.ramp or not value or not expected:
+    if not column.ramp or not value or not expected:
         return expected != value
-    return abs(value - expected) > max(_RAMP_NEWS_MS, expected // 10)
+    return abs(value - expected) > max(_AGE_NEWS_MS, expected // 10)
 
 
 def known_values(values: Sequence[int | None]) -> bool:

@@ -26,7 +26,7 @@ from fenceline.series.points import (
     known_values,
     widen,
 )
-from fenceline.series.rollup import SeriesTile
+from fenceline.series.rollup import SeriesTile, as_of_end, highest
 
 #: So many steps a range has at most.
 MOST_STEPS = 500
@@ -77,18 +77,59 @@ class ReadingPlan(NamedTuple):
     step_ms: int
 
 
+class SeriesRun(NamedTuple):
+    """Steps without a hole that is as long as one between them, and until when the last of them held.
+
+    Steps in which nothing changed are left out: the last figures of the one before held in them.
+    """
+
+    steps: Sequence[SeriesStep]
+    until_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesReading:
-    """A range of a series: steps where something changed or a hole is beside, and all holes, oldest first.
-
-    Between two steps with no hole in between the last figures of the first one held.
-    """
+    """A range of a series: its runs, and all holes, oldest first."""
 
     plan: ReadingPlan
     from_ms: int
     to_ms: int
-    steps: Sequence[SeriesStep]
+    runs: Sequence[SeriesRun]
     holes: Sequence[SeriesHole]
+
+    @property
+    def steps(self) -> Sequence[SeriesStep]:
+        """Return the steps of all runs."""
+        return [step for run in self.runs for step in run.steps]
+
+    def highs(self, column: int, starts: range) -> Sequence[int | None]:
+        """Return the greatest figure of a column in each of equal times; None where none was known."""
+        found: list[int | None] = [None] * len(starts)
+        for run in self.runs:
+            ends = [*(step.at_ms for step in run.steps[1:]), run.until_ms]
+            for step, end_ms in zip(run.steps, ends, strict=True):
+                first = (step.at_ms - starts.start) // starts.step
+                last = (end_ms - 1 - starts.start) // starts.step
+                for n in range(max(first, 0), min(last + 1, len(starts))):
+                    extent = step.extents[column]
+                    found[n] = highest(found[n], extent.high if n == first else extent.last)
+        return found
+
+    def rows(self, most: int) -> Sequence[SeriesStep]:
+        """Return the steps merged to so many or fewer, for a table."""
+        wanted_ms = -(-(self.to_ms - self.from_ms) // most)
+        times = -(-wanted_ms // self.plan.step_ms)
+        merged: dict[int, SeriesStep] = {}
+        for step in self.steps:
+            key = step.at_ms // (times * self.plan.step_ms)
+            before = merged.get(key)
+            wider = step if before is None else before._replace(extents=_widened(before, step))
+            merged[key] = wider
+        return list(merged.values())
+
+
+def _widened(one: SeriesStep, later: SeriesStep) -> tuple[Extent, ...]:
+    return tuple(map(widen, one.extents, later.extents))
 
 
 def plan_reading(
@@ -198,14 +239,15 @@ class _Steps:
     def __init__(
         self, kind: SeriesKind, plan: ReadingPlan, from_ms: int, to_ms: int, holes: Sequence[SeriesHole]
     ) -> None:
-        self._kind, self._span_ms, self._step_ms = kind, plan.resolution.span_ms, plan.step_ms
+        self._kind, self._resolution, self._step_ms = kind, plan.resolution, plan.step_ms
+        self._span_ms = plan.resolution.span_ms
         self._from_ms, self._to_ms = from_ms, to_ms
         self._holes, self._hole_starts = holes, [hole.from_ms for hole in holes]
         #: The newest figures, and as of when.
         self._known: SeriesPoint | None = None
 
-    def read(self, buckets: Sequence[SeriesBucket]) -> Sequence[SeriesStep]:
-        """Return the steps that say something new."""
+    def read(self, buckets: Sequence[SeriesBucket]) -> Sequence[SeriesRun]:
+        """Return the steps that say something new, as far as they are seen."""
         place = 0
         while place < len(buckets) and buckets[place].at_ms + self._span_ms <= self._from_ms:
             self._take(buckets[place])
@@ -216,40 +258,44 @@ class _Steps:
             begun, end_ms = place, min(start_ms + self._step_ms, self._to_ms)
             while place < len(buckets) and buckets[place].at_ms < end_ms:
                 place += 1
-            step = self._step(max(start_ms, self._from_ms), end_ms, buckets[begun:place])
+            following = buckets[place] if place < len(buckets) else None
+            step = self._step(max(start_ms, self._from_ms), end_ms, buckets[begun:place], following)
             if step is None:
                 runs.append([])
             else:
                 runs[-1].append(_Read(step, place > begun))
-        return [step for run in runs for step in self._telling(run)]
+        return [self._run(run) for run in runs if run]
 
-    def _step(self, begin: int, end: int, inside: Sequence[SeriesBucket]) -> SeriesStep | None:
+    def _step(
+        self, begin: int, end: int, inside: Sequence[SeriesBucket], following: SeriesBucket | None
+    ) -> SeriesStep | None:
         """Return one step; None where all of it is in a hole, or nothing is known of it."""
         extents: tuple[Extent, ...] = (NOTHING,) * len(self._kind.columns)
         seen_ms = self._first_seen(begin)
+        later = inside[0] if inside else following
         if seen_ms < (inside[0].at_ms if inside else end):
-            extents = self._held(extents, seen_ms)
+            extents = self._held(extents, seen_ms, later)
         for bucket in inside:
             if (self._span_ms or bucket.at_ms > begin) and self._was_seen_before(bucket.at_ms):
-                extents = self._held(extents, bucket.at_ms)
+                extents = self._held(extents, bucket.at_ms, bucket)
             extents = tuple(map(widen, extents, bucket.extents))
             self._take(bucket)
         if self._was_seen_before(end):
-            extents = self._held(extents, end)
+            extents = self._held(extents, end, following)
         known = seen_ms < end and any(extent.high is not None for extent in extents)
         return SeriesStep(begin, extents) if known else None
 
-    def _held(self, extents: tuple[Extent, ...], at_ms: int) -> tuple[Extent, ...]:
+    def _held(
+        self, extents: tuple[Extent, ...], at_ms: int, following: SeriesBucket | None
+    ) -> tuple[Extent, ...]:
         """Return extents with what the newest figures have come to by an instant."""
         known = self._known
         if known is None or not known_values(known.values):
             return extents
-        values = grown(self._kind, known.values, max(0, at_ms - known.at_ms))
-        return tuple(map(widen, extents, extents_of(values)))
+        return tuple(map(widen, extents, extents_of(grown(self._kind, known, at_ms, following))))
 
     def _take(self, bucket: SeriesBucket) -> None:
-        last = tuple(extent.last for extent in bucket.extents)
-        self._known = SeriesPoint(bucket.at_ms + self._span_ms, last)
+        self._known = as_of_end(bucket, self._resolution)
 
     def _was_seen_before(self, at_ms: int) -> bool:
         return self._first_seen(at_ms - 1) == at_ms - 1
@@ -261,6 +307,12 @@ class _Steps:
             at_ms = self._holes[place].to_ms
             place = bisect_right(self._hole_starts, at_ms) - 1
         return at_ms
+
+    def _run(self, run: Sequence[_Read]) -> SeriesRun:
+        last_ms = run[-1].step.at_ms
+        end_ms = min(last_ms - last_ms % self._step_ms + self._step_ms, self._to_ms)
+        starts = (hole.from_ms for hole in self._holes if last_ms < hole.from_ms < end_ms)
+        return SeriesRun(list(self._telling(run)), min(starts, default=end_ms))
 
     def _telling(self, run: Sequence[_Read]) -> Iterator[SeriesStep]:
         """Yield the steps without which the run could not be drawn: a ramp also needs where it ended."""

@@ -19,6 +19,7 @@ from fenceline.series.points import (
     SeriesKind,
     SeriesPoint,
     extents_of,
+    grew,
     grown,
     is_news,
     widen,
@@ -28,6 +29,9 @@ from fenceline.series.points import (
 FEWEST_POINTS, MORE_POINTS = 96, 64
 #: Minutes, or hours, of a part when it is closed.
 MOST_BUCKETS = 60
+
+_POINTS_TO_MINUTES = Resolution.DETAIL, Resolution.MINUTE
+_MINUTES_TO_HOURS = Resolution.MINUTE, Resolution.HOUR
 
 
 class ClosedChunk(NamedTuple):
@@ -90,43 +94,52 @@ def most_points(key: bytes) -> int:
     return FEWEST_POINTS + key[0] % MORE_POINTS
 
 
-def add_point(kind: SeriesKind, points: bytes, point: SeriesPoint, *, most: int) -> AddedPoint | None:
+def add_point(
+    kind: SeriesKind, points: bytes, point: SeriesPoint, *, most: int, polled_ms: int = 0
+) -> AddedPoint | None:
     """Return open points with another one; None where it is no news, or not newer than the last.
 
-    Points that are damaged are closed: what they were cannot be read any more.
+    `polled_ms` is when the subject was polled before. Points that are damaged are closed: what they were
+    cannot be read any more.
     """
     try:
-        newest = packing.newest_row(points, len(kind.columns))
+        row = packing.newest_row(points, len(kind.columns))
         full = packing.count_rows(points) >= most
     except DamagedSeries:
         return AddedPoint(packing.pack_points([point]), points)
-    if newest is not None and (point.at_ms <= newest.at or not is_news(kind, SeriesPoint(*newest), point)):
+    if row is None:
+        return AddedPoint(packing.pack_points([point]))
+    newest = SeriesPoint(*row)
+    if point.at_ms <= newest.at_ms or not is_news(kind, newest, point):
         return None
+    last = grew(kind, newest, point, polled_ms)
+    whole = points if last is None else packing.add_row(points, PackedRow(*last))
     if full:
-        return AddedPoint(packing.pack_points([point]), points)
-    return AddedPoint(packing.add_row(points, PackedRow(*point)))
+        return AddedPoint(packing.pack_points([point]), whole)
+    return AddedPoint(packing.add_row(whole, PackedRow(*point)))
 
 
 def roll_up(
-    kind: SeriesKind, points: bytes, minutes: bytes, hours: bytes, *, start_ms: int, until_ms: int
+    kind: SeriesKind, points: bytes, minutes: bytes, hours: bytes, *, start_ms: int, following: SeriesPoint
 ) -> RolledUp:
-    """Close points: keep them as they are, and add their minutes to the open ones.
+    """Close points, which held until another one came: keep them, and add their minutes to the open ones.
 
     `start_ms` is the instant of the first point, for points that are damaged: they leave a hole.
     """
+    (later,) = as_buckets([following])
     try:
         found = packing.unpack_points(points, len(kind.columns))
     except DamagedSeries:
         found = [SeriesPoint(start_ms, kind.hole)]
-    chunks = [ClosedChunk(Resolution.DETAIL, start_ms, until_ms, _peak_of(kind, found), points)]
+    peak = _highest(kind, as_buckets(found))
+    chunks = [ClosedChunk(Resolution.DETAIL, start_ms, following.at_ms, peak, points)]
     open_minutes = _unpacked(kind, minutes, Resolution.MINUTE)
     open_hours = _unpacked(kind, hours, Resolution.HOUR)
-    for minute in buckets_of(kind, found, Resolution.MINUTE, until_ms=until_ms):
+    for minute in merge_buckets(kind, as_buckets(found), _POINTS_TO_MINUTES, following=later):
         closed = _add(open_minutes, minute)
         if closed:
             chunks.append(_chunk(kind, closed, Resolution.MINUTE, minute.at_ms))
-            merged = merge_buckets(kind, closed, Resolution.MINUTE, Resolution.HOUR, until_ms=minute.at_ms)
-            for hour in merged:
+            for hour in merge_buckets(kind, closed, _MINUTES_TO_HOURS, following=minute):
                 full = _add(open_hours, hour)
                 chunks += [_chunk(kind, full, Resolution.HOUR, hour.at_ms)] if full else []
     return RolledUp(
@@ -145,23 +158,27 @@ def open_tiles(
     """Return the open parts as tiles of a resolution, oldest first, the last one until `until_ms`."""
     found: list[SeriesTile] = []
     for finer in (each for each in Resolution if each <= resolution and opened.part(each)):
-        tile = _open_tile(kind, opened, finer, resolution, found[-1].start_ms if found else until_ms)
+        newer = found[-1] if found else SeriesTile(until_ms, until_ms, None)
+        tile = _open_tile(kind, opened, (finer, resolution), newer)
         found += [] if tile is None else [tile]
     return found[::-1]
 
 
 def _open_tile(
-    kind: SeriesKind, opened: OpenParts, finer: Resolution, resolution: Resolution, until_ms: int
+    kind: SeriesKind, opened: OpenParts, step: tuple[Resolution, Resolution], newer: SeriesTile
 ) -> SeriesTile | None:
     """Return one open part; None for damaged minutes or hours: it is not known since when they are."""
+    finer, resolution = step
     is_detail = finer is Resolution.DETAIL
     try:
         found = unpack_part(kind, opened.part(finer), finer)
     except DamagedSeries:
-        return SeriesTile(opened.start_ms, until_ms, None) if is_detail else None
+        return SeriesTile(opened.start_ms, newer.start_ms, None) if is_detail else None
+    start_ms = opened.start_ms if is_detail else found[0].at_ms
     if finer is not resolution:
-        found = merge_buckets(kind, found, finer, resolution, until_ms=until_ms)
-    return SeriesTile(opened.start_ms if is_detail else found[0].at_ms, until_ms, found)
+        following = next(iter(newer.buckets or ()), None)
+        found = merge_buckets(kind, found, step, following=following, until_ms=newer.start_ms)
+    return SeriesTile(start_ms, newer.start_ms, found)
 
 
 def closed_tile(
@@ -186,28 +203,24 @@ def as_buckets(points: Iterable[SeriesPoint]) -> list[SeriesBucket]:
     return [SeriesBucket(point.at_ms, extents_of(point.values)) for point in points]
 
 
-def buckets_of(
-    kind: SeriesKind, points: Iterable[SeriesPoint], resolution: Resolution, *, until_ms: int
-) -> list[SeriesBucket]:
-    """Return the extents of points, oldest first, by minute or hour; the last one held until `until_ms`."""
-    return merge_buckets(kind, as_buckets(points), Resolution.DETAIL, resolution, until_ms=until_ms)
-
-
 def merge_buckets(
     kind: SeriesKind,
     buckets: Sequence[SeriesBucket],
-    finer: Resolution,
-    resolution: Resolution,
+    step: tuple[Resolution, Resolution],
     *,
-    until_ms: int,
+    following: SeriesBucket | None = None,
+    until_ms: int = 0,
 ) -> list[SeriesBucket]:
-    """Return buckets of a finer resolution, oldest first, as those of a coarser one."""
+    """Return buckets of the finer resolution of a step, oldest first, as those of the coarser one.
+
+    The last one held until the bucket that follows; without any, until `until_ms`.
+    """
+    finer, coarser = step
     found: list[SeriesBucket] = []
-    ends = [*(bucket.at_ms for bucket in buckets[1:]), until_ms]
-    for bucket, held_ms in zip(buckets, ends, strict=False):
-        at_ms = bucket.at_ms - bucket.at_ms % resolution.span_ms
-        elapsed_ms = min(held_ms, at_ms + resolution.span_ms) - bucket.at_ms - finer.span_ms
-        whole = SeriesBucket(at_ms, _with_growth(kind, bucket.extents, elapsed_ms))
+    for bucket, later in zip(buckets, [*buckets[1:], following], strict=True):
+        at_ms = bucket.at_ms - bucket.at_ms % coarser.span_ms
+        held_ms = min(until_ms if later is None else later.at_ms, at_ms + coarser.span_ms)
+        whole = SeriesBucket(at_ms, _held(kind, bucket, finer, held_ms, later))
         if found and found[-1].at_ms == at_ms:
             found[-1] = _merged(found[-1], whole)
         else:
@@ -215,12 +228,18 @@ def merge_buckets(
     return found
 
 
-def _with_growth(kind: SeriesKind, extents: tuple[Extent, ...], elapsed_ms: int) -> tuple[Extent, ...]:
-    """Return extents with what their ramps have grown to."""
-    if elapsed_ms <= 0 or not kind.has_ramps:
-        return extents
-    values = grown(kind, tuple(extent.last for extent in extents), elapsed_ms)
-    return tuple(map(widen, extents, extents_of(values)))
+def _held(
+    kind: SeriesKind, bucket: SeriesBucket, finer: Resolution, until_ms: int, later: SeriesBucket | None
+) -> tuple[Extent, ...]:
+    """Return the extents of a bucket with what its last figures have come to until an instant."""
+    known = as_of_end(bucket, finer)
+    values = grown(kind, known, until_ms, later)
+    return bucket.extents if values == known.values else tuple(map(widen, bucket.extents, extents_of(values)))
+
+
+def as_of_end(bucket: SeriesBucket, resolution: Resolution) -> SeriesPoint:
+    """Return the last figures of a bucket, at its end."""
+    return SeriesPoint(bucket.at_ms + resolution.span_ms, tuple(extent.last for extent in bucket.extents))
 
 
 def highest(one: int | None, other: int | None) -> int | None:
@@ -263,11 +282,6 @@ def _chunk(
         _highest(kind, buckets),
         packing.pack_buckets(buckets, resolution),
     )
-
-
-def _peak_of(kind: SeriesKind, points: Sequence[SeriesPoint]) -> int | None:
-    values = (point.values[kind.lead] for point in points)
-    return max((value for value in values if value is not None), default=None)
 
 
 def _highest(kind: SeriesKind, buckets: Sequence[SeriesBucket]) -> int | None:

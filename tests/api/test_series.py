@@ -65,12 +65,13 @@ def test_a_range_of_a_partition_has_what_was_polled(ask: Ask, prod: Cluster) -> 
 
 def test_a_range_of_a_group_has_its_lag_growing(ask: Ask, prod: Cluster) -> None:
     now = factories.now_ms() // 1_000 * 1_000
-    series.observed(prod)
-    polls = [(300_000, (0, 5, 200, 0)), (200_000, (0, 700, 1_000, 1)), (50_000, (0, 0, 0, 0))]
-    series.polled(prod, GROUP, "billing", polls, now_ms=now)
-    body = ask(f"groups/prod/billing/series?from={iso(now - 250_000)}&to={iso(now)}")
-    blocked = held_at(body, now - 51_000)
-    assert blocked["lag_ms"]["last"] == 151_000
+    grows = [(ago_ms, (0, 700, 206_000 - ago_ms, 1)) for ago_ms in range(200_000, 50_000, -10_000)]
+    polls = [(220_000, (0, 5, 200, 0)), *grows, (50_000, (0, 0, 0, 0)), (30_000, (0, 0, 0, 0))]
+    series.polled(prod, GROUP, "billing", [*polls, (5_000, (0, 0, 0, 0))], now_ms=now, span=True)
+    body = ask(f"groups/prod/billing/series?from={iso(now - 210_000)}&to={iso(now)}")
+    assert body["gaps"] == []
+    blocked = held_at(body, now - 61_000)
+    assert blocked["lag_ms"]["last"] == 146_000
     assert (blocked["lag_lso"]["last"], blocked["lag_hw"]["last"], blocked["blocked"]["last"]) == (0, 700, 1)
     assert held_at(body, now - 1)["lag_ms"]["last"] == 0
 

@@ -113,14 +113,14 @@ def test_a_pin_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
 def test_an_open_fold_stays_open_while_the_page_changes(server: Server, live: Opener) -> None:
     server("reset", "held")
     page = live("/partitions/prod/payments/0")
-    page.locator("#held-table summary").click()
-    page.evaluate("document.getElementById('held-table').stays = true")
+    page.locator("#series-table summary").click()
+    page.evaluate("document.getElementById('series-table').stays = true")
     server("pin", "other")
     page.wait_for_function("document.getElementById('the-id')")
     with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
         server("ring", "groups")
-    assert page.evaluate("document.getElementById('held-table').stays")
-    expect(page.locator("#held-table table")).to_be_visible()
+    assert page.evaluate("document.getElementById('series-table').stays")
+    expect(page.locator("#series-table table")).to_be_visible()
 
 
 def test_replicas_are_asked_by_a_press(server: Server, opened: Opener) -> None:

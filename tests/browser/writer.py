@@ -33,7 +33,7 @@ from dashboard.models import (  # noqa: E402
 from dashboard.runtime import notify  # noqa: E402
 from dashboard.system import access  # noqa: E402
 from fenceline.facts import TransactionState  # noqa: E402
-from tests.web import factories, scenarios  # noqa: E402
+from tests.web import factories, scenarios, series  # noqa: E402
 
 #: Far enough ahead that no page grows stale during a test; the server's clock is the tests'.
 _AHEAD_MS = 600_000
@@ -74,6 +74,7 @@ def reset(kind: str, ids: int = 300) -> None:
         scenarios.busy_transactions(prod, 40)
         scenarios.day_of_history(prod)
         scenarios.busy_partitions(prod)
+        series.hour(prod)
         for raw in (*factories.HOSTILE_IDS, factories.LONG_ID):
             factories.group_offset(factories.group(prod, raw))
             factories.recovery(prod, raw)
@@ -109,6 +110,7 @@ def _queries(prod: Cluster) -> None:
     scenarios.busy_transactions(prod, 20)
     scenarios.busy_partitions(prod)
     scenarios.busy_queries(prod)
+    series.hour(prod)
 
 
 def _acting(prod: Cluster) -> None:

@@ -35,7 +35,7 @@ from fenceline.series.reading import (
     plan_reading,
     read_tiles,
 )
-from fenceline.series.rollup import ClosedChunk, SeriesTile, add_point, buckets_of, roll_up
+from fenceline.series.rollup import ClosedChunk, SeriesTile, add_point, merge_buckets, roll_up
 
 NOW_MS = 1_795_000_000_000
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -102,16 +102,16 @@ class Kept:
         self.points = self.minutes = self.hours = b""
         self.open_ms = 0
         self.chunks: list[ClosedChunk] = []
+        self.polled_ms = 0
 
     def add(self, point: SeriesPoint) -> bool:
-        added = add_point(self.kind, self.points, point, most=self.most)
+        added = add_point(self.kind, self.points, point, most=self.most, polled_ms=self.polled_ms)
+        self.polled_ms = point.at_ms
         if added is None:
             return False
         if added.closed is not None:
-            rolled = roll_up(
-                self.kind, added.closed, self.minutes, self.hours,
-                start_ms=self.open_ms, until_ms=point.at_ms,
-            )  # fmt: skip
+            parts = added.closed, self.minutes, self.hours
+            rolled = roll_up(self.kind, *parts, start_ms=self.open_ms, following=point)
             self.minutes, self.hours = rolled.minutes, rolled.hours
             self.chunks += rolled.chunks
         if added.closed is not None or not self.points:
@@ -284,30 +284,75 @@ def drawn(reading: SeriesReading, step_ms: int) -> dict[int, tuple[int | None, i
     return found
 
 
-def test_what_grows_by_itself_costs_no_points_and_is_shown_growing() -> None:
-    kept = Kept(GROUP, 50)
-    polls = [SeriesPoint(NOW_MS + n * 2_000, (0, 5, n * 2_000 + 1, 1)) for n in range(1, 100)]
-    assert [kept.add(point) for point in polls] == [True] + [False] * 98
-    assert kept.add(SeriesPoint(NOW_MS + 200_000, (0, 0, 0, 0)))
+def lagging(elapsed_ms: int, behind_ms: int) -> SeriesPoint:
+    return SeriesPoint(NOW_MS + elapsed_ms, (0, 5, behind_ms, 1))
+
+
+def ages(kept: Kept, length_ms: int, step_ms: int = 1_000) -> dict[int, tuple[int | None, ...]]:
+    """The age of the oldest unread record in each step that is shown."""
     reading = read_tiles(
-        GROUP, kept.tiles(Resolution.DETAIL, NOW_MS + 300_000), ReadingPlan(Resolution.DETAIL, 1_000),
-        from_ms=NOW_MS + 10_000, to_ms=NOW_MS + 300_000,
+        GROUP, kept.tiles(Resolution.DETAIL, NOW_MS + length_ms), ReadingPlan(Resolution.DETAIL, step_ms),
+        from_ms=NOW_MS, to_ms=NOW_MS + length_ms,
     )  # fmt: skip
-    shown = {step.at_ms - NOW_MS: step.extents[2] for step in reading.steps}
-    assert shown[10_000] == (10_001, 11_001, 11_001)
-    assert shown[199_000] == (199_001, 200_001, 200_001)
+    return {step.at_ms - NOW_MS: step.extents[2] for step in reading.steps}
+
+
+def test_an_age_that_grows_costs_no_points_and_is_shown_growing() -> None:
+    kept = Kept(GROUP, 50)
+    polls = [lagging(elapsed, 6_000 + elapsed) for elapsed in range(0, 200_000, 2_000)]
+    assert [kept.add(point) for point in polls] == [True] + [False] * 99
+    assert kept.add(lagging(200_000, 0))
+    assert packing.count_rows(kept.points) == 3, "what the last poll before found is kept with it"
+    shown = ages(kept, 300_000)
+    assert shown[0] == (6_000, 7_000, 7_000)
+    assert shown[198_000][1] == 204_000
     assert shown[200_000] == (0, 0, 0)
-    assert len(shown) == 4, "begin, before the change, the change, end"
+    assert max(high or 0 for _, high, _ in shown.values()) == 204_000
+    assert shown[299_000] == (0, 0, 0)
+
+
+def test_an_age_that_stays_is_not_shown_growing() -> None:
+    kept = Kept(GROUP, 50)
+    for elapsed in range(0, 200_000, 20_000):
+        kept.add(lagging(elapsed, 60_000 + elapsed // 20_000 % 2 * 3_000))
+    assert max(high or 0 for _, high, _ in ages(kept, 180_000).values()) == 63_000
+
+
+def test_a_young_age_is_a_figure_like_others() -> None:
+    kept = Kept(GROUP, 50)
+    assert [kept.add(lagging(elapsed, 400)) for elapsed in range(0, 60_000, 20_000)] == [True, False, False]
+    assert ages(kept, 60_000) == {0: (400, 400, 400), 59_000: (400, 400, 400)}
 
 
 def test_an_age_goes_on_growing_from_the_end_of_its_minute_and_hour() -> None:
-    point = SeriesPoint(NOW_MS // HOUR_MS * HOUR_MS + 5_000, (1, 40_000, 0))
+    start_ms = NOW_MS // HOUR_MS * HOUR_MS
+    (bucket,) = rollup.as_buckets([SeriesPoint(start_ms + 5_000, (1, 40_000, 0))])
     for resolution in Resolution.MINUTE, Resolution.HOUR:
-        (bucket,) = buckets_of(APPLICATION, [point], resolution, until_ms=point.at_ms + DAY_MS)
+        step = Resolution.DETAIL, resolution
+        (open_one,) = merge_buckets(APPLICATION, [bucket], step, until_ms=start_ms + DAY_MS)
         grown_to = 40_000 + resolution.span_ms - 5_000
-        assert bucket.extents[1] == (40_000, grown_to, grown_to)
-        (short,) = buckets_of(APPLICATION, [point], resolution, until_ms=point.at_ms + 2_000)
+        assert open_one.extents[1] == (40_000, grown_to, grown_to)
+        (short,) = merge_buckets(APPLICATION, [bucket], step, until_ms=start_ms + 7_000)
         assert short.extents[1].high == 42_000
+        (ended,) = rollup.as_buckets([SeriesPoint(start_ms + 15_000, (0, 0, 0))])
+        (over,) = merge_buckets(APPLICATION, [bucket], step, following=ended)
+        assert over.extents[1] == (40_000, 40_000, 40_000)
+
+
+def test_an_age_over_hours_is_the_same_at_each_resolution() -> None:
+    kept, now = Kept(GROUP, 3), NOW_MS // HOUR_MS * HOUR_MS + 1_000
+    for n in range(3 * 360):
+        grows = n % 360 < 300
+        kept.add(SeriesPoint(now + n * 10_000, (0, n % 360 // 30, n % 360 * 10_000 if grows else 0, 0)))
+    until_ms = now + 3 * HOUR_MS - 1_000
+    for resolution in Resolution:
+        reading = read_tiles(
+            GROUP, kept.tiles(resolution, until_ms), ReadingPlan(resolution, HOUR_MS),
+            from_ms=now, to_ms=until_ms,
+        )  # fmt: skip
+        highs = [step.extents[2].high for step in reading.steps if step.at_ms >= now + HOUR_MS]
+        assert highs
+        assert all(high is not None and 2_980_000 <= high <= 3_000_000 for high in highs), resolution
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -321,12 +366,14 @@ def test_a_kind_has_a_code_of_its_own_and_a_figure_to_find_the_worst_by(kind: Se
     [
         ((5, 9, 0, 0), (5, 9, 0, 0), 2_000, False),
         ((5, 9, 0, 0), (5, 8, 0, 0), 2_000, True),
-        ((5, 9, 700, 0), (5, 9, 2_700, 0), 2_000, False),
-        ((5, 9, 700, 0), (5, 9, 1_000, 0), 2_000, True),
+        ((5, 9, 7_000, 0), (5, 9, 9_000, 0), 2_000, False),
+        ((5, 9, 7_000, 0), (5, 9, 7_000, 0), 2_000, True),
         ((5, 9, 90_000, 0), (5, 9, 99_000, 0), 2_000, False),
         ((5, 9, 90_000, 0), (5, 9, 60_000, 0), 2_000, True),
         ((5, 9, 700, 0), (5, 9, 0, 0), 2_000, True),
         ((5, 9, 0, 0), (5, 9, 300, 0), 2_000, True),
+        ((5, 9, 300, 0), (5, 9, 900, 0), 20_000, False),
+        ((5, 9, 4_000, 0), (5, 9, 6_000, 0), 2_000, True),
         ((5, 9, None, 0), (5, 9, None, 0), 2_000, False),
         ((5, 9, None, 0), (5, 9, 4, 0), 2_000, True),
         ((None,) * 4, (None,) * 4, 2_000, False),

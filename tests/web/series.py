@@ -7,22 +7,27 @@ from collections.abc import Sequence
 from django.db import transaction
 
 from dashboard.models import Cluster, ObservedSpan
-from dashboard.series.queries import SOURCES
-from dashboard.series.store import SeriesSample, save_samples
+from dashboard.series.store import SOURCES, SeriesSample, extend_span, save_samples
 from fenceline.series.points import APPLICATION, GROUP, PARTITION, SeriesKind, Values
 from tests.web import factories
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+#: Polls of an hour: no pause is so long that it would be one.
+APART_MS = 20_000
 #: How long ago in ms, and the figures then; None where the subject could not be seen.
 Polls = Sequence[tuple[int, Values | None]]
 
 
-def polled(of: Cluster, kind: SeriesKind, name: str, polls: Polls, *, now_ms: int | None = None) -> None:
-    """Save what polls of one subject found, the oldest first."""
+def polled(
+    of: Cluster, kind: SeriesKind, name: str, polls: Polls, *, now_ms: int | None = None, span: bool = False
+) -> None:
+    """Save what polls of one subject found, the oldest first; with `span` they were all there was."""
     now = factories.now_ms() if now_ms is None else now_ms
     with transaction.atomic():
         for ago_ms, values in polls:
             save_samples(of.pk, kind, [SeriesSample(name, values)], at_ms=now - ago_ms)
+            if span:
+                extend_span(of.pk, SOURCES[kind], at_ms=now - ago_ms)
 
 
 def observed(of: Cluster, *spans: tuple[int, int], now_ms: int | None = None) -> None:
@@ -37,14 +42,14 @@ def observed(of: Cluster, *spans: tuple[int, int], now_ms: int | None = None) ->
 
 def hour(of: Cluster) -> None:
     """An hour in which a transaction blocked payments-0 for a quarter, and billing fell behind."""
-    observed(of)
-    blocked = range(40 * MINUTE_MS, 25 * MINUTE_MS, -30_000)
-    steps = range(58 * MINUTE_MS, 0, -30_000)
-    polled(of, PARTITION, "payments-0", [(ago, _offsets(ago, blocked)) for ago in steps])
-    polled(of, GROUP, "billing", [(ago, _lag(ago, blocked)) for ago in steps])
-    polled(of, GROUP, "orders-view", [(ago, (3, 9 + ago // 30_000 % 4, 400, 0)) for ago in steps])
-    for name in ("", "payments"):
-        polled(of, APPLICATION, name, [(ago, _open(ago, blocked)) for ago in steps])
+    blocked = range(40 * MINUTE_MS, 25 * MINUTE_MS, -APART_MS)
+    steps = range(58 * MINUTE_MS, -1, -APART_MS)
+    polled(of, PARTITION, "payments-0", [(ago, _offsets(ago, blocked)) for ago in steps], span=True)
+    polled(of, GROUP, "billing", [(ago, _lag(ago, blocked)) for ago in steps], span=True)
+    others = [(ago, (3, 9 + ago // APART_MS % 4, 400, 0)) for ago in steps]
+    polled(of, GROUP, "orders-view", others)
+    polled(of, APPLICATION, "", [(ago, _open(ago, blocked)) for ago in steps], span=True)
+    polled(of, APPLICATION, "payments", [(ago, _open(ago, blocked)) for ago in steps])
 
 
 def _offsets(ago_ms: int, blocked: range) -> Values:

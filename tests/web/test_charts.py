@@ -4,6 +4,7 @@ carries no template."""
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import plotly
@@ -13,9 +14,20 @@ import pytest
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS, NOTABLE
 from dashboard.models import Batch
-from dashboard.web.charts import figures, query_figures
+from dashboard.web.charts import event_figure, figures, query_figures, series_figures
+from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline.facts import ABORTS, EVERYDAY, TransitionKind
+from fenceline.series.points import Extent, Resolution
+from fenceline.series.reading import (
+    HoleReason,
+    ReadingPlan,
+    SeriesHole,
+    SeriesReading,
+    SeriesRun,
+    SeriesStep,
+)
+from fenceline.time_range import TimeRange
 
 STATIC = Path(__file__).parents[2] / "dashboard" / "static"
 MINUTE_MS = 60_000
@@ -42,7 +54,56 @@ BATCHES = [
     )
     for n, rate in enumerate([None, 0.5, 12_000.0])
 ]
+RANGE = TimeRange(NOW_MS, NOW_MS + 60 * MINUTE_MS)
+
+
+def reading(*runs: tuple[int, list[int | None]], columns: int = 2, hole: bool = True) -> SeriesReading:
+    """A range in which each run begins after so many minutes, and has a step each minute."""
+    steps = [
+        [
+            SeriesStep(NOW_MS + (start + n) * MINUTE_MS, (Extent(value, value, value),) * columns)
+            for n, value in enumerate(values)
+        ]
+        for start, values in runs
+    ]
+    holes = [SeriesHole(NOW_MS + 20 * MINUTE_MS, NOW_MS + 30 * MINUTE_MS, HoleReason.NOT_OBSERVED)]
+    return SeriesReading(
+        ReadingPlan(Resolution.MINUTE, MINUTE_MS),
+        RANGE.from_ms,
+        RANGE.to_ms,
+        [SeriesRun(each, each[-1].at_ms + MINUTE_MS) for each in steps],
+        holes if hole else [],
+    )
+
+
+BROKEN = reading((0, [1, 5, None]), (30, [7, 7]))
+LAG = reading((0, [1, 5_000, 90_000]), columns=4, hole=False)
+NAMED_BATCHES = [BatchBar(batch, "<b>orders & co</b>", "/queries/prod/q?batch=40") for batch in BATCHES]
+LANES = event_figure.event_figure(
+    [
+        event_figure.backlog_panel(
+            [("", reading((0, [1, 2]), columns=3)), ("<i>", reading((9, [7]), columns=3))]
+        ),
+        event_figure.lag_panel([("<b>billing</b>", LAG), ("b", LAG), ("c", LAG)]),
+        event_figure.batch_panel(NAMED_BATCHES, from_ms=RANGE.from_ms, to_ms=RANGE.to_ms),
+        event_figure.commit_panel(minutes(EVERYTHING, {})),
+    ],
+    [
+        LaneSpan(NOW_MS, NOW_MS + 5, "critical", "#1", "/incidents/1"),
+        LaneSpan(NOW_MS, NOW_MS + 9, "warning", "a", "/transactions/a", event_figure.OPEN),
+    ],
+    [LaneMark(NOW_MS, lane, "info", "<b>x</b>", "/") for lane in event_figure.LANES],
+    from_ms=RANGE.from_ms,
+    to_ms=RANGE.to_ms,
+)
 FIGURES = {
+    "offsets": series_figures.partition_figure(BROKEN),
+    "lag": series_figures.group_figure(LAG),
+    "nothing known": series_figures.partition_figure(reading()),
+    "lanes": LANES.figure,
+    "no lanes": event_figure.event_figure([], [], [], from_ms=NOW_MS, to_ms=NOW_MS + 1).figure,
+    "durations of a range": query_figures.duration_figure(BATCHES, RANGE),
+    "rows of a range": query_figures.row_figure(BATCHES, {40: 0, 41: None, 42: 2}, RANGE),
     "strip": figures.activity_strip(minutes(EVERYTHING, {}, {TransitionKind.COMMIT: 12_000})),
     "timeline": figures.timeline_figure(BARS, MARKS, now_ms=NOW_MS + 60_000),
     "one instant": figures.timeline_figure([], MARKS[:1], now_ms=NOW_MS),
@@ -114,3 +175,46 @@ def test_words_in_labels_are_words() -> None:
     words = [said for trace in FIGURES["timeline"]["data"] for said in trace["customdata"]]
     assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in words
     assert not any("<" in said for said in words)
+
+
+def test_a_line_breaks_where_nothing_is_known() -> None:
+    line = next(trace for trace in FIGURES["offsets"]["data"] if trace["name"] == "LSO")
+    at = [(x - NOW_MS) // MINUTE_MS for x in line["x"]]
+    assert list(zip(at, line["y"], strict=True)) == [
+        (0, 1), (1, 5), (2, None), (3, None), (3, None), (30, 7), (31, 7), (32, 7), (32, None),
+    ]  # fmt: skip
+    (area,) = [trace for trace in FIGURES["offsets"]["data"] if trace["name"] == "not known"][:1]
+    assert {(x - NOW_MS) // MINUTE_MS for x in area["x"]} == {20, 30}
+    assert not [trace for trace in FIGURES["lag"]["data"] if trace["name"] == "not known"]
+
+
+def test_a_peak_is_drawn_in_its_step_and_not_behind_it() -> None:
+    step = SeriesStep(NOW_MS, (Extent(0, 0, 0), Extent(0, 900, 3)))
+    plan = ReadingPlan(Resolution.DETAIL, 10_000)
+    run = SeriesRun([step], NOW_MS + 60_000)
+    found = SeriesReading(plan, NOW_MS, NOW_MS + 60_000, [run], [])
+    line = series_figures.peak_line(found, 1)
+    assert [x - NOW_MS for x in line[0]] == [0, 10_000, 60_000, 60_000]
+    assert line[1] == [900, 3, 3, None]
+
+
+@pytest.mark.parametrize(
+    ("greatest_ms", "unit"), [(900, "s"), (119_000, "s"), (120_000, "min"), (8_000_000, "h")]
+)
+def test_ages_have_the_unit_that_fits(greatest_ms: int, unit: str) -> None:
+    assert series_figures.scale_of(reading((0, [greatest_ms]), columns=4), 2).name == unit
+
+
+def test_lanes_and_panels_share_the_height_without_overlap() -> None:
+    layout = LANES.figure["layout"]
+    domains = sorted(layout[name]["domain"] for name in layout if name.startswith("yaxis"))
+    assert len(domains) == 5
+    assert all(one[1] <= other[0] + 1e-9 for one, other in pairwise(domains))
+    assert layout["xaxis"]["anchor"] == "y5"
+    assert LANES.height > len(event_figure.LANES)
+
+
+def test_what_a_user_wrote_is_no_markup_in_a_label() -> None:
+    drawn = json.dumps(LANES.figure)
+    assert "<b>" not in drawn
+    assert "<i>" not in drawn

@@ -12,7 +12,7 @@ from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
-from tests.web import factories, scenarios
+from tests.web import factories, scenarios, series
 
 pytestmark = pytest.mark.django_db
 CLOSED = (
@@ -103,10 +103,11 @@ def test_admin_shows_rows_and_changes_none(client: Client) -> None:
     row = factories.transaction(factories.cluster(), b"<script>alert(1)</script>")
     scenarios.busy_partitions(factories.cluster())
     scenarios.busy_queries(factories.cluster())
+    series.hour(factories.cluster())
     for model in (
         "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
         "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
-        "recovery", "query", "run", "batch", "sinkdecision",
+        "recovery", "query", "run", "batch", "sinkdecision", "series", "serieschunk", "observedspan",
     ):  # fmt: skip
         assert client.get(f"/admin/dashboard/{model}/").status_code == 200
         assert client.get(f"/admin/dashboard/{model}/add/").status_code == 403

@@ -136,7 +136,7 @@ def test_the_overview_asks_once_whose_all_its_queries_are(
     for number in range(30):
         row = factories.query(prod, f"orders_{number}", f"id-{number}")
         factories.finding(prod, f"query:{row.ident}", "warning", rule="x", summary="it is slow")
-    with django_assert_max_num_queries(58):
+    with django_assert_max_num_queries(66):
         text = page_html(page, "/")
     assert text.count("<dt>Owner</dt><dd><b>Payments</b>") == 30
 

@@ -1,8 +1,9 @@
-"""A range of time as lanes on one axis: commits, open incidents, and events by source. Pure."""
+"""A range of time as lanes on one axis: events by source, what lasted as bars, figures below. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -10,6 +11,7 @@ import plotly.graph_objects as go
 
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import LOOKS
+from dashboard.models import Batch
 from dashboard.web.charts.figures import (
     Figure,
     bar_marker,
@@ -19,9 +21,15 @@ from dashboard.web.charts.figures import (
     plotly_figure,
     time_axis,
 )
+from dashboard.web.charts.query_figures import phase_ms, phases_of
+from dashboard.web.charts.series_figures import Curve, curve_trace, peak_line
 from fenceline.facts import TransitionKind
+from fenceline.series.points import APPLICATION, GROUP
+from fenceline.series.reading import SeriesReading
 
-#: Lanes of events, from the top, and how each is drawn.
+#: Lanes of what lasts, from the top.
+INCIDENTS, OPEN = "incidents", "open too long"
+#: Lanes of events, below, and how each is drawn.
 LANES: Mapping[str, str] = MappingProxyType(
     {
         "fences": "x",
@@ -34,13 +42,13 @@ LANES: Mapping[str, str] = MappingProxyType(
         "recoveries": "cross",
     }
 )
-_INCIDENTS = "incidents"
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-#: The part of the height that commits have, below the lanes.
-_COMMITS = 0.25
+#: How much higher a panel of figures is than a lane, and the share of the height between two of them.
+_PANEL, _BETWEEN = 2.4, 0.03
 #: A bar narrower than this share of the axis could not be seen.
 _NARROWEST = 1 / 400
+_LAG_CURVES = (("critical", "solid"), ("warning", "dash"), ("info", "dot"))
 
 
 class LaneMark(NamedTuple):
@@ -54,43 +62,144 @@ class LaneMark(NamedTuple):
 
 
 class LaneSpan(NamedTuple):
-    """An incident while it was open, within the range."""
+    """An incident, or a transaction, while it was open within the range."""
 
     from_ms: int
     to_ms: int
     tone: str
     words: str
     url: str
+    lane: str = INCIDENTS
+
+
+class BatchBar(NamedTuple):
+    """A micro-batch, what it is called, and where its chain is."""
+
+    batch: Batch
+    words: str
+    url: str
+
+
+class Panel(NamedTuple):
+    """Figures over time: their axis, and what is drawn on it."""
+
+    axis: go.layout.YAxis
+    traces: Sequence[go.Bar | go.Scatter]
+
+
+class EventFigure(NamedTuple):
+    """The figure, and how high it is, in lanes."""
+
+    figure: Figure
+    height: float
 
 
 def event_figure(
-    commits: Sequence[Bucket],
+    panels: Sequence[Panel],
     spans: Sequence[LaneSpan],
     marks: Sequence[LaneMark],
     *,
     from_ms: int,
     to_ms: int,
-) -> Figure:
-    """Return the figure; lanes in which nothing happened are left out, that of commits never."""
-    used = {mark.lane for mark in marks}
-    lanes = [*([_INCIDENTS] if spans else []), *(lane for lane in LANES if lane in used)]
-    share = _COMMITS if lanes else 1.0
-    traces = [
-        *_spans(spans, round((to_ms - from_ms) * _NARROWEST)),
-        *_marks(marks),
-        _commits(commits),
-    ]
+) -> EventFigure:
+    """Return the figure; lanes in which nothing happened are left out."""
+    used = {*(mark.lane for mark in marks), *(span.lane for span in spans)}
+    lanes = [lane for lane in (INCIDENTS, OPEN, *LANES) if lane in used]
+    height = len(lanes) + _PANEL * len(panels)
+    domains = _domains([len(lanes), *[_PANEL] * len(panels)])
+    last = f"y{len(panels) + 1}" if panels else "y"
     layout = go.Layout(
         barmode="overlay",
         hovermode="closest",
         showlegend=False,
         uirevision="kept",
         margin={"l": 8, "r": 8, "t": 8, "b": 22},
-        xaxis=time_axis(from_ms, to_ms).update(anchor="y2"),
-        yaxis=lane_axis(lanes[::-1]).update(domain=[min(share + 0.05, 1), 1], automargin=True),
-        yaxis2=count_axis(2).update(domain=[0, share], title="commits", automargin=True),
+        xaxis=time_axis(from_ms, to_ms).update(anchor=last),
+        yaxis=lane_axis(lanes[::-1]).update(domain=domains[0], automargin=True),
     )
-    return plotly_figure(traces, layout)
+    for number, panel in enumerate(panels, 2):
+        layout[f"yaxis{number}"] = go.layout.YAxis(panel.axis, domain=domains[number - 1], automargin=True)
+    below = [
+        type(trace)(trace, yaxis=f"y{number}")
+        for number, panel in enumerate(panels, 2)
+        for trace in panel.traces
+    ]
+    narrowest_ms = round((to_ms - from_ms) * _NARROWEST)
+    return EventFigure(plotly_figure([*_spans(spans, narrowest_ms), *_marks(marks), *below], layout), height)
+
+
+def commit_panel(buckets: Sequence[Bucket]) -> Panel:
+    """Return how many commits there were in each step."""
+    look = LOOKS[TransitionKind.COMMIT]
+    bar = go.Bar(
+        name=look.plural,
+        x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
+        y=[bucket.counts.get(TransitionKind.COMMIT, 0) for bucket in buckets],
+        width=buckets[0].span_ms * 0.84 if buckets else None,
+        marker=bar_marker(look.pattern),
+        hovertemplate="%{y:,} commits<extra></extra>",
+        meta={"tone": look.tone, "times": ["x"]},
+    )
+    return Panel(count_axis(2).update(title="commits"), [bar])
+
+
+def backlog_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
+    """Return the offsets behind blocked LSOs, of each cluster by its name."""
+    traces = [
+        curve_trace(
+            Curve(plain_label(f"blocked {name}".strip()), "warning", "%{x}<br>%{y:,} offsets"),
+            peak_line(reading, APPLICATION.lead),
+            fill="tozeroy",
+        )
+        for name, reading in readings
+    ]
+    return Panel(count_axis(2).update(title="backlog"), traces)
+
+
+def lag_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
+    """Return the lag to the end of the log of the worst groups, the worst first."""
+    traces = [
+        curve_trace(
+            Curve(plain_label(name), tone, "%{x}<br>%{y:,} records:", dash), peak_line(reading, GROUP.lead)
+        )
+        for (name, reading), (tone, dash) in zip(readings, _LAG_CURVES, strict=False)
+    ]
+    return Panel(count_axis(2).update(title="lag"), traces)
+
+
+def batch_panel(bars: Sequence[BatchBar], *, from_ms: int, to_ms: int) -> Panel:
+    """Return micro-batches where they began, each as high as it took, by phase."""
+    batches = [bar.batch for bar in bars]
+    phases = phases_of(batches)
+    ends = [list(accumulate((phase_ms(batch, phase) for phase in phases), initial=0)) for batch in batches]
+    width_ms = max((to_ms - from_ms) // 200, 1)
+    traces = [
+        go.Bar(
+            name=phase.name,
+            x=[(batch.started_ms or 0) + width_ms // 2 for batch in batches],
+            base=[each[number] / 1_000 for each in ends],
+            y=[phase_ms(batch, phase) / 1_000 for batch in batches],
+            width=width_ms * 0.84,
+            marker=bar_marker(phase.pattern),
+            customdata=[[plain_label(bar.words), bar.url] for bar in bars],
+            hovertemplate=f"%{{customdata[0]}}<br>%{{y:.1f}} s {phase.name}<extra></extra>",
+            meta={"tone": phase.tone, "times": ["x"]},
+        )
+        for number, phase in enumerate(phases)
+    ]
+    return Panel(count_axis(2).update(title="batch time", ticksuffix=" s"), traces)
+
+
+def _domains(weights: Sequence[float]) -> Sequence[tuple[float, float]]:
+    """Return the part of the height of each row, from the top; a row of no weight has none."""
+    rows = [weight for weight in weights if weight]
+    whole, room = sum(rows) or 1, 1 - _BETWEEN * (len(rows) - 1)
+    found, top = [], 1.0
+    for weight in weights:
+        share = room * weight / whole
+        found.append((max(top - share, 0), top))
+        top -= share + (_BETWEEN if weight else 0)
+    return found
 
 
 def _spans(spans: Sequence[LaneSpan], narrowest_ms: int) -> Sequence[go.Bar]:
@@ -98,7 +207,7 @@ def _spans(spans: Sequence[LaneSpan], narrowest_ms: int) -> Sequence[go.Bar]:
         go.Bar(
             orientation="h",
             name=tone,
-            y=[_INCIDENTS] * len(shown),
+            y=[span.lane for span in shown],
             base=[span.from_ms for span in shown],
             x=[max(span.to_ms - span.from_ms, narrowest_ms) for span in shown],
             marker=bar_marker("") | {"opacity": 0.55},
@@ -124,20 +233,6 @@ def _marks(marks: Sequence[LaneMark]) -> Sequence[go.Scatter]:
         )
         for (lane, tone), shown in _grouped(marks, key=lambda mark: (mark.lane, mark.tone)).items()
     ]
-
-
-def _commits(buckets: Sequence[Bucket]) -> go.Bar:
-    look = LOOKS[TransitionKind.COMMIT]
-    return go.Bar(
-        name=look.plural,
-        x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
-        y=[bucket.counts.get(TransitionKind.COMMIT, 0) for bucket in buckets],
-        width=buckets[0].span_ms * 0.84 if buckets else None,
-        marker=bar_marker(look.pattern),
-        hovertemplate="%{y:,} commits<extra></extra>",
-        yaxis="y2",
-        meta={"tone": look.tone, "times": ["x"]},
-    )
 
 
 def _grouped(items: Iterable[Item], *, key: Callable[[Item], Key]) -> Mapping[Key, Sequence[Item]]:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from dashboard.models import Batch
-from dashboard.web.charts.figures import LEGEND, Figure, bar_marker, count_axis, plotly_figure
+from dashboard.web.charts.figures import LEGEND, Figure, bar_marker, count_axis, plotly_figure, time_axis
+from fenceline.time_range import TimeRange
 
 
 class Phase(NamedTuple):
@@ -35,39 +36,52 @@ OTHER = Phase("other", "muted", "/", "the rest of its trigger")
 _WHOLE = "triggerExecution"
 
 
-def duration_figure(batches: Sequence[Batch]) -> Figure:
-    """Return stacked bars: milliseconds by phase of each batch. Phases that never came have no trace."""
-    x = [batch.batch_id for batch in batches]
+def duration_figure(batches: Sequence[Batch], within: TimeRange | None = None) -> Figure:
+    """Return stacked bars: milliseconds by phase of each batch. Phases that never came have no trace.
+
+    By number, or where each began within a range.
+    """
+    places = _Places(batches, within)
     bars = [
-        _bars(phase.name, x, [phase_ms(batch, phase) for batch in batches], phase.tone, phase.pattern, "ms ")
+        _bars(
+            phase.name,
+            places,
+            [phase_ms(batch, phase) for batch in batches],
+            phase.tone,
+            phase.pattern,
+            "ms ",
+        )
         for phase in phases_of(batches)
     ]
     # Milliseconds in full: "12,000 ms" and not "12k ms".
     axis = count_axis().update(tickformat=",d", ticksuffix=" ms", automargin=True)
-    return plotly_figure(bars, _layout(batches).update(yaxis=axis))
+    return plotly_figure(bars, _layout(places).update(yaxis=axis))
 
 
-def row_figure(batches: Sequence[Batch], written: Mapping[int, int | None]) -> Figure:
+def row_figure(
+    batches: Sequence[Batch], written: Mapping[int, int | None], within: TimeRange | None = None
+) -> Figure:
     """Return bars of the rows that each batch read and wrote, and above them the rows per second.
 
     `written` is by batch id; a batch whose rows nothing has counted has no bar.
     """
-    x = [batch.batch_id for batch in batches]
-    traces = [_bars("rows read", x, [batch.input_rows for batch in batches], "info", "")]
+    places = _Places(batches, within)
+    traces = [_bars("rows read", places, [batch.input_rows for batch in batches], "info", "")]
     if any(rows is not None for rows in written.values()):
-        traces.append(_bars("rows written", x, [written.get(number) for number in x], "ok", "/"))
+        counts = [written.get(batch.batch_id) for batch in batches]
+        traces.append(_bars("rows written", places, counts, "ok", "/"))
     rate = go.Scatter(
         mode="lines+markers",
         name="rows/s",
-        x=x,
+        x=places.x,
         y=[batch.processed_rate for batch in batches],
         yaxis="y2",
         line_width=1.5,
         marker={"size": 4, "symbol": "square", "line": {"width": 0}},
         hovertemplate="%{y:,.0f} rows/s<extra></extra>",
-        meta={"tone": "ok", "times": []},
+        meta={"tone": "ok", "times": places.times},
     )
-    layout = _layout(batches).update(
+    layout = _layout(places).update(
         # Rows written stand beside rows read, and are no part of them.
         barmode="group",
         yaxis=count_axis(3).update(domain=[0, 0.5], automargin=True),
@@ -89,16 +103,44 @@ def phases_of(batches: Sequence[Batch]) -> Sequence[Phase]:
     return [phase for phase in (*PHASES, OTHER) if any(phase_ms(batch, phase) for batch in batches)]
 
 
+class _Places:
+    """Where batches are on their axis: at their numbers, or within a range at the instants they began."""
+
+    def __init__(self, batches: Sequence[Batch], within: TimeRange | None) -> None:
+        self._numbers = [batch.batch_id for batch in batches]
+        self._within = within
+        self.x: list[int] = self._numbers if within is None else [batch.started_ms or 0 for batch in batches]
+        #: The fields of a trace that hold instants.
+        self.times = [] if within is None else ["x"]
+        #: How wide a bar is; by number as wide as there is room.
+        self.width = None if within is None else within.length_ms / 100
+
+    def axis(self) -> Figure | go.layout.XAxis:
+        """Return the axis."""
+        if self._within is not None:
+            return time_axis(self._within.from_ms, self._within.to_ms)
+        first, last = (self._numbers[0], self._numbers[-1]) if self._numbers else (0, 0)
+        return {
+            "range": [first - 0.6, last + 0.6],
+            "showgrid": False,
+            **_whole_steps(last - first),
+            "tickformat": ",d",
+            "hoverformat": ",d",
+            "fixedrange": True,
+        }
+
+
 def _bars(
-    name: str, x: Sequence[int], y: Sequence[int | None], tone: str, pattern: str, unit: str = ""
+    name: str, places: _Places, y: Sequence[int | None], tone: str, pattern: str, unit: str = ""
 ) -> go.Bar:
     return go.Bar(
         name=name,
-        x=x,
+        x=places.x,
         y=y,
+        width=places.width,
         marker=bar_marker(pattern),
         hovertemplate="%{y:,} " + unit + name + "<extra></extra>",
-        meta={"tone": tone, "times": []},
+        meta={"tone": tone, "times": places.times},
     )
 
 
@@ -108,8 +150,7 @@ def _whole_steps(span: int) -> Figure:
     return {"tick0": 0, "dtick": next(step for step in powers if step * 6 >= span)}
 
 
-def _layout(batches: Sequence[Batch]) -> go.Layout:
-    first, last = (batches[0].batch_id, batches[-1].batch_id) if batches else (0, 0)
+def _layout(places: _Places) -> go.Layout:
     return go.Layout(
         barmode="stack",
         bargap=0.2,
@@ -119,14 +160,7 @@ def _layout(batches: Sequence[Batch]) -> go.Layout:
         margin={"l": 46, "r": 8, "t": 26, "b": 24},
         showlegend=True,
         legend=LEGEND,
-        xaxis={
-            "range": [first - 0.6, last + 0.6],
-            "showgrid": False,
-            **_whole_steps(last - first),
-            "tickformat": ",d",
-            "hoverformat": ",d",
-            "fixedrange": True,
-        },
+        xaxis=places.axis(),
     )
 
 

@@ -14,47 +14,30 @@ from pydantic import BeforeValidator
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
 from dashboard.history.queries import ByApplication
-from dashboard.incidents import queries as incident_queries
 from dashboard.labels.event import event_label
-from dashboard.labels.rule import rule_label
 from dashboard.labels.status import StatusLabel
 from dashboard.labels.transition import NOTABLE
-from dashboard.models import Tally
 from dashboard.timeline import queries as timeline_queries
-from dashboard.timeline.queries import EventPage
 from dashboard.web import addresses, page_context
-from dashboard.web.charts import event_figure
-from dashboard.web.charts.event_figure import LaneMark, LaneSpan
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
-from dashboard.web.forms.lists import RowNumber, clip, split_place
+from dashboard.web.forms.lists import RowNumber, split_place
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
+from dashboard.web.series.timeline import step_seconds, timeline_context
 from fenceline.facts import ABORTS, Confidence, TransitionKind
-from fenceline.formatting import count_noun
 from fenceline.time_range import TimeRange
 from fenceline.timeline import EventPlace, EventSource, TimelineEvent
 
 _ROWS = 100
-#: Events and incidents that the lanes show at most.
-_MARKS, _SPANS = 200, 40
-#: Lengths of a chart's steps in seconds: the first that makes at most so many of a range.
-_STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
-_MOST_STEPS = 180
+#: Events that the lanes show at most.
+_MARKS = 200
 #: How many applications the page adds up, those with the most first, and of how long a range also their
 #: commits: of a month of hours that takes longer than the rest of the page.
 _APPLICATIONS, _LONGEST_SHARE_MS = 10, 7 * 86_400_000
 #: Steps of an application's bars.
 _APPLICATION_STEPS = 60
-_FENCES = frozenset({TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE})
-_LANES = {
-    EventSource.FINDING: "findings",
-    EventSource.ALERT: "alerts",
-    EventSource.DELIVERY: "deliveries",
-    EventSource.ACTION: "actions",
-    EventSource.RECOVERY: "recoveries",
-}
 
 
 class EventListQuery(list_forms.ListQuery, timeline_queries.EventCriteria):
@@ -124,7 +107,7 @@ def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Map
         "cut": _cut(shown, now_ms(request)),
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if lines else ("past" if place else why_empty(frame, narrowed=wanted.narrowed)),
-        **timeline_chart(frame, wanted, shown, drawn, now_ms(request)),
+        **timeline_context(frame.cluster, wanted.application, shown, drawn, now_ms(request)),
     }
 
 
@@ -144,42 +127,6 @@ def _headline(frame: page_context.Chrome, number: int, *, more: bool) -> str:
     return time_ranges.range_headline(number, "event", frame.time_range, more=more)
 
 
-def timeline_chart(
-    frame: page_context.Chrome, wanted: EventListQuery, shown: TimeRange, found: EventPage, at_ms: int
-) -> Mapping[str, Any]:
-    """Return the lanes of the whole range: a page of the list is a part of it."""
-    marks = [mark for event in found.items if (mark := _mark(event))]
-    opened = incident_queries.incidents_within(frame.cluster, shown.from_ms, shown.to_ms, limit=_SPANS)
-    spans = [
-        LaneSpan(
-            max(row.opened_ms, shown.from_ms),
-            min(row.closed_ms or at_ms, shown.to_ms),
-            row.severity,
-            f"#{row.pk} {rule_label(row.rule)}: {row.subject}",
-            addresses.incident_url(row),
-        )
-        for row in opened
-    ]
-    commits = _commits(frame.cluster, wanted.application, shown)
-    if not (marks or spans or any(bucket.counts for bucket in commits)):
-        return {"chart": None}
-    return {
-        "chart": event_figure.event_figure(commits, spans, marks, from_ms=shown.from_ms, to_ms=shown.to_ms),
-        "chart_words": f"Lanes: {count_noun(len(spans), 'incident')}, {count_noun(len(marks), 'event')}.",
-        "chart_cut": found.items[-1].at_ms if found.next and found.items else None,
-    }
-
-
-def _mark(event: TimelineEvent) -> LaneMark | None:
-    """Return an event's mark; folded ones have none, nor have incidents, which are bars."""
-    if event.source is EventSource.INCIDENT or event.count:
-        return None
-    look = event_label(event)
-    lane = _LANES.get(event.source) or _transition_lane(TransitionKind(event.what))
-    subject = event.subject.partition(":")[2]
-    return LaneMark(event.at_ms, lane, look.tone, f"{look.words} {clip(subject)}", addresses.event_url(event))
-
-
 def _sums(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
     """Return how many transitions of a range are of each kind, and of the applications that have most."""
     if not wanted.wants(EventSource.TRANSITION):
@@ -194,7 +141,7 @@ def _sums(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
     found = history_queries.by_application(
         criteria,
         until_ms=shown.to_ms,
-        step_s=_step_s(shown, _APPLICATION_STEPS),
+        step_s=step_seconds(shown, _APPLICATION_STEPS),
         most=_APPLICATIONS,
     )
     counted = [kind for kind in NOTABLE if found.kinds.get(kind) or kind == wanted.kind]
@@ -228,25 +175,3 @@ def _application(name: str, steps: Sequence[Bucket], ended: Mapping[TransitionKi
         commits,
         100 * aborts / (commits + aborts) if commits + aborts > 0 else None,
     )
-
-
-def _transition_lane(kind: TransitionKind) -> str:
-    if kind in _FENCES:
-        return "fences"
-    return "timeouts" if kind is TransitionKind.TIMEOUT else "other transitions"
-
-
-def _commits(cluster: str, application: str, shown: TimeRange) -> Sequence[Bucket]:
-    return history_queries.transition_buckets(
-        cluster,
-        since_ms=shown.from_ms,
-        until_ms=shown.to_ms,
-        step_s=_step_s(shown, _MOST_STEPS),
-        application=application or Tally.EVERY,
-    )
-
-
-def _step_s(shown: TimeRange, most: int) -> int:
-    """Return the length of the steps of a range in seconds, of which there are at most so many."""
-    length_s = shown.length_ms // 1_000
-    return next((step for step in _STEPS_S if length_s <= step * most), _STEPS_S[-1])

@@ -19,12 +19,14 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.headlines.group import group_headline
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
 from fenceline.decode import text
 from fenceline.facts import Severity
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import Waiting
 from fenceline.owners import Owner
+from fenceline.series.points import GROUP
 
 #: How many partitions of a group its page shows at a time.
 _PARTITIONS = 100
@@ -156,6 +158,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "unread": _trend(row.trend, 1),
         "waits_for": blockers,
         "explanation": family_of(row.group_id).explanation,
+        **series_context(request, row.cluster_id, GROUP, row.group_id),
     }
 
 

@@ -21,6 +21,7 @@ from dashboard.web.pages import events
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
+from dashboard.web.series.timeline import timeline_context
 from fenceline.kafka.groups import GroupStatus
 
 #: How many of the queries that need somebody most it lists.
@@ -101,7 +102,7 @@ def _timeline(frame: page_context.Chrome, at_ms: int) -> Mapping[str, Any]:
     wanted = events.EventListQuery(cluster=frame.cluster)
     shown = frame.time_range.window()
     found = timeline_queries.newest_events(wanted, shown, limit=_MARKS)
-    return events.timeline_chart(frame, wanted, shown, found, at_ms)
+    return timeline_context(frame.cluster, "", shown, found, at_ms)
 
 
 def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:

@@ -28,15 +28,16 @@ from dashboard.web.headlines.detail import BlockedConsumer
 from dashboard.web.headlines.partition import partition_headline
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.request_time import now_ms
+from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
 from fenceline.explanations import verdict_reason
 from fenceline.facts import Severity
 from fenceline.kafka.applications import application_of
-from fenceline.kafka.end_offset_history import unpack_ends
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, VerdictReason
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
+from fenceline.series.points import PARTITION
 
 #: How many groups of a partition its page shows, those that wait first.
 _MOST_READERS = 100
@@ -198,7 +199,6 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         return {"row": None, "cluster": cluster, "name": f"{shown}-{number}", "status": 404}
     name = (row.cluster_id, row.topic, row.partition)
     found = finding_queries.open_findings(cluster, f"partition:{row}")
-    ends = unpack_ends(row.ends)
     readers = group_queries.partition_readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
     queries = lag.partition_readers(row, most=_MOST_READERS)
     pins = partition_queries.partition_pins([name]).get(name, ())
@@ -217,8 +217,7 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "queries": queries,
         "unstable": partition_queries.unstable_offsets(row),
         "waiting": sum(each.waiting == Waiting.PROBABLY for each in readers),
-        "ends": [(end, max(0, end.high_watermark - end.lso)) for end in reversed(ends)],
-        "held": [(end.at_ms, max(0, end.high_watermark - end.lso)) for end in ends],
+        **series_context(request, row.cluster_id, PARTITION, str(row)),
         **_replicas(request, row),
     }
 

@@ -66,18 +66,6 @@ def outcome_label(outcome: str) -> StatusLabel:
     return status_labels.OUTCOME_LOOKS[outcome]
 
 
-@register.filter
-def smallest_value(points: Points) -> int | None:
-    """Return the smallest value of some points."""
-    return min((value for _, value in points), default=None)
-
-
-@register.filter
-def largest_value(points: Points) -> int | None:
-    """Return the largest value of some points."""
-    return max((value for _, value in points), default=None)
-
-
 @register.simple_tag
 def owner_label(who: Owner) -> SafeString:
     """Return an owner: team, contact, a link to the runbook."""

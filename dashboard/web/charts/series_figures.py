@@ -1,0 +1,218 @@
+"""Figures over time as Plotly takes them: offsets of a partition, lag of a group, with their holes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from dashboard.web.charts.figures import LEGEND, Figure, count_axis, plotly_figure, time_axis
+from fenceline.series.points import Extent
+from fenceline.series.reading import SeriesReading, SeriesRun, SeriesStep
+
+#: The part of the height that the lower panel has, and the gap above it.
+_LOWER, _BETWEEN = 0.42, 0.1
+
+
+class Scale(NamedTuple):
+    """A unit of time that fits what is shown: its length in ms, and its name."""
+
+    ms: int
+    name: str
+
+
+_SCALES = (Scale(3_600_000, "h"), Scale(60_000, "min"), Scale(1_000, "s"))
+#: A unit is used from so many of it on.
+_FROM = 2
+
+
+def partition_figure(reading: SeriesReading) -> Figure:
+    """Return the LSO and the high watermark above, and what is uncommitted below."""
+    high = Curve("high watermark", "info", "%{y:,}", "dot")
+    traces = [
+        _steps(reading, high, lambda step: _high_watermark(step), yaxis="y2"),
+        _steps(reading, Curve("LSO", "ok", "%{y:,}"), lambda step: step.extents[0].last, yaxis="y2"),
+        _peaks(reading, Curve("uncommitted", "warning", "%{y:,}"), 1, fill="tozeroy"),
+    ]
+    offsets = go.layout.YAxis(nticks=4, tickformat=",d", fixedrange=True, automargin=True)
+    return _figure(reading, traces, below=count_axis(3), above=offsets)
+
+
+def group_figure(reading: SeriesReading) -> Figure:
+    """Return the lag in records above, and the age of the oldest unread one below."""
+    scale = scale_of(reading, 2)
+    traces = [
+        _peaks(reading, Curve("lag to end", "info", "%{y:,}", "dot"), 1, yaxis="y2"),
+        _peaks(reading, Curve("lag to LSO", "ok", "%{y:,}"), 0, yaxis="y2"),
+        _ramp(reading, Curve("behind", "warning", f"%{{y:.1f}} {scale.name}"), 2, scale),
+    ]
+    below = count_axis(3).update(tickformat="~f", ticksuffix=f" {scale.name}", automargin=True)
+    return _figure(reading, traces, below=below, above=count_axis().update(automargin=True))
+
+
+def scale_of(reading: SeriesReading, column: int) -> Scale:
+    """Return the unit of time that fits the greatest figure of a column."""
+    greatest = max((step.extents[column].high or 0 for step in reading.steps), default=0)
+    return next((scale for scale in _SCALES if greatest >= _FROM * scale.ms), _SCALES[-1])
+
+
+class Curve(NamedTuple):
+    """How a line is called and looks: its tone, how its figures are written, and its dashes."""
+
+    name: str
+    tone: str
+    value: str
+    dash: str = "solid"
+
+
+#: What a line is made of: instants and figures, with None where it breaks.
+Line = tuple[list[int], list[float | None]]
+
+
+def step_line(reading: SeriesReading, value: Callable[[SeriesStep], float | None]) -> Line:
+    """Return what a line that goes in steps is made of."""
+    xs: list[int] = []
+    ys: list[float | None] = []
+    for run in reading.runs:
+        for step in run.steps:
+            xs.append(step.at_ms)
+            ys.append(value(step))
+        xs += [run.until_ms, run.until_ms]
+        ys += [ys[-1], None]
+    return xs, ys
+
+
+def peak_line(reading: SeriesReading, column: int) -> Line:
+    """Return the same of the greatest figures: in what follows a step its last one held."""
+    xs: list[int] = []
+    ys: list[float | None] = []
+    for run in reading.runs:
+        for at_ms, extent in _peaks_of(run, column, reading.plan.step_ms):
+            xs.append(at_ms)
+            ys.append(extent)
+        xs += [run.until_ms, run.until_ms]
+        ys += [run.steps[-1].extents[column].last, None]
+    return xs, ys
+
+
+def ramp_line(reading: SeriesReading, column: int) -> Line:
+    """Return a line of what grows by itself: straight from step to step."""
+    xs: list[int] = []
+    ys: list[float | None] = []
+    for run in reading.runs:
+        xs.append(run.steps[0].at_ms)
+        ys.append(run.steps[0].extents[column].low)
+        for step in run.steps:
+            xs.append(min(step.at_ms + reading.plan.step_ms, run.until_ms))
+            ys.append(step.extents[column].last)
+        xs.append(run.until_ms)
+        ys.append(None)
+    return xs, ys
+
+
+def _peaks_of(run: SeriesRun, column: int, step_ms: int) -> Iterator[tuple[int, int | None]]:
+    following = [*(step.at_ms for step in run.steps[1:]), run.until_ms]
+    for step, next_ms in zip(run.steps, following, strict=True):
+        extent = step.extents[column]
+        yield step.at_ms, extent.high
+        if extent.high != extent.last and step.at_ms + step_ms < next_ms:
+            yield step.at_ms + step_ms, extent.last
+
+
+def _high_watermark(step: SeriesStep) -> int | None:
+    lso, uncommitted = (extent.last for extent in step.extents)
+    return None if lso is None or uncommitted is None else lso + uncommitted
+
+
+def _steps(
+    reading: SeriesReading, curve: Curve, value: Callable[[SeriesStep], int | None], *, yaxis: str = "y"
+) -> go.Scatter:
+    return curve_trace(curve, step_line(reading, value), yaxis=yaxis)
+
+
+def _peaks(
+    reading: SeriesReading, curve: Curve, column: int, *, yaxis: str = "y", fill: str | None = None
+) -> go.Scatter:
+    return curve_trace(curve, peak_line(reading, column), yaxis=yaxis, fill=fill)
+
+
+def _ramp(reading: SeriesReading, curve: Curve, column: int, scale: Scale) -> go.Scatter:
+    xs, ys = ramp_line(reading, column)
+    scaled = [None if y is None else y / scale.ms for y in ys]
+    return curve_trace(curve, (xs, scaled), shape="linear", fill="tozeroy")
+
+
+def curve_trace(
+    curve: Curve, line: Line, *, yaxis: str = "y", shape: str = "hv", fill: str | None = None
+) -> go.Scatter:
+    """Return a line, which breaks where it has None."""
+    return go.Scatter(
+        mode="lines",
+        name=curve.name,
+        x=line[0],
+        y=line[1],
+        yaxis=yaxis,
+        line={"shape": shape, "width": 1.5, "dash": curve.dash},
+        fill=fill,
+        marker={"size": 4, "line": {"width": 0}},
+        hovertemplate=f"{curve.value} {curve.name}<extra></extra>",
+        meta={"tone": curve.tone, "times": ["x"]},
+    )
+
+
+def hole_trace(reading: SeriesReading, yaxis: str) -> go.Scatter:
+    """Return the times of which nothing is known as areas, on an axis from 0 to 1."""
+    xs: list[int | None] = []
+    ys: list[int | None] = []
+    for hole in reading.holes:
+        xs += [hole.from_ms, hole.from_ms, hole.to_ms, hole.to_ms, hole.from_ms, hole.to_ms]
+        ys += [0, 1, 1, 0, 0, None]
+    return go.Scatter(
+        mode="lines",
+        name="not known",
+        x=xs,
+        y=ys,
+        yaxis=yaxis,
+        fill="toself",
+        hoverinfo="skip",
+        opacity=0.4,
+        line={"width": 0},
+        marker={"size": 4, "line": {"width": 0}},
+        meta={"tone": "muted", "times": ["x"]},
+    )
+
+
+def hole_axis(over: str) -> go.layout.YAxis:
+    """Return the axis of holes, over the one of a panel."""
+    return go.layout.YAxis(overlaying=over, range=[0, 1], visible=False, fixedrange=True)
+
+
+def _figure(
+    reading: SeriesReading,
+    traces: Sequence[go.Scatter],
+    *,
+    below: go.layout.YAxis,
+    above: go.layout.YAxis,
+) -> Figure:
+    holes = [hole_trace(reading, "y3"), hole_trace(reading, "y4").update(showlegend=False)]
+    layout = go.Layout(
+        hovermode="x unified",
+        uirevision="kept",
+        margin={"l": 8, "r": 8, "t": 26, "b": 22},
+        showlegend=True,
+        legend=LEGEND,
+        xaxis=time_axis(reading.from_ms, reading.to_ms).update(anchor="y"),
+        yaxis=go.layout.YAxis(below, domain=[0, _LOWER], automargin=True),
+        yaxis2=go.layout.YAxis(above, domain=[_LOWER + _BETWEEN, 1], anchor="x"),
+        yaxis3=hole_axis("y"),
+        yaxis4=hole_axis("y2"),
+    )
+    return plotly_figure([*(holes if reading.holes else ()), *traces], layout)
+
+
+def extent_words(extent: Extent) -> str:
+    """Return `5`, or `3 to 9` where a figure changed; a dash where it is not known."""
+    if extent.low is None or extent.high is None:
+        return "—"
+    return f"{extent.high:,}" if extent.low == extent.high else f"{extent.low:,} to {extent.high:,}"

@@ -1,0 +1,1 @@
+"""Figures over time, as pages show them."""

@@ -1,0 +1,123 @@
+"""Figures over time of one subject: the chart, its table twin, and what is not known, for its page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from dashboard.series import queries as series_queries
+from dashboard.series.holes import ExplainedHole, explained_holes
+from dashboard.series.queries import SubjectReading
+from dashboard.web import page_context
+from dashboard.web.charts import series_figures
+from dashboard.web.charts.figures import Figure
+from dashboard.web.request_time import now_ms
+from fenceline.formatting import format_duration
+from fenceline.series.points import GROUP, PARTITION, Extent, SeriesKind
+from fenceline.series.reading import HoleReason, SeriesReading, SeriesStep
+
+#: So many rows the table twin of a chart has, and so many holes are named.
+_ROWS, _HOLES = 60, 5
+#: What the page says of itself, and not in a list of what was not seen.
+_BEGINS = (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesView:
+    """What a page shows of a series."""
+
+    figure: Figure | None
+    words: str
+    headings: Sequence[str]
+    #: Newest first: the begin of a step, and its cells.
+    rows: Sequence[tuple[int, Sequence[str]]]
+    step: str
+    #: Since when there is history, where the range begins before; None where all of it is.
+    kept_since_ms: int | None
+    holes: Sequence[ExplainedHole]
+    more_holes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How the series of a kind are shown."""
+
+    figure: Callable[[SeriesReading], Figure]
+    headings: Sequence[str]
+    cells: Callable[[SeriesStep], Sequence[str]]
+    words: Callable[[SeriesReading], str]
+
+
+def series_context(request: HttpRequest, cluster_id: int, kind: SeriesKind, name: str) -> Mapping[str, Any]:
+    """Return what the page of a subject shows of its figures over the page's range."""
+    shown = page_context.chrome_of(request).time_range.window()
+    subject = series_queries.read_series(cluster_id, kind, name, shown, now_ms=now_ms(request))
+    return {"series": _view(cluster_id, subject), "shown": shown}
+
+
+def _view(cluster_id: int, subject: SubjectReading) -> SeriesView:
+    reading, look = subject.reading, _LOOKS[subject.kind]
+    steps = reading.steps
+    rows = [(step.at_ms, look.cells(step)) for step in reversed(reading.rows(_ROWS))]
+    holes = [each for each in explained_holes(cluster_id, subject) if each.why not in _BEGINS]
+    begins = [hole for hole in reading.holes if hole.reason in _BEGINS]
+    return SeriesView(
+        figure=look.figure(reading) if steps else None,
+        words=look.words(reading) if steps else "",
+        headings=look.headings,
+        rows=rows,
+        step=format_duration(reading.plan.step_ms),
+        kept_since_ms=begins[-1].to_ms if begins and subject.kept_since_ms is not None else None,
+        holes=holes[-_HOLES:],
+        more_holes=max(0, len(holes) - _HOLES),
+    )
+
+
+def _partition_cells(step: SeriesStep) -> Sequence[str]:
+    lso, uncommitted = step.extents
+    known = lso.last is not None and uncommitted.last is not None
+    high = f"{(lso.last or 0) + (uncommitted.last or 0):,}" if known else "—"
+    return _last(lso), high, series_figures.extent_words(uncommitted)
+
+
+def _partition_words(reading: SeriesReading) -> str:
+    highs = [step.extents[1].high or 0 for step in reading.steps]
+    return f"LSO, high watermark and uncommitted backlog, which is at most {max(highs):,} offsets."
+
+
+def _group_cells(step: SeriesStep) -> Sequence[str]:
+    lag_lso, lag_hw, lag_ms, blocked = step.extents
+    behind = "—" if lag_ms.high is None else format_duration(lag_ms.high)
+    return (
+        *map(series_figures.extent_words, (lag_lso, lag_hw)),
+        behind,
+        series_figures.extent_words(blocked),
+    )
+
+
+def _group_words(reading: SeriesReading) -> str:
+    highs = [step.extents[1].high or 0 for step in reading.steps]
+    return f"Lag to the LSO and to the end, which is at most {max(highs):,} records, and how far behind."
+
+
+def _last(extent: Extent) -> str:
+    return "—" if extent.last is None else f"{extent.last:,}"
+
+
+_LOOKS: Mapping[SeriesKind, _Look] = {
+    PARTITION: _Look(
+        series_figures.partition_figure,
+        ("LSO", "High watermark", "Uncommitted"),
+        _partition_cells,
+        _partition_words,
+    ),
+    GROUP: _Look(
+        series_figures.group_figure,
+        ("Lag to LSO", "Lag to end", "Behind", "BLOCKED partitions"),
+        _group_cells,
+        _group_words,
+    ),
+}

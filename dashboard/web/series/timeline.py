@@ -1,0 +1,243 @@
+"""The lanes of a range of time: events, what lasted, and figures below, with the figures' table twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.history import queries as history_queries
+from dashboard.history.buckets import Bucket
+from dashboard.incidents import queries as incident_queries
+from dashboard.labels.event import event_label
+from dashboard.labels.rule import rule_label
+from dashboard.models import Batch, Tally
+from dashboard.timeline import lanes as timeline_lanes
+from dashboard.timeline.lanes import ClusterReading, TimelineLanes
+from dashboard.timeline.queries import EventPage
+from dashboard.web import addresses
+from dashboard.web.charts import event_figure
+from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan, Panel
+from dashboard.web.forms.lists import clip
+from fenceline.facts import TransitionKind
+from fenceline.formatting import count_noun, format_duration
+from fenceline.series.points import APPLICATION, GROUP
+from fenceline.series.reading import HoleReason
+from fenceline.time_range import TimeRange
+from fenceline.timeline import EventSource, TimelineEvent
+
+_SPANS = 40
+#: Lengths of a chart's steps in seconds: the first that makes at most so many of a range.
+_STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
+_MOST_STEPS, _MOST_ROWS = 180, 48
+_FENCES = frozenset({TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE})
+_LANES = {
+    EventSource.FINDING: "findings",
+    EventSource.ALERT: "alerts",
+    EventSource.DELIVERY: "deliveries",
+    EventSource.ACTION: "actions",
+    EventSource.RECOVERY: "recoveries",
+}
+#: A chart of so many lanes is high, of so many very high.
+_HIGH, _VERY_HIGH = 9, 14
+
+
+@dataclass(frozen=True, slots=True)
+class FigureColumn:
+    """A column of the table: what it is, where that has a page, and a figure for each row."""
+
+    heading: str
+    url: str
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """The figures of the lanes, by time, the oldest first."""
+
+    columns: Sequence[FigureColumn]
+    rows: Sequence[tuple[int, Sequence[str]]]
+
+
+def timeline_context(
+    cluster: str, application: str, shown: TimeRange, found: EventPage, at_ms: int
+) -> Mapping[str, Any]:
+    """Return the lanes of the whole range: a page of the list of events is a part of it."""
+    marks = [mark for event in found.items if (mark := _mark(event))]
+    lanes = timeline_lanes.read_lanes(cluster, application, shown, now_ms=at_ms)
+    spans = [*_incidents(cluster, shown, at_ms), *_open(lanes, shown, at_ms)]
+    commits = _commits(cluster, application, shown)
+    panels = _panels(lanes, commits, shown)
+    if not (marks or spans or panels):
+        return {"chart": None}
+    drawn = event_figure.event_figure(panels, spans, marks, from_ms=shown.from_ms, to_ms=shown.to_ms)
+    return {
+        "chart": drawn.figure,
+        "chart_words": _words(lanes, spans, marks),
+        "chart_cut": found.items[-1].at_ms if found.next and found.items else None,
+        "chart_height": "very-high" if drawn.height > _VERY_HIGH else "high" if drawn.height > _HIGH else "",
+        "chart_table": _table(lanes, commits, shown),
+        "chart_kept_since_ms": _kept_since(lanes),
+        "too_many_batches": lanes.batches.number if not lanes.batches.batches else 0,
+    }
+
+
+def _incidents(cluster: str, shown: TimeRange, at_ms: int) -> Sequence[LaneSpan]:
+    opened = incident_queries.incidents_within(cluster, shown.from_ms, shown.to_ms, limit=_SPANS)
+    return [
+        LaneSpan(
+            max(row.opened_ms, shown.from_ms),
+            min(row.closed_ms or at_ms, shown.to_ms),
+            row.severity,
+            f"#{row.pk} {rule_label(row.rule)}: {row.subject}",
+            addresses.incident_url(row),
+        )
+        for row in opened
+    ]
+
+
+def _open(lanes: TimelineLanes, shown: TimeRange, at_ms: int) -> Sequence[LaneSpan]:
+    return [
+        LaneSpan(
+            max(row.since_ms, shown.from_ms),
+            min(at_ms if row.closed_at is None else round(row.closed_at.timestamp() * 1_000), shown.to_ms),
+            row.severity,
+            row.summary,
+            addresses.subject_url(row.cluster.name, row.subject),
+            event_figure.OPEN,
+        )
+        for row in lanes.open_too_long
+    ]
+
+
+def _mark(event: TimelineEvent) -> LaneMark | None:
+    """Return an event's mark; folded ones have none, nor have incidents, which are bars."""
+    if event.source is EventSource.INCIDENT or event.count:
+        return None
+    look = event_label(event)
+    lane = _LANES.get(event.source) or _transition_lane(TransitionKind(event.what))
+    subject = event.subject.partition(":")[2]
+    return LaneMark(event.at_ms, lane, look.tone, f"{look.words} {clip(subject)}", addresses.event_url(event))
+
+
+def _transition_lane(kind: TransitionKind) -> str:
+    if kind in _FENCES:
+        return "fences"
+    return "timeouts" if kind is TransitionKind.TIMEOUT else "other transitions"
+
+
+def _commits(cluster: str, application: str, shown: TimeRange) -> Sequence[Bucket]:
+    return history_queries.transition_buckets(
+        cluster,
+        since_ms=shown.from_ms,
+        until_ms=shown.to_ms,
+        step_s=step_seconds(shown, _MOST_STEPS),
+        application=application or Tally.EVERY,
+    )
+
+
+def step_seconds(shown: TimeRange, most: int) -> int:
+    """Return the length of the steps of a range in seconds, of which there are at most so many."""
+    length_s = shown.length_ms // 1_000
+    return next((step for step in _STEPS_S if length_s <= step * most), _STEPS_S[-1])
+
+
+def _panels(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -> Sequence[Panel]:
+    """Return the figures of which there are any."""
+    several = len(lanes.backlog) > 1
+    found = []
+    if any(each.subject.reading.runs for each in lanes.backlog):
+        named = [(each.cluster if several else "", each.subject.reading) for each in lanes.backlog]
+        found.append(event_figure.backlog_panel(named))
+    if lanes.lag:
+        found.append(
+            event_figure.lag_panel([(clip(each.subject.name), each.subject.reading) for each in lanes.lag])
+        )
+    if lanes.batches.batches:
+        bars = [BatchBar(each, _batch_words(each), _batch_url(each)) for each in lanes.batches.batches]
+        found.append(event_figure.batch_panel(bars, from_ms=shown.from_ms, to_ms=shown.to_ms))
+    if any(bucket.counts for bucket in commits):
+        found.append(event_figure.commit_panel(commits))
+    return found
+
+
+def _batch_words(batch: Batch) -> str:
+    return f"{batch.query} batch {batch.batch_id:,}: {format_duration(batch.duration_ms or 0)}"
+
+
+def _batch_url(batch: Batch) -> str:
+    return addresses.batch_of(batch.query, batch.batch_id)
+
+
+def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[LaneMark]) -> str:
+    """Return the lanes in a sentence, for who does not see them."""
+    opened = len(lanes.open_too_long)
+    words = [count_noun(len(spans) - opened, "incident"), count_noun(opened, "long transaction")]
+    words.append(count_noun(len(marks), "event"))
+    if lanes.backlog:
+        worst = max(each.subject.worst for each in lanes.backlog)
+        words.append(f"at most {worst:,} blocked offsets")
+    words += [f"{clip(each.subject.name)} at most {each.subject.worst:,} behind" for each in lanes.lag]
+    if lanes.batches.batches:
+        slowest = max(batch.duration_ms or 0 for batch in lanes.batches.batches)
+        words.append(f"the slowest batch took {format_duration(slowest)}")
+    return f"Lanes: {', '.join(words)}."
+
+
+def _kept_since(lanes: TimelineLanes) -> int | None:
+    """Return since when there are figures, where the range begins before."""
+    begins = [
+        hole.to_ms
+        for each in lanes.backlog
+        if each.subject.kept_since_ms is not None
+        for hole in each.subject.reading.holes
+        if hole.reason in (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
+    ]
+    return max(begins, default=None)
+
+
+def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -> FigureTable:
+    """Return the figures by time, in whole steps of the commits."""
+    span_ms = commits[0].span_ms
+    step_ms = span_ms * -(-len(commits) // _MOST_ROWS)
+    starts = range(commits[0].start_ms, shown.to_ms, step_ms)
+    columns = [
+        *(_series_column("Blocked backlog", "", each, APPLICATION.lead, starts) for each in lanes.backlog),
+        *(
+            _series_column(
+                f"Lag of {clip(each.subject.name)}",
+                addresses.group_url(each.cluster, each.subject.name),
+                each,
+                GROUP.lead,
+                starts,
+            )
+            for each in lanes.lag
+        ),
+        FigureColumn("Slowest batch", "", _slowest(lanes.batches.batches, starts)),
+        FigureColumn("Commits", "", _commit_counts(commits, starts)),
+    ]
+    rows = [(at_ms, [column.cells[n] for column in columns]) for n, at_ms in enumerate(starts)]
+    return FigureTable(columns, rows)
+
+
+def _series_column(heading: str, url: str, each: ClusterReading, column: int, starts: range) -> FigureColumn:
+    highs = each.subject.reading.highs(column, starts)
+    return FigureColumn(heading, url, ["—" if high is None else f"{high:,}" for high in highs])
+
+
+def _slowest(batches: Sequence[Batch], starts: range) -> Sequence[str]:
+    found = [0] * len(starts)
+    for batch in batches:
+        n = ((batch.started_ms or 0) - starts.start) // starts.step
+        if 0 <= n < len(found):
+            found[n] = max(found[n], batch.duration_ms or 0)
+    return [format_duration(ms) if ms else "—" for ms in found]
+
+
+def _commit_counts(commits: Sequence[Bucket], starts: range) -> Sequence[str]:
+    found = [0] * len(starts)
+    for bucket in commits:
+        n = (bucket.start_ms - starts.start) // starts.step
+        if 0 <= n < len(found):
+            found[n] += bucket.counts.get(TransitionKind.COMMIT, 0)
+    return [f"{number:,}" for number in found]

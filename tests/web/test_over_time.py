@@ -1,0 +1,270 @@
+"""Proves that pages show figures over the range of their address: a chart with a table twin, since when there
+is history, what is not known and why; and that the lanes of events have what lasted in a range."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Batch, Cluster, FindingRecord
+from dashboard.streaming import batches as streaming_batches
+from dashboard.timeline import lanes as timeline_lanes
+from fenceline.series.points import GROUP, PARTITION
+from fenceline.time_range import TimeRange
+from tests.web import factories, series
+from tests.web.series import HOUR_MS, MINUTE_MS
+
+pytestmark = pytest.mark.django_db
+
+PARTITION_PAGE, GROUP_PAGE = "/partitions/prod/payments/0", "/groups/prod/billing"
+PAGES = (PARTITION_PAGE, GROUP_PAGE)
+
+
+@pytest.fixture
+def prod(prod: Cluster) -> Cluster:
+    """The cluster of all pages, with a partition and a group."""
+    factories.partition(prod)
+    factories.group_offset(factories.group(prod))
+    return prod
+
+
+def iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def read(page: Client, url: str, **asked: str) -> str:
+    answer = page.get(url, asked)
+    assert answer.status_code == 200, url
+    return answer.content.decode()
+
+
+def figure(text: str, name: str) -> dict[str, Any]:
+    """The figure that a page carries for a chart."""
+    found = re.search(rf'id="{name}-figure" hidden>(.*?)</span>', text, re.DOTALL)
+    assert found, f"no figure {name}"
+    return dict(json.loads(html.unescape(found[1])))
+
+
+def trace(text: str, name: str, chart: str = "series-chart") -> dict[str, Any]:
+    (found,) = [each for each in figure(text, chart)["data"] if each["name"] == name]
+    return dict(found)
+
+
+def table(text: str, name: str) -> list[list[str]]:
+    """The cells of a table twin, without its first column."""
+    body = text.split(f'id="{name}"')[1].split("</details>")[0].split("<tbody>")[1]
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in body.split("<tr>")[1:]]
+    return [[each.strip() for each in row] for row in cells]
+
+
+def number(cell: str) -> int:
+    return int(cell.rpartition(" ")[2].replace(",", ""))
+
+
+def test_a_partition_has_its_offsets_over_the_range(page: Client, prod: Cluster) -> None:
+    series.hour(prod)
+    text = read(page, PARTITION_PAGE)
+    uncommitted = trace(text, "uncommitted")
+    peak = max(y for y in uncommitted["y"] if y is not None)
+    assert peak > 10_000
+    assert trace(text, "LSO")["y"][-1] is None, "a line ends where the range does"
+    rows = table(text, "series-table")
+    assert max(number(row[2]) for row in rows) == peak
+    assert 10 < len(rows) <= 61
+    now = factories.now_ms()
+    quiet = read(page, PARTITION_PAGE, **{"from": iso(now - 20 * MINUTE_MS), "to": iso(now - MINUTE_MS)})
+    assert {number(row[2]) for row in table(quiet, "series-table")} == {0}
+
+
+def test_a_group_has_its_lag_over_the_range(page: Client, prod: Cluster) -> None:
+    series.hour(prod)
+    text = read(page, GROUP_PAGE)
+    assert max(y for y in trace(text, "lag to end")["y"] if y is not None) > 10_000
+    behind = trace(text, "behind")
+    assert max(y for y in behind["y"] if y is not None) > 14, "minutes"
+    rows = table(text, "series-table")
+    assert "14 min" in " ".join(row[2] for row in rows)
+
+
+@pytest.mark.parametrize("url", PAGES)
+def test_the_chart_is_loaded_with_the_others_and_sets_the_range(
+    page: Client, prod: Cluster, url: str
+) -> None:
+    series.hour(prod)
+    text = read(page, url)
+    assert "plotly.js" in text
+    assert figure(text, "series-chart")["layout"]["xaxis"]["type"] == "date"
+
+
+@pytest.mark.parametrize("url", PAGES)
+def test_a_range_that_begins_before_the_first_record_says_since_when(
+    page: Client, prod: Cluster, url: str
+) -> None:
+    series.hour(prod)
+    assert "data-kept-since" in read(page, url, last="24h")
+    assert "data-kept-since" not in read(page, url, last="15m")
+    now = factories.now_ms()
+    before = read(page, url, **{"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)})
+    assert "data-kept-since" in before
+    assert "series-chart" not in before
+
+
+@pytest.mark.parametrize("url", PAGES)
+def test_a_page_without_any_history_says_so(page: Client, prod: Cluster, url: str) -> None:
+    text = read(page, url)
+    assert "No history in this range" in text
+    assert "data-kept-since" not in text
+
+
+@pytest.mark.parametrize("url", [*PAGES, "/queries/prod/" + factories.QUERY_ID])
+@pytest.mark.parametrize(
+    "asked", [{"from": "2026-11-24T03:00", "to": "2026-11-24T02:00"}, {"last": "fortnight"}]
+)
+def test_a_wrong_range_is_named_and_the_page_shown(
+    page: Client, prod: Cluster, url: str, asked: dict[str, str]
+) -> None:
+    factories.query(prod)
+    assert "data-ignored" in read(page, url, **asked)
+
+
+def test_what_could_not_be_seen_is_named_with_its_reason(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms()
+    series.observed(prod, (HOUR_MS, 30 * MINUTE_MS), (20 * MINUTE_MS, -HOUR_MS), now_ms=now)
+    polls = [(59 * MINUTE_MS, (1, 0)), (10 * MINUTE_MS, None), (5 * MINUTE_MS, (2, 0))]
+    series.polled(prod, PARTITION, "payments-0", polls, now_ms=now)
+    factories.gap(prod, source="partitions", scope="broker:2", since_ms=now - 10 * MINUTE_MS,
+             until_ms=now - 5 * MINUTE_MS, reason="broker 2: no answer in time")  # fmt: skip
+    text = read(page, PARTITION_PAGE)
+    assert text.count("data-hole") == 2
+    assert "The collector did not run." in text
+    assert "broker 2: no answer in time" in text
+    line = trace(text, "LSO")
+    for since_ms, until_ms in ((now - 30 * MINUTE_MS, now - 20 * MINUTE_MS), (now - 600_000, now - 300_000)):
+        inside = [y for x, y in zip(line["x"], line["y"], strict=True) if since_ms < x < until_ms - 10_000]
+        assert set(inside) <= {None}
+
+
+def test_many_holes_are_counted(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms()
+    spans = [(n * MINUTE_MS + 10_000, n * MINUTE_MS) for n in range(58, 1, -1)]
+    series.observed(prod, *spans, now_ms=now)
+    series.polled(prod, GROUP, "billing", [(59 * MINUTE_MS, (1, 1, 1, 0))], now_ms=now)
+    text = read(page, GROUP_PAGE)
+    assert text.count("data-hole") == 5
+    assert "earlier times of which nothing is known" in text
+
+
+def lanes(of: Cluster, application: str = "") -> timeline_lanes.TimelineLanes:
+    now = factories.now_ms()
+    shown = TimeRange(now - HOUR_MS, now)
+    return timeline_lanes.read_lanes(of.name, application, shown, now_ms=now)
+
+
+def long_open(of: Cluster, name: str, since_ago_ms: int, closed_ago_ms: int | None) -> FindingRecord:
+    now = factories.now_ms()
+    row = factories.finding(of, f"transaction:{name}", rule="open_too_long")
+    closed = None if closed_ago_ms is None else datetime.fromtimestamp((now - closed_ago_ms) / 1_000, UTC)
+    FindingRecord.objects.filter(pk=row.pk).update(since_ms=now - since_ago_ms, closed_at=closed)
+    return row
+
+
+def test_transactions_that_were_open_for_long_are_bars(page: Client, prod: Cluster) -> None:
+    inside = long_open(prod, "inside", 30 * MINUTE_MS, 10 * MINUTE_MS)
+    across = long_open(prod, "across", 3 * HOUR_MS, 50 * MINUTE_MS)
+    still = long_open(prod, "still", 5 * MINUTE_MS, None)
+    long_open(prod, "before", 5 * HOUR_MS, 2 * HOUR_MS)
+    factories.finding(prod, "partition:payments-0", rule="lso_pinned")
+    assert {row.pk for row in lanes(prod).open_too_long} == {inside.pk, across.pk, still.pk}
+    assert [row.pk for row in lanes(prod, "across").open_too_long] == [across.pk]
+    bars = [each for each in figure(read(page, "/events"), "events-chart")["data"] if each.get("base")]
+    drawn = [pair for each in bars for pair in zip(each["y"], each["customdata"], strict=True)]
+    assert {url for lane, (_, url) in drawn if lane == "open too long"} == {
+        f"/transactions/prod/{name}" for name in ("inside", "across", "still")
+    }
+
+
+def test_lanes_have_backlog_and_the_worst_groups_with_a_table_twin(page: Client, prod: Cluster) -> None:
+    series.hour(prod)
+    text = read(page, "/events")
+    names = {each["name"] for each in figure(text, "events-chart")["data"]}
+    assert {"blocked", "billing", "orders-view"} <= names
+    backlog = max(y for y in trace(text, "blocked", "events-chart")["y"] if y is not None)
+    rows = table(text, "lanes-table")
+    assert max(number(row[0]) for row in rows if row[0] != "—") == backlog
+    assert rows[0][0] == "—", "nothing was recorded yet"
+    assert '<a href="/groups/prod/billing">' in text
+    of_one = figure(read(page, "/events", application="payments"), "events-chart")["data"]
+    assert "billing" not in {each["name"] for each in of_one}
+    assert "blocked" in {each["name"] for each in of_one}
+    assert "data-kept-since" in read(page, "/events", last="24h")
+
+
+def batches_of(of: Cluster, number_of: int, every_ms: int) -> Any:
+    query = factories.query(of)
+    now = factories.now_ms()
+    Batch.objects.bulk_create(
+        Batch(
+            query=query, batch_id=n, started_ms=now - (number_of - n) * every_ms, rev=1,
+            duration_ms=9_000 if n == number_of // 2 else 400 + n % 7,
+            durations={"addBatch": 300, "triggerExecution": 400},
+        )
+        for n in range(number_of)
+    )  # fmt: skip
+    return query
+
+
+@pytest.mark.sql
+@pytest.mark.parametrize("most", [5, 40])
+def test_of_many_batches_the_slowest_of_each_step_is_found(prod: Cluster, most: int) -> None:
+    query = batches_of(prod, 300, 10_000)
+    now = factories.now_ms()
+    from_ms, step_ms = now - 3_000_000, -(-3_000_000 // most)
+    found = streaming_batches.slowest_batches([query], from_ms, now, most=most)
+    assert not found.is_whole
+    rows = Batch.objects.filter(started_ms__gte=from_ms, started_ms__lt=now)
+    slowest: dict[int, int] = {}
+    for row in rows:
+        step = (row.started_ms or 0) // step_ms
+        slowest[step] = max(slowest.get(step, 0), row.duration_ms or 0)
+    shown = {(each.started_ms or 0) // step_ms: each.duration_ms for each in found.batches}
+    assert shown == slowest
+    assert found.number == rows.count()
+    assert streaming_batches.slowest_batches([query], now - 50_000, now, most=most).is_whole
+
+
+def test_batches_are_a_lane_and_lead_to_their_chain(page: Client, prod: Cluster) -> None:
+    query = batches_of(prod, 300, 10_000)
+    bars = trace(read(page, "/events"), "addBatch", "events-chart")
+    assert len(bars["x"]) <= timeline_lanes.MOST_BATCHES + 1
+    assert f"/queries/prod/{query.ident}?batch=150#chain" in [url for _, url in bars["customdata"]]
+
+
+def test_too_many_batches_are_not_looked_through(
+    page: Client, prod: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = batches_of(prod, 40, 10_000)
+    monkeypatch.setattr(streaming_batches, "MOST_RANKED", 30)
+    found = streaming_batches.slowest_batches([query], 0, factories.now_ms(), most=5)
+    assert (found.batches, found.number, found.is_whole) == ((), 31, False)
+    assert "choose a shorter range" in read(page, f"/queries/prod/{query.ident}", last="1h")
+
+
+def test_a_query_s_charts_follow_the_range(page: Client, prod: Cluster) -> None:
+    query = batches_of(prod, 300, 10_000)
+    url = f"/queries/prod/{query.ident}"
+    latest = trace(read(page, url), "addBatch", "durations-chart")
+    assert latest["x"] == list(range(240, 300))
+    whole = read(page, url, last="1h")
+    shown = trace(whole, "addBatch", "durations-chart")
+    assert len(shown["x"]) <= 61
+    assert all(x > 10**12 for x in shown["x"]), "instants, not numbers"
+    assert "of 300 batches" in whole
+    now = factories.now_ms()
+    before = read(page, url, **{"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)})
+    assert "No batch to show in this range" in before
