@@ -1,1 +1,1 @@
-"""What happened over months: tallies and transitions from the database, and the history job's reports."""
+"""What happened: events of every source, transitions and tallies, and the reports of the history job."""

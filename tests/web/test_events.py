@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 import pytest
 from django.test import Client
 
+from dashboard.history import events as event_queries
+from dashboard.history import routine_events
+from dashboard.history.events import EventCriteria
 from dashboard.models import (
     AlertChange,
     Cluster,
@@ -20,9 +23,6 @@ from dashboard.models import (
     Recovery,
     TransitionRecord,
 )
-from dashboard.timeline import queries as timeline_queries
-from dashboard.timeline import routine
-from dashboard.timeline.queries import EventCriteria
 from fenceline.time_range import TimeRange
 from fenceline.timeline import ROUTINE, EventPlace, TimelineEvent
 from tests.web import factories
@@ -55,7 +55,7 @@ def walked(wanted: EventCriteria, time_range: TimeRange, limit: int) -> list[Tim
     found: list[TimelineEvent] = []
     before: EventPlace | None = None
     while True:
-        page = timeline_queries.newest_events(wanted, time_range, before=before, limit=limit)
+        page = event_queries.newest_events(wanted, time_range, before=before, limit=limit)
         assert len(page.items) <= limit
         found += page.items
         if page.next is None:
@@ -107,7 +107,7 @@ def test_a_range_holds_what_happened_in_it_and_nothing_else(prod: Cluster, limit
 def test_routine_transitions_are_folded_by_the_minute(
     prod: Cluster, limit: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routine, "_MOST_COUNTED", most)
+    monkeypatch.setattr(routine_events, "_MOST_COUNTED", most)
     time_range = whole(prod)
     events = walked(EventCriteria(source="transition"), time_range, limit)
     rows = list(TransitionRecord.objects.filter(kind__in=[kind.value for kind in ROUTINE]))

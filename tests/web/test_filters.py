@@ -9,6 +9,7 @@ import pytest
 from dashboard.actions.store import ActionCriteria
 from dashboard.alerts.queries import AlertCriteria, DeliveryCriteria
 from dashboard.groups.queries import GroupCriteria
+from dashboard.history.events import EventCriteria
 from dashboard.labels.transition import NOTABLE
 from dashboard.models import Action, Alert, Delivery
 from dashboard.partitions.queries import PartitionCriteria
@@ -16,7 +17,6 @@ from dashboard.recoveries.queries import RecoveryCriteria
 from dashboard.runtime.criteria import Criteria, choices
 from dashboard.streaming.queries import SINKS, QueryCriteria
 from dashboard.system.audit_queries import FAMILIES, AuditCriteria, Event
-from dashboard.timeline.queries import EventCriteria
 from dashboard.transactions.queries import SORTS, SortedTransactions
 from dashboard.web.forms.lists import parse
 from dashboard.web.pages.actions import ActionListQuery

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from dashboard.history import event_lanes
 from dashboard.models import Batch, Cluster, FindingRecord
 from dashboard.streaming import batches as streaming_batches
-from dashboard.timeline import lanes as timeline_lanes
 from fenceline.series.points import GROUP, PARTITION
 from fenceline.time_range import TimeRange
 from tests.web import factories, series
@@ -160,10 +160,10 @@ def test_many_holes_are_counted(page: Client, prod: Cluster) -> None:
     assert "earlier times of which nothing is known" in text
 
 
-def lanes(of: Cluster, application: str = "") -> timeline_lanes.TimelineLanes:
+def lanes(of: Cluster, application: str = "") -> event_lanes.TimelineLanes:
     now = factories.now_ms()
     shown = TimeRange(now - HOUR_MS, now)
-    return timeline_lanes.read_lanes(of.name, application, shown, now_ms=now)
+    return event_lanes.read_lanes(of.name, application, shown, now_ms=now)
 
 
 def long_open(of: Cluster, name: str, since_ago_ms: int, closed_ago_ms: int | None) -> FindingRecord:
@@ -241,7 +241,7 @@ def test_of_many_batches_the_slowest_of_each_step_is_found(prod: Cluster, most: 
 def test_batches_are_a_lane_and_lead_to_their_chain(page: Client, prod: Cluster) -> None:
     query = batches_of(prod, 300, 10_000)
     bars = trace(read(page, "/events"), "addBatch", "events-chart")
-    assert len(bars["x"]) <= timeline_lanes.MOST_BATCHES + 1
+    assert len(bars["x"]) <= event_lanes.MOST_BATCHES + 1
     assert f"/queries/prod/{query.ident}?batch=150#chain" in [url for _, url in bars["customdata"]]
 
 

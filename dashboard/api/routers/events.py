@@ -11,8 +11,8 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api import cursors, schemas
+from dashboard.history import events as event_queries
 from dashboard.runtime import visibility
-from dashboard.timeline import queries as timeline_queries
 from fenceline.facts import Confidence
 from fenceline.timeline import EventPlace, EventSource, TimelineEvent
 
@@ -69,7 +69,7 @@ class EventList(schemas.Listing):
     kept_since: dict[EventSource, str | None]
 
 
-class EventFilters(schemas.ListFilters, timeline_queries.EventCriteria, schemas.RangeFilters):
+class EventFilters(schemas.ListFilters, event_queries.EventCriteria, schemas.RangeFilters):
     """The query string of the list; without `from` the last so long."""
 
 
@@ -84,8 +84,8 @@ def list_events(request: HttpRequest, wanted: Query[EventFilters]) -> dict[str, 
     shown = wanted.time_range(now_ms)
     place = cursors.decode_cursor(wanted.cursor, "events", (int, int, int))
     before = None if place is None else EventPlace(*(int(each) for each in place))
-    found = timeline_queries.newest_events(wanted, shown, before=before, limit=wanted.limit)
-    cut = timeline_queries.sources_cut(shown, settings.FENCELINE.retention, now_ms=now_ms)
+    found = event_queries.newest_events(wanted, shown, before=before, limit=wanted.limit)
+    cut = event_queries.sources_cut(shown, settings.FENCELINE.retention, now_ms=now_ms)
     return {
         "items": [EventOut.from_event(event) for event in found.items],
         "next": None if found.next is None else cursors.encode_cursor("events", *found.next),
@@ -93,5 +93,5 @@ def list_events(request: HttpRequest, wanted: Query[EventFilters]) -> dict[str, 
         "range_to": schemas.format_iso(shown.to_ms),
         "kept_since": {source: schemas.format_iso(since_ms) for source, since_ms in cut.items()},
         "as_of": schemas.format_iso(visibility.noun_visibility(wanted.cluster).as_of_ms),
-        "gaps": [schemas.gap_schema(row) for row in timeline_queries.gaps_within(wanted.cluster, shown)],
+        "gaps": [schemas.gap_schema(row) for row in event_queries.gaps_within(wanted.cluster, shown)],
     }

@@ -11,13 +11,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from pydantic import BeforeValidator
 
+from dashboard.history import events as event_queries
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
 from dashboard.history.queries import ByApplication
 from dashboard.labels.event import event_label
 from dashboard.labels.status import StatusLabel
 from dashboard.labels.transition import NOTABLE
-from dashboard.timeline import queries as timeline_queries
 from dashboard.web import addresses, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
@@ -40,7 +40,7 @@ _APPLICATIONS, _LONGEST_SHARE_MS = 10, 7 * 86_400_000
 _APPLICATION_STEPS = 60
 
 
-class EventListQuery(list_forms.ListQuery, timeline_queries.EventCriteria):
+class EventListQuery(list_forms.ListQuery, event_queries.EventCriteria):
     """The query string of the page."""
 
     before: Annotated[tuple[RowNumber, RowNumber, RowNumber], BeforeValidator(split_place)] | None = None
@@ -86,11 +86,9 @@ def event_list(request: HttpRequest) -> HttpResponse:
 def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     place = None if wanted.before is None else EventPlace(*wanted.before)
-    drawn = timeline_queries.newest_events(wanted, shown, limit=_MARKS)
+    drawn = event_queries.newest_events(wanted, shown, limit=_MARKS)
     found = (
-        timeline_queries.newest_events(wanted, shown, before=place, limit=_ROWS)
-        if place
-        else drawn.first(_ROWS)
+        event_queries.newest_events(wanted, shown, before=place, limit=_ROWS) if place else drawn.first(_ROWS)
     )
     lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in found.items]
     return {
@@ -103,7 +101,7 @@ def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Map
         "confidences": list(Confidence),
         **_sums(wanted, shown),
         "headline": _headline(frame, len(lines), more=found.next is not None),
-        "gaps": timeline_queries.gaps_within(frame.cluster, shown),
+        "gaps": event_queries.gaps_within(frame.cluster, shown),
         "cut": _cut(shown, now_ms(request)),
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if lines else ("past" if place else why_empty(frame, narrowed=wanted.narrowed)),
@@ -114,7 +112,7 @@ def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Map
 def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
     """Return since when events are kept that the range wants more of, and of which sources."""
     found: dict[int, list[str]] = {}
-    for source, since_ms in timeline_queries.sources_cut(
+    for source, since_ms in event_queries.sources_cut(
         shown, settings.FENCELINE.retention, now_ms=at_ms
     ).items():
         found.setdefault(since_ms, []).append(source.value)

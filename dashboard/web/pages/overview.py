@@ -9,10 +9,10 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.groups import queries as group_queries
+from dashboard.history import events as event_queries
 from dashboard.incidents import queries as incident_queries
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import queries as streaming_queries
-from dashboard.timeline import queries as timeline_queries
 from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
 from dashboard.web.headlines.overview import OverviewFigures, overview_headline, range_headline
@@ -101,7 +101,7 @@ def _timeline(frame: page_context.Chrome, at_ms: int) -> Mapping[str, Any]:
     """Return the lanes of the page's range, as the page of events draws them."""
     wanted = events.EventListQuery(cluster=frame.cluster)
     shown = frame.time_range.window()
-    found = timeline_queries.newest_events(wanted, shown, limit=_MARKS)
+    found = event_queries.newest_events(wanted, shown, limit=_MARKS)
     return timeline_context(frame.cluster, "", shown, found, at_ms)
 
 

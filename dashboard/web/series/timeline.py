@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.history import event_lanes
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
+from dashboard.history.event_lanes import ClusterReading, TimelineLanes
+from dashboard.history.events import EventPage
 from dashboard.incidents import queries as incident_queries
 from dashboard.labels.event import event_label
 from dashboard.labels.rule import rule_label
 from dashboard.models import Batch, Tally
-from dashboard.timeline import lanes as timeline_lanes
-from dashboard.timeline.lanes import ClusterReading, TimelineLanes
-from dashboard.timeline.queries import EventPage
 from dashboard.web import addresses
 from dashboard.web.charts import event_figure
 from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan, Panel
@@ -64,7 +64,7 @@ def timeline_context(
 ) -> Mapping[str, Any]:
     """Return the lanes of the whole range: a page of the list of events is a part of it."""
     marks = [mark for event in found.items if (mark := _mark(event))]
-    lanes = timeline_lanes.read_lanes(cluster, application, shown, now_ms=at_ms)
+    lanes = event_lanes.read_lanes(cluster, application, shown, now_ms=at_ms)
     spans = [*_incidents(cluster, shown, at_ms), *_open(lanes, shown, at_ms)]
     commits = _commits(cluster, application, shown)
     panels = _panels(lanes, commits, shown)

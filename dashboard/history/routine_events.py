@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from django.db.models import Count, F, QuerySet
 
+from dashboard.history.event_streams import EventWindow
 from dashboard.models import TransitionRecord
-from dashboard.timeline.streams import EventWindow
 from fenceline.facts import TransitionKind
 from fenceline.timeline import RoutineCount, minute_of
 

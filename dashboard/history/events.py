@@ -8,11 +8,11 @@ from heapq import merge
 from typing import Literal
 
 from dashboard.history import queries as history_queries
+from dashboard.history.event_streams import STREAMS, EventWindow
+from dashboard.history.routine_events import MINUTE_MS, routine_counts
 from dashboard.models import GapRecord, TransitionRecord
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name
-from dashboard.timeline.routine import MINUTE_MS, routine_counts
-from dashboard.timeline.streams import STREAMS, EventWindow
 from fenceline.facts import EVERYDAY, Confidence, TransitionKind
 from fenceline.limits import Retention
 from fenceline.recoveries import RecoveryCause

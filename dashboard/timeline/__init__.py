@@ -1,1 +1,0 @@
-"""What happened in a range of time, from every source."""
