@@ -1,0 +1,125 @@
+"""Proves for 20 scripts of clients on a real broker that the events of the time of a script, on the page and in
+the API, are what it did, and nothing else: its own list is the oracle. `FENCELINE_SEED` gives other scripts."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from py4j.java_gateway import JavaGateway
+
+from dashboard.runtime import loop
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.java.clients import JavaAdmin
+from tests.kafka.collected_transactions import collected_transactions
+from tests.kafka.producers import LibrdkafkaProducer, open_in
+from tests.seeds import SEED
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+RUNS, MOST_STEPS = 20, 6
+TOPIC = "recorded-ranges"
+
+
+@dataclass
+class RecordedRun:
+    """The instants around a script, and what it did in between: each event's word and transactional id."""
+
+    from_ms: int
+    to_ms: int = 0
+    done: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+class ScriptedClients:
+    """Clients that leave known events; a commit, and a first initialisation, leave none."""
+
+    def __init__(self, bootstrap: str, admin: JavaAdmin) -> None:
+        self._bootstrap, self._admin, self._numbers = bootstrap, admin, count()
+
+    def commit(self) -> Counter[tuple[str, str]]:
+        self._open()[1].commit()
+        return Counter()
+
+    def abort(self) -> Counter[tuple[str, str]]:
+        name, producer = self._open()
+        producer.abort()
+        return Counter({("client_abort", name): 1})
+
+    def take_over(self) -> Counter[tuple[str, str]]:
+        name, _zombie = self._open()
+        successor = LibrdkafkaProducer(self._bootstrap, name)
+        successor.init()
+        return Counter({("takeover", name): 1})
+
+    def fence(self) -> Counter[tuple[str, str]]:
+        name, _zombie = self._open()
+        self._admin.fence_producers([name])
+        return Counter({("admin_fence", name): 1})
+
+    def restart(self) -> Counter[tuple[str, str]]:
+        name, producer = self._open()
+        producer.commit()
+        LibrdkafkaProducer(self._bootstrap, name).init()
+        return Counter({("reinit", name): 1})
+
+    def _open(self) -> tuple[str, LibrdkafkaProducer]:
+        name = f"recorded-{next(self._numbers)}"
+        return name, open_in(self._bootstrap, name, TOPIC, 0)
+
+    def steps(self) -> tuple[Callable[[], Counter[tuple[str, str]]], ...]:
+        return self.commit, self.abort, self.take_over, self.fence, self.restart
+
+
+def next_instant(after_ms: int) -> int:
+    """Wait until the clock of broker and test, which is the same, shows a later millisecond."""
+    return wait_for(loop.now_ms, "the next millisecond", until=lambda now_ms: now_ms > after_ms, rest_s=0.001)
+
+
+@pytest.fixture
+def runs(kafka_42: Broker, java: JavaGateway) -> Iterator[list[RecordedRun]]:
+    """Scripts that have run one after another, and all that they wrote collected."""
+    create_topics(kafka_42.bootstrap, TOPIC)
+    dice, made, at_ms = random.Random(SEED), [], loop.now_ms()
+    with JavaAdmin(java, kafka_42.bootstrap) as admin:
+        clients = ScriptedClients(kafka_42.bootstrap, admin)
+        for _ in range(RUNS):
+            run = RecordedRun(next_instant(at_ms))
+            for step in dice.choices(clients.steps(), k=dice.randint(1, MOST_STEPS)):
+                run.done += step()
+            at_ms = run.to_ms = next_instant(loop.now_ms())
+            made.append(run)
+    collected_transactions(kafka_42.bootstrap)
+    yield made
+
+
+def iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def api_events(reader: Client, asked: Mapping[str, str]) -> Counter[tuple[str, str]]:
+    found = reader.get("/api/v1/events", {**asked, "limit": "100"}).json()
+    assert found["next"] is None
+    return Counter((each["what"], each["subject"].removeprefix("transaction:")) for each in found["items"])
+
+
+def test_the_events_of_a_range_are_what_was_done_in_it(runs: list[RecordedRun]) -> None:
+    reader = Client()
+    reader.force_login(User.objects.create_superuser("reader"))
+    for number, run in enumerate(runs):
+        asked = {"from": iso(run.from_ms), "to": iso(run.to_ms), "source": "transition", "unfolded": "1"}
+        assert api_events(reader, asked) == run.done, f"run {number} of seed {SEED}"
+        shown = re.findall(r'data-event="(\w+)"', reader.get("/events", asked).content.decode())
+        assert Counter(shown) == Counter(what for what, _ in run.done.elements()), f"run {number}"
+    whole = {"from": iso(runs[0].from_ms), "to": iso(runs[-1].to_ms), "source": "transition", "unfolded": "1"}
+    everything: Counter[tuple[str, str]] = sum((run.done for run in runs), Counter())
+    assert api_events(reader, whole) == everything
