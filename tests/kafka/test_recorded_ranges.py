@@ -1,12 +1,14 @@
-"""Proves for 20 scripts of clients on a real broker that the events of the time of a script, on the page and in
-the API, are what it did, and nothing else: its own list is the oracle. `FENCELINE_SEED` gives other scripts."""
+"""Proves that the events of the time of a script of clients on a real broker are what it did, and nothing else.
+
+On the page and in the API; each of 20 scripts keeps a list of its own. `FENCELINE_SEED` gives other scripts.
+"""
 
 from __future__ import annotations
 
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -86,7 +88,7 @@ def next_instant(after_ms: int) -> int:
 
 
 @pytest.fixture
-def runs(kafka_42: Broker, java: JavaGateway) -> Iterator[list[RecordedRun]]:
+def runs(kafka_42: Broker, java: JavaGateway) -> list[RecordedRun]:
     """Scripts that have run one after another, and all that they wrote collected."""
     create_topics(kafka_42.bootstrap, TOPIC)
     dice, made, at_ms = random.Random(SEED), [], loop.now_ms()
@@ -99,7 +101,7 @@ def runs(kafka_42: Broker, java: JavaGateway) -> Iterator[list[RecordedRun]]:
             at_ms = run.to_ms = next_instant(loop.now_ms())
             made.append(run)
     collected_transactions(kafka_42.bootstrap)
-    yield made
+    return made
 
 
 def iso(ms: int) -> str:
