@@ -1,4 +1,4 @@
-"""Proves that the events of the time of a script of clients on a real broker are what it did, and nothing else.
+"""Proves that the events of a time are what a script of real clients did in it, and nothing else.
 
 On the page and in the API; each of 20 scripts keeps a list of its own. `FENCELINE_SEED` gives other scripts.
 """
