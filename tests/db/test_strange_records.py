@@ -45,6 +45,8 @@ pytestmark = pytest.mark.sql
 Take = Callable[..., Lease]
 PARTITION = 3
 HOUR_MS = 3_600_000
+#: Seeds of damaged streams: `make test` has the first ten on each database, `make test-matrix` all.
+SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.matrix) for seed in range(10, 40))]
 
 
 def raw(offset: int, record: TransactionRecord, partition: int = PARTITION) -> topic_records.RawRecord:
@@ -184,7 +186,7 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_damaged_streams_are_saved_like_one_aggregation_wherever_they_are_cut(take: Take, seed: int) -> None:
     dice = random.Random(seed)
     stream = list(damaged(random_stream(dice), dice))

@@ -125,7 +125,7 @@ def seen_by_another_user(stack: Stack, secrets: list[str]) -> Any:
     everything = processes(stack)
     kafka = {port for name, port in ports(stack).items() if name.startswith("kafka")}
     # Its programs and libraries are for everybody; what is written is not.
-    written = {file.path for each in everything for file in each.open_files() if file.mode != "r"}
+    written = {path for each in everything for path in written_files(each)}
     paths = {stack.data, *stack.data.rglob("*"), *map(Path, written)}
     asked = {
         "paths": [str(path) for path in paths if path.exists()],
@@ -138,6 +138,14 @@ def seen_by_another_user(stack: Stack, secrets: list[str]) -> Any:
         stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)
+
+
+def written_files(process: psutil.Process) -> list[str]:
+    """Return the files that a process has open to write; none of one that has just ended."""
+    try:
+        return [file.path for file in process.open_files() if file.mode != "r"]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def test_sparks_query_writes_only_committed_records(stack: Stack) -> None:
