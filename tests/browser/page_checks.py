@@ -19,7 +19,8 @@ _COLOURS = ["color-contrast"]
 #: Of a chart its frame, which has its words; what Plotly draws is an image with a table beside it.
 _VIOLATIONS = """
 async ([rules, within]) => {
-  const result = await axe.run({ include: [within], exclude: [[".main-svg"]] }, { resultTypes: ["violations"], runOnly: rules });
+  const examined = { include: [within], exclude: [[".main-svg"]] };
+  const result = await axe.run(examined, { resultTypes: ["violations"], runOnly: rules });
   const text = (node) => node.html + " " + node.any.map((check) => check.message);
   return result.violations.map((rule) => `${rule.id}: ${rule.nodes.slice(0, 3).map(text).join(" | ")}`);
 }
