@@ -21,7 +21,7 @@ SCRIPTS = sorted((STATIC / "js").glob("*.js"))
 FILES_TO_KEEP = {ROOT / "templates" / "incidents" / "report.html"}
 VENDORED = (STATIC / "vendor", ROOT / "tests" / "browser" / "vendor")
 #: Classes that scripts set, and those whose ends templates fill in.
-SET_BY_SCRIPTS = {"changed"}
+SET_BY_SCRIPTS = {"changed", "modebar-container"}
 #: By it Plotly knows a sheet that it must not write to.
 PLOTLYS = {"no-inline-styles"}
 

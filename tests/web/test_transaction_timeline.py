@@ -222,7 +222,7 @@ def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Clien
     factories.save_histories(prod, [*walk.written, Tombstone("gone-1", at_ms)])
     assert not Transaction.objects.exists()
     text = read(page, "gone-1")
-    assert "Expired by its coordinator" in text
+    assert "Its coordinator expired it" in text
     assert "commit" in text
     assert "expiry" in text
     Recent.objects.all().delete()
@@ -236,7 +236,7 @@ def test_the_first_page_has_the_lanes_of_the_last_hour(page: Client) -> None:
     factories.takeover_history(prod, b"payments-1")
     text = " ".join(page.get("/").content.decode().split())
     assert 'data-chart="events-chart-figure"' in text
-    assert "Lanes: 0 incidents, 1 event." in text
+    assert "Lanes: 1 event." in text
 
 
 def test_the_first_page_without_a_past_has_no_chart(page: Client) -> None:

@@ -1,4 +1,4 @@
-// Doorbells: a bell over the socket, a refetch over HTTP, a morph that leaves alone what the reader holds.
+// Change notifications: a bell over the socket, a refetch over HTTP for each; morph.js keeps what the reader holds.
 "use strict";
 window.fenceline = window.fenceline || {};
 {
@@ -112,36 +112,6 @@ window.fenceline = window.fenceline || {};
     }
     showLamp();
     if (page.dirty) ring(event.detail.elt);
-  });
-
-  // --- Morphing: keep what the reader holds -------------------------------------------------------------------
-  let before = "";
-  let changed = new Set();
-  Idiomorph.defaults.ignoreActiveValue = true;
-  Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !(node instanceof Element && node.hasAttribute("data-keep"));
-  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => {
-    if (name === "data-rev") changed.add(node);
-    if (name === "checked" && node.form?.id === "selected-rows") return false;
-    return !(name === "open" && (node.localName === "details" || node.localName === "dialog"));
-  };
-  // What a headline reads without its ages: these tick, and are no news.
-  const headline = () => {
-    const copy = document.querySelector("[data-headline]")?.cloneNode(true);
-    for (const age of copy?.querySelectorAll("[data-age]") || []) age.remove();
-    return copy?.textContent.trim() || "";
-  };
-  document.addEventListener("htmx:beforeSwap", () => {
-    before = headline();
-    changed = new Set();
-  });
-  document.addEventListener("htmx:afterSwap", () => {
-    fenceline.showTimes();
-    for (const row of changed) {
-      row.classList.remove("changed");
-      requestAnimationFrame(() => row.classList.add("changed"));
-    }
-    if (headline() !== before) announce(document.querySelector("[data-headline]")?.textContent.trim() || "");
-    document.dispatchEvent(new Event("fenceline:swapped"));
   });
 
   // --- The socket ---------------------------------------------------------------------------------------------

@@ -172,8 +172,8 @@ def _batch_url(batch: Batch) -> str:
 def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[LaneMark]) -> str:
     """Return the lanes in a sentence, for who does not see them."""
     opened = len(lanes.open_too_long)
-    words = [count_noun(len(spans) - opened, "incident"), count_noun(opened, "long transaction")]
-    words.append(count_noun(len(marks), "event"))
+    numbers = {"incident": len(spans) - opened, "long transaction": opened, "event": len(marks)}
+    words = [count_noun(number, noun) for noun, number in numbers.items() if number]
     if lanes.backlog:
         worst = max(each.subject.worst for each in lanes.backlog)
         words.append(f"at most {worst:,} blocked offsets")

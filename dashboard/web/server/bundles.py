@@ -37,6 +37,7 @@ BUNDLES = {
         "js/times.js",
         "js/reload.js",
         "js/live.js",
+        "js/morph.js",
         "js/range.js",
         "js/keys.js",
         "js/find.js",
