@@ -174,8 +174,7 @@ def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[Lane
     opened = len(lanes.open_too_long)
     numbers = {"incident": len(spans) - opened, "long transaction": opened, "event": len(marks)}
     words = [count_noun(number, noun) for noun, number in numbers.items() if number]
-    if lanes.backlog:
-        worst = max(each.subject.worst for each in lanes.backlog)
+    if worst := max((each.subject.worst for each in lanes.backlog), default=0):
         words.append(f"at most {worst:,} blocked offsets")
     words += [f"{clip(each.subject.name)} at most {each.subject.worst:,} behind" for each in lanes.lag]
     if lanes.batches.batches:
