@@ -3,6 +3,9 @@
     pytestmark = pytest.mark.sql                         # both
     pytest.mark.sql("postgresql")                        # what only this one can show
 
+Of a test for both, PostgreSQL has the first set of parameters: the SQL is the same for all. `make test-matrix`
+has every one there, with all of tests/db, tests/api and tests/web.
+
 Such a test runs raw SQL, or leans on locks, upserts, concurrency or the order of text. With DATABASE_URL the
 whole run is on that server, and nothing is repeated. Connections of other threads that a test leaves open
 stay where they are: a test closes its own.
@@ -37,10 +40,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where a whole run is on one server, leave out what is for another or would be there twice."""
     server = POSTGRESQL if os.environ["DATABASE_URL"].startswith("postgres") else ""
-    left = [item for item in items if not server or database_of(item) in ("", server)]
+    left = [item for item in items if database_of(item) in ("", server)] if server else without_repeats(items)
     if len(left) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(left)])
         items[:] = left
+
+
+def without_repeats(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Leave out what runs on PostgreSQL with other parameters than the first of its test."""
+    seen: set[str] = set()
+
+    def is_repeat(item: pytest.Item) -> bool:
+        marker = item.get_closest_marker("sql")
+        if marker is None or marker.args or database_of(item) != POSTGRESQL:
+            return False
+        test = item.nodeid.partition("[")[0]
+        seen_before = test in seen
+        seen.add(test)
+        return seen_before
+
+    return [item for item in items if not is_repeat(item)]
 
 
 def database_of(item: pytest.Item) -> str:
