@@ -32,10 +32,14 @@ ASKED = {
 }
 
 
-@pytest.fixture
-def prod(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A cluster whose lists have several pages."""
+@pytest.fixture(autouse=True)
+def three_rows_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_files, "_AT_ONCE", 3)
+
+
+@pytest.fixture(scope="module")
+def prod(rows_of_module: None) -> Cluster:
+    """A cluster whose lists have several pages."""
     of = factories.cluster()
     scenarios.busy_transactions(of, 60)
     scenarios.busy_partitions(of)

@@ -139,6 +139,7 @@ def kill_some(stack: Stack, load: Load, parts: tuple[str, ...], times: int) -> N
         print(f"killed {part}: everything seen again after {time.time() - killed_at:.1f} s")
 
 
+@pytest.mark.soak
 def test_a_tail_and_redis_may_be_killed_under_load(stack: Stack, cluster: ClientCluster) -> None:
     """These two hold positions and messages; all parts are in `test_thirty_kills_lose_nothing`."""
     with loaded(stack, cluster) as load:

@@ -26,8 +26,8 @@ _OF_TRANSITIONS = {"source": "transition"}
 ALL = "?last=7d&source=transition&unfolded=true"
 
 
-@pytest.fixture
-def prod() -> Cluster:
+@pytest.fixture(scope="module")
+def prod(rows_of_module: None) -> Cluster:
     of = factories.cluster()
     scenarios.busy_history(of)
     return of
@@ -187,10 +187,10 @@ def test_no_search_breaks_the_page(page: Client, prod: Cluster, query: str) -> N
 
 @pytest.mark.parametrize("raw", [*factories.HOSTILE_IDS, factories.LONG_ID])
 def test_any_id_is_shown_escaped_and_leads_to_its_page(page: Client, raw: bytes) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
-    factories.takeover_history(prod, raw)
-    text = page.get("/events").content.decode()
+    other = factories.cluster("other")
+    factories.tail_collectors(other)
+    factories.takeover_history(other, raw)
+    text = page.get("/events?cluster=other").content.decode()
     link = re.search(r'<a href="([^"]+)" data-row>', text)
     assert link
     assert "<script>alert" not in text

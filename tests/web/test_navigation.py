@@ -17,8 +17,8 @@ from tests.web import factories, roles, scenarios
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def prod() -> Cluster:
+@pytest.fixture(scope="module")
+def prod(rows_of_module: None) -> Cluster:
     of = factories.cluster()
     scenarios.busy_transactions(of, 10)
     scenarios.busy_partitions(of)

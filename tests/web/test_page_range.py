@@ -52,8 +52,8 @@ def admin(client: Client, sandbox: ScenePlayer) -> Client:
     return roles.client_with_role("admin")
 
 
-@pytest.fixture
-def prod() -> Cluster:
+@pytest.fixture(scope="module")
+def prod(rows_of_module: None) -> Cluster:
     of = factories.cluster()
     scenarios.busy_transactions(of, 20)
     scenarios.busy_partitions(of)

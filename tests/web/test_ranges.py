@@ -42,8 +42,8 @@ LISTS: dict[str, tuple[str, type[Any], str, str]] = {
 PAGES = sorted(LISTS.keys() - {"findings", "transitions"})
 
 
-@pytest.fixture
-def prod() -> Cluster:
+@pytest.fixture(scope="module")
+def prod(rows_of_module: None) -> Cluster:
     """A cluster whose rows are spread over the last ten hours, some of them open."""
     of = factories.cluster()
     scenarios.busy_transactions(of, 60)
