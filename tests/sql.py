@@ -3,8 +3,8 @@
     pytestmark = pytest.mark.sql                         # both
     pytest.mark.sql("postgresql")                        # what only this one can show
 
-Of a test for both, PostgreSQL has the first set of parameters: the SQL is the same for all. `make test-matrix`
-has every one there, with all of tests/db, tests/api and tests/web.
+Of a test for both, PostgreSQL has the first set of parameters: the SQL is the same for all of them.
+`make test-matrix` has every one there, with all of tests/db, tests/api and tests/web.
 
 Such a test runs raw SQL, or leans on locks, upserts, concurrency or the order of text. With DATABASE_URL the
 whole run is on that server, and nothing is repeated. Connections of other threads that a test leaves open
