@@ -22,6 +22,7 @@ from benchmarks import (
     listener,
     pages,
     partitions,
+    scale,
     series,
     sink,
     start,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "intake": intake.run,
     "listener": listener.run,
     "pages": pages.run,
+    "scale": scale.run,
     "series": series.run,
     "sink": sink.run,
 }

@@ -73,7 +73,7 @@ def _sizes() -> dict[str, object]:
 
     figures: dict[str, object] = {}
     for kind, values in ((PARTITION, _offsets), (GROUP, _lags)):
-        _empty()
+        empty_series()
         before = _bytes_of("dashboard_serieschunk"), _bytes_of("dashboard_series")
         _write_days(kind, values, _LONG_AGO_MS)
         chunks, rows = (
@@ -142,7 +142,7 @@ def _bytes_of(table: str) -> int:
         return int(cursor.fetchone()[0])
 
 
-def _empty() -> None:
+def empty_series() -> None:
     from django.db import connection
 
     from dashboard.models import Series, SeriesChunk
@@ -178,9 +178,9 @@ class _Saver:
 
 def _saves() -> dict[str, object]:
     """Save polls in which everything has changed, in turn with and without series."""
-    _empty()
+    empty_series()
     figures: dict[str, object] = {}
-    for saver in (_partition_saver(), _group_saver()):
+    for saver in (partition_saver(), group_saver()):
         saver.save(0)
         _fill_points()
         took: dict[bool, list[float]] = {True: [], False: []}
@@ -212,7 +212,7 @@ def _fill_points() -> None:
     Series.objects.bulk_update(rows, ["open_ms", "points"], batch_size=1_000)
 
 
-def _partition_saver() -> _Saver:
+def partition_saver() -> _Saver:
     from collectors.kafka.partitions import ObservedPartitions
     from dashboard.partitions import store
     from dashboard.runtime import leases, loop
@@ -240,7 +240,7 @@ def _partition_saver() -> _Saver:
     return _Saver(f"{PARTITIONS:,} partitions", store, save)
 
 
-def _group_saver() -> _Saver:
+def group_saver() -> _Saver:
     from dashboard.groups import store
     from dashboard.runtime import leases, loop
     from fenceline.facts import TopicPartition
@@ -273,9 +273,9 @@ def _readings() -> dict[str, object]:
     from dashboard.runtime import loop
     from dashboard.system import access
 
-    _empty()
+    empty_series()
     now_ms = loop.now_ms()
-    _fill(now_ms)
+    fill_series(now_ms)
     access.ensure_roles()
     user = User.objects.create_user("reader")
     user.groups.add(Group.objects.get(name="viewer"))
@@ -301,7 +301,7 @@ def _time_ms(client: Any, path: str) -> float:
     return (time.perf_counter() - began) * 1_000
 
 
-def _fill(now_ms: int) -> None:
+def fill_series(now_ms: int) -> None:
     """A day of minutes of all partitions; of groups, and of one partition, all that is kept of 30 days."""
     from dashboard.models import Cluster, ObservedSpan
     from dashboard.series.store import SOURCES
