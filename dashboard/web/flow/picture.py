@@ -152,8 +152,8 @@ class FlowPicture:
 def flow_picture(cluster: str, flow: Flow, name: str = "flow") -> FlowPicture:
     """Return the picture of a flow; `name` begins the ids of its elements."""
     drawing = draw_flow(flow)
-    labelled = len(flow.edges) <= _MOST_WORDS
-    edges = [_drawn(cluster, flow, line.edge, line, labelled=labelled) for line in drawing.lines]
+    labelled = _labelled(flow)
+    edges = [_drawn(cluster, flow, line.edge, line, labelled=line.edge in labelled) for line in drawing.lines]
     # What is worst is drawn last, over the others.
     edges.sort(key=lambda each: health_rank(each.edge.health))
     return FlowPicture(
@@ -218,6 +218,16 @@ def _drawn(cluster: str, flow: Flow, edge: FlowEdge, line: FlowLine, *, labelled
         line,
         _short(_beside(edge), _BESIDE) if labelled else "",
     )
+
+
+def _labelled(flow: Flow) -> set[FlowEdge]:
+    """Return the edges with words: the worst into each node, where two would be written over each other."""
+    if len(flow.edges) > _MOST_WORDS:
+        return set()
+    by_target: dict[NodeId, FlowEdge] = {}
+    for edge in sorted(flow.edges, key=lambda each: (health_rank(each.health), each.latency.p95_ms or 0)):
+        by_target[edge.target] = edge
+    return set(by_target.values())
 
 
 def _beside(edge: FlowEdge) -> str:
