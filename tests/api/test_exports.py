@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+import zlib
 from html import unescape
 from typing import Any
 
@@ -48,15 +49,20 @@ def prod(rows_of_module: None) -> Cluster:
 
 
 def download(url: str, role: str = "admin") -> tuple[int, str]:
+    status, body = download_bytes(url, role)
+    return status, body.decode()
+
+
+def download_bytes(url: str, role: str = "admin", **headers: str) -> tuple[int, bytes]:
     """Return the status and the whole body of a download, as a server on asyncio sends it."""
     client = AsyncClient()
     client.cookies = roles.client_with_role(role).cookies
 
-    async def read() -> tuple[int, str]:
-        response: Any = await client.get(f"/api/v1/exports/{url}")
+    async def read() -> tuple[int, bytes]:
+        response: Any = await client.get(f"/api/v1/exports/{url}", headers=headers)
         if not response.streaming:
-            return response.status_code, response.content.decode()
-        return response.status_code, b"".join([part async for part in response.streaming_content]).decode()
+            return response.status_code, response.content
+        return response.status_code, b"".join([part async for part in response.streaming_content])
 
     return async_to_sync(read)()
 
@@ -74,6 +80,16 @@ def test_a_file_has_every_item_of_the_list(ask: Ask, noun: str) -> None:
     assert [
         [_read(row[name], item[name]) for name in item] for row, item in zip(rows, items, strict=True)
     ] == [list(item.values()) for item in items]
+
+
+def test_a_compressed_file_is_one_gzip_member(prod: Cluster) -> None:
+    """Of several members a browser reads the first alone, which has the names of the columns."""
+    _, plain = download("transactions.csv")
+    _, zipped = download_bytes("transactions.csv", accept_encoding="gzip")
+    stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    assert stream.decompress(zipped).decode() == plain
+    assert stream.eof
+    assert not stream.unused_data
 
 
 def test_lists_with_items_are_among_them(ask: Ask) -> None:

@@ -1,0 +1,25 @@
+"""Proves that Chromium gets whole lists as files: CSV with a line, and JSON with an item, for each row."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Opener, Server
+
+
+def downloaded(page: Page, form: str) -> str:
+    with page.expect_download() as download:
+        page.get_by_role("link", name=form, exact=True).click()
+    return download.value.path().read_text()
+
+
+def test_a_list_of_several_pages_is_one_whole_file(server: Server, opened: Opener) -> None:
+    server("reset", "busy", 700)
+    page = opened("/transactions")
+    items = json.loads(downloaded(page, "JSON"))["items"]
+    rows = list(csv.DictReader(downloaded(page, "CSV").splitlines()))
+    assert len(items) > 700
+    assert [row["transactional_id"] for row in rows] == [item["transactional_id"] for item in items]
