@@ -136,7 +136,7 @@ class TransactionAdmin(Protocol):
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
         """Initialise ids anew, as Kafka's `forceTerminateTransaction` does; return what is said, by id.
 
-        What is open under an id is aborted and its producer can write no more (InitProducerId without a
+        What is open under an id is aborted and its producer is fenced (InitProducerId without a
         producer id, key 22). Asked again while the coordinator says CONCURRENT_TRANSACTIONS, its first word
         on what is open, until `timeout_s`; never after no answer at all: somebody else may have begun in
         between. **Only for ids that the coordinator knows**: it would create others.

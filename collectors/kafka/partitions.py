@@ -278,7 +278,7 @@ class Watcher:
                 self._unseen[where] = f"partition:{where}", _NO_COORDINATOR.format(self._asker.trouble)
             self._settle(look, where, pins)
             if opened[where] and not pins:
-                # It ended before our eyes: the next look has the LSO that follows.
+                # It ended during this poll: the next one has the LSO that follows.
                 yield where, known._replace(pinned_ms=None)
             else:
                 yield where, known._replace(verdict=worst_verdict(pins), error="" if pins else _ENDING)

@@ -148,7 +148,7 @@ def _silent_since_ms(
     those: Sequence[HeldLog],
     pins: Mapping[int, Sequence[PinRecord]],
 ) -> int | None:
-    """Return since when nothing was written before our eyes, None where some partition tells nothing."""
+    """Return since when no record was observed, None where a partition shows nothing."""
     if not isinstance(said, Described) or any(log.unseen for log in those):
         return None
     since = [inspect.silent_since(look, log, said.producer_id, pins) for log in those]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
-from fenceline.spark.batch_chain import ChainLink, LinkState
+from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety
@@ -90,6 +90,19 @@ def restart_label(safe: RestartSafety, newest: int | None) -> StatusLabel:
     return StatusLabel(f"yes: repeats {batch}" if safe.reasons else "yes", "ok", safe.sentence)
 
 
+#: What happens until a step of a batch is done.
+_IN_PROGRESS: Mapping[str, str] = MappingProxyType(
+    {
+        BatchStep.PLANNED: "planning",
+        BatchStep.WRITTEN: "writing",
+        BatchStep.PREPARED: "preparing",
+        BatchStep.COMMITTED: "committing",
+        BatchStep.RECORDED: "recording",
+        BatchStep.CHECKPOINTED: "checkpointing",
+    }
+)
+
+
 def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:
     """Return a chain in two words: its broken link, what it waits for, or that it is done."""
     for state, words, tone in (
@@ -98,7 +111,7 @@ def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:
     ):
         found = next((link for link in chain if link.state is state), None)
         if found is not None:
-            verb = f"not {found.link}" if state is LinkState.BROKEN else f"to be {found.link}"
+            verb = f"not {found.link}" if state is LinkState.BROKEN else _IN_PROGRESS[found.link]
             return StatusLabel(verb, tone, f"{words}: {found.evidence}")
     if chain and chain[-1].state is LinkState.DONE:
         return StatusLabel("checkpointed", "ok", "every step is done")

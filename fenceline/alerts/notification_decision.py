@@ -108,7 +108,7 @@ def _untold_end(change: Happened, known: View) -> str:
     if not known.route.send_resolved:
         return "the channel is not told of ends"
     if change.fingerprint not in known.told:
-        return "nobody there was told that it fired"
+        return "its firing was not notified there"
     return known.route.off
 
 

@@ -38,7 +38,7 @@ class Marked:
     said: Mapping[str, Described | NotDescribed] = field(default_factory=dict)
     #: How to see hidden ids: the grant.
     remedy: str = ""
-    #: By producer id: since when nothing was written before our eyes.
+    #: By producer id: since when no record was observed.
     silent_since_ms: Mapping[int, int] = field(default_factory=dict)
 
 

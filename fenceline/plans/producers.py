@@ -64,7 +64,7 @@ class Producer:
     coordinator: int | None = None
     #: Since when its transaction is open; None where that cannot be told.
     started_ms: int | None = None
-    #: Since when nothing was written before our eyes; None where we have not seen it for long enough.
+    #: Since when no record was observed; None where it has not been observed for long enough.
     silent_since_ms: int | None = None
     #: How long its application's commits take.
     usual: UsualCommit | None = None
@@ -197,7 +197,7 @@ def _effects(producer: Producer, said: Described, found: Reach, now_ms: int) -> 
             f"({list_names(producer.committing)}) {verb} that input again."
         )
         yield Effect("commits_dropped", len(producer.committing), words)
-    words = f"Producer id {said.producer_id}, epoch {said.producer_epoch} can write no more; {{}}."
+    words = f"Producer id {said.producer_id}, epoch {said.producer_epoch} is fenced; {{}}."
     yield Effect("producer_fenced", None, words.format(_liveliness(producer, now_ms)))
 
 
@@ -217,7 +217,7 @@ def _liveliness(producer: Producer, now_ms: int) -> str:
     if lively:
         return "as far as we can see it may have written within the last minute"
     since_ms = max(producer.silent_since_ms or 0, 0)
-    return f"it has written nothing before our eyes for {format_duration(now_ms - since_ms)}"
+    return f"no record of it was observed for {format_duration(now_ms - since_ms)}"
 
 
 def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refusal]:

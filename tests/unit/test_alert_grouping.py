@@ -322,7 +322,7 @@ A, OVER, INFO = item("a"), ended_item("a", 60), item("a", severity="info")
         (6, "firing", A, channel_view([A], to=route(off="it is disabled")), ["quiet", "it is disabled"]),
         (7, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")]), ["delivery", 100]),
         (8, "resolved", OVER, channel_view([OVER], [last_sent(9, "a")]), None),
-        (9, "resolved", OVER, channel_view([OVER]), ["quiet", "nobody there was told that it fired"]),
+        (9, "resolved", OVER, channel_view([OVER]), ["quiet", "its firing was not notified there"]),
         (10, "resolved", A, channel_view([A], [last_sent(900, "a")]),
          ["quiet", "it fires again, which came before its end was told"]),
         (11, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(send_resolved=False)),

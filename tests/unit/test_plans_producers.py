@@ -221,7 +221,7 @@ def test_effects_of_a_fence() -> None:
     }  # fmt: skip
     assert "payments-0 from offset 10 to 11" in found["records_lost"].words
     assert "1 group (billing) reads that input again" in found["commits_dropped"].words
-    assert "nothing before our eyes for 9 min" in found["producer_fenced"].words
+    assert "no record of it was observed for 9 min" in found["producer_fenced"].words
 
 
 @pytest.mark.parametrize(

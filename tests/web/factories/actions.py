@@ -44,7 +44,7 @@ def fence_subject(name: str = "payments-7", **fields: Any) -> SubjectPlan:
             Effect("records_released", 1_707, RELEASED, Bound.AT_LEAST),
             Effect("groups_released", 1, "1 group is blocked there now and can read on: billing."),
             Effect("records_lost", 63, lost, Bound.AT_LEAST),
-            Effect("producer_fenced", None, "Producer id 4017, epoch 3 can write no more."),
+            Effect("producer_fenced", None, "Producer id 4017, epoch 3 is fenced."),
         ),
         held=(("payments", 0, 48_211, 49_981, 49_981), ("payments", 1, 7_000, None, None)),
         waiting=("billing", "payments_ledger"),
