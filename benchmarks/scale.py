@@ -61,8 +61,11 @@ def main() -> None:
     import django
 
     django.setup()
+    from django.db import connection
+
     from dashboard.models import Cluster
 
+    _fill_fast()
     cluster = Cluster.objects.get(name=NAME)
     for fill in (
         _fill_collectors,
@@ -75,7 +78,18 @@ def main() -> None:
         fill(cluster)
         print(f"{fill.__name__}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     _analyze()
+    connection.close()
     print(json.dumps(_page_times(_reader())))
+
+
+def _fill_fast() -> None:
+    """Let SQLite keep the indexes in memory while they are filled in random order."""
+    from django.db import connection
+
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA cache_size = -2000000")
+            cursor.execute("PRAGMA synchronous = OFF")
 
 
 def _fill_collectors(cluster: Cluster) -> None:
