@@ -67,13 +67,10 @@ def main() -> None:
 
     _fill_fast()
     cluster = Cluster.objects.get(name=NAME)
-    for fill in (
-        _fill_collectors,
-        _fill_ids,
-        _fill_transitions,
-        _fill_partitions_and_groups,
-        _fill_incidents,
-    ):
+    fills = (
+        _fill_partitions_and_groups, _fill_collectors, _fill_ids, _fill_transitions, _fill_incidents,
+    )  # fmt: skip
+    for fill in fills:
         began = time.monotonic()
         fill(cluster)
         print(f"{fill.__name__}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
@@ -96,7 +93,6 @@ def _fill_collectors(cluster: Cluster) -> None:
     from tests.web import factories, scenarios
 
     factories.tail_collectors(cluster)
-    factories.partition_collectors(cluster)
     scenarios.busy_queries(cluster)
     cluster.collector_set.update(seen_through_ms=factories.now_ms() + 3_600_000)
 
@@ -123,7 +119,7 @@ def _fill_ids(cluster: Cluster) -> None:
     for first in range(0, IDS, AT_ONCE):
         Transaction.objects.bulk_create(map(row, range(first, first + AT_ONCE)))
     for state, number in (("Ongoing", OPEN), ("CompleteCommit", IDS - OPEN)):
-        StateCount.objects.create(cluster=cluster, shard=0, state=state, n=number)
+        StateCount.objects.update_or_create(cluster=cluster, shard=0, state=state, defaults={"n": number})
 
 
 def _fill_transitions(cluster: Cluster) -> None:
@@ -138,7 +134,7 @@ def _fill_transitions(cluster: Cluster) -> None:
         return TransitionRecord(
             cluster=cluster, rev=1, key=hashlib.sha256(name.encode()).digest(), transactional_id=name,
             application=name.rpartition("-")[0], kind=kinds[number % len(kinds)], confidence="certain",
-            reason="other_producer", at_ms=now_ms - number * DAYS * DAY_MS // TRANSITIONS,
+            reason="client_went_on", at_ms=now_ms - number * DAYS * DAY_MS // TRANSITIONS,
             producer_id=1_000_000 + number, producer_epoch=4, previous_epoch=3, timeout_ms=60_000,
             log_partition=number % 50, log_offset=number, topic_id="t",
         )  # fmt: skip
