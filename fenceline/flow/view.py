@@ -31,6 +31,9 @@ _MOST_APART = 30
 _SEPARATORS = "-_.:/"
 _PREFIX = re.compile(rf"[^{re.escape(_SEPARATORS)}]+[{re.escape(_SEPARATORS)}]")
 
+#: Of a name without a separator, what is before its number.
+_NUMBERED = re.compile(r".*?\D(?=\d+$)", re.DOTALL)
+
 
 def flow_around_nodes(flow: Flow, wanted: Iterable[NodeId]) -> Flow:
     """Return some nodes with everything that leads to them and that they lead to."""
@@ -75,7 +78,7 @@ def fold_flow(flow: Flow, most: int = MOST_UNFOLDED) -> Flow:
 
 
 def _folded_id(node: FlowNode) -> NodeId:
-    prefix = _PREFIX.match(node.label)
+    prefix = _PREFIX.match(node.label) or _NUMBERED.match(node.label)
     return NodeId(node.id.kind, f"{prefix[0]}*") if prefix else node.id
 
 

@@ -99,15 +99,13 @@ def pack_buckets(buckets: Sequence[SeriesBucket], resolution: Resolution) -> byt
 def unpack_buckets(packed: bytes, columns: int, resolution: Resolution) -> list[SeriesBucket]:
     """Return the buckets, oldest first; raises DamagedSeries."""
     span_ms, each = resolution.span_ms, len(Extent._fields)
-    return [
-        SeriesBucket(
-            row.at * span_ms,
-            tuple(
-                _from_last(*row.numbers[first : first + each]) for first in range(0, len(row.numbers), each)
-            ),
-        )
-        for row in unpack_rows(packed, columns * each)
-    ]
+    rows = unpack_rows(packed, columns * each)
+    return [SeriesBucket(at * span_ms, _extents(numbers)) for at, numbers in rows]
+
+
+def _extents(numbers: Sequence[int | None]) -> tuple[Extent, ...]:
+    """Return the extents of columns whose last, low and high figures stand side by side."""
+    return tuple(map(_from_last, numbers[0::3], numbers[1::3], numbers[2::3]))
 
 
 def _near_last(extent: Extent) -> tuple[int | None, ...]:

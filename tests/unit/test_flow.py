@@ -242,3 +242,11 @@ def test_many_nodes_are_folded_by_prefix_and_what_is_blocked_stays_apart() -> No
     }
     assert sorted(edge.rate or 0 for edge in folded.edges) == [1, 39]
     assert fold_flow(flow, most=80) is flow
+
+
+def test_nodes_that_only_a_number_tells_apart_are_folded() -> None:
+    topics = {f"topic{number}": TopicPartitionCounts(1) for number in range(70)}
+    writes = [TopicWrites("shop", name, 60) for name in topics]
+    folded = fold_flow(derive_flow(FlowObservations(60, writes=writes, topics=topics)))
+    numbers = {str(at): node.number for at, node in folded.nodes.items()}
+    assert numbers == {"application:shop": 1, "topic:topic*": 70}
