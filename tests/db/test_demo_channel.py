@@ -12,6 +12,7 @@ from django.core.management import call_command
 import manage
 from dashboard.alerts import channels, demo_channel
 from dashboard.models import AuditEntry, Channel
+from dashboard.system import access
 from fenceline.alerts.limits import Alerting
 
 pytestmark = pytest.mark.django_db
@@ -19,6 +20,13 @@ pytestmark = pytest.mark.django_db
 SECRET = "whsec_dGhlIHNlY3JldCBvZiB0aGUgcmVjZWl2ZXI="
 FIRST, MOVED = "http://127.0.0.1:14000/a-token/", "http://127.0.0.1:14001/a-token/"
 HOOK = "http://127.0.0.1:14000/hook"
+
+
+@pytest.fixture(autouse=True)
+def roles(db: None) -> None:
+    """Make the roles, which a test before may have flushed: `prepare` then has nothing else to audit."""
+    access.ensure_roles()
+    AuditEntry.objects.all().delete()
 
 
 def start(settings: Any, receiver: str, monkeypatch: pytest.MonkeyPatch) -> None:
