@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from statistics import quantiles
 from typing import TYPE_CHECKING
 
-from benchmarks.reader import NAME, reader_environment, run_redis
-from sandbox.options import ROOT
-from tests.stack.postgres.server import Server
+from benchmarks.databases import measure_on_both, signed_in_client, time_ms
+from benchmarks.reader import NAME
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -42,18 +38,7 @@ DETAILS = (f"/partitions/{NAME}/t7/7", f"/groups/{NAME}/g7", f"/transactions/{NA
 
 def run() -> dict[str, object]:
     """Measure on both databases."""
-    with tempfile.TemporaryDirectory() as folder, run_redis(Path(folder)) as url, Server() as server:
-        variables = reader_environment(Path(folder) / "ours", "127.0.0.1:9", url)
-        figures = _measured("SQLite", variables)
-        variables |= {"DATABASE_URL": server.new_database()}
-        subprocess.run([sys.executable, "manage.py", "prepare"], cwd=ROOT, env=variables, check=True)
-        return figures | _measured("PostgreSQL", variables)
-
-
-def _measured(database: str, variables: Mapping[str, str]) -> dict[str, object]:
-    command = [sys.executable, "-m", "benchmarks.scale"]
-    done = subprocess.run(command, cwd=ROOT, env=variables, text=True, check=True, stdout=subprocess.PIPE)
-    return {f"{database}: {what}": value for what, value in json.loads(done.stdout).items()}
+    return measure_on_both("benchmarks.scale")
 
 
 def main() -> None:
@@ -76,7 +61,7 @@ def main() -> None:
         print(f"{fill.__name__}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     _analyze()
     connection.close()
-    print(json.dumps(_page_times(_reader())))
+    print(json.dumps(_page_times(signed_in_client("operator"))))
 
 
 def _fill_fast() -> None:
@@ -202,20 +187,6 @@ def _analyze() -> None:
         cursor.execute("ANALYZE")
 
 
-def _reader() -> Client:
-    from django.contrib.auth.models import Group, User
-    from django.test import Client
-
-    from dashboard.system import access
-
-    access.ensure_roles()
-    user = User.objects.create_user("reader")
-    user.groups.add(Group.objects.get(name="operator"))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 def _page_times(client: Client) -> dict[str, object]:
     from dashboard.models import Incident, Query
 
@@ -227,15 +198,8 @@ def _page_times(client: Client) -> dict[str, object]:
 
 def _timed(client: Client, paths: list[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
-        times = sorted(_milliseconds(client, path) for _ in range(ROUNDS))
+        times = sorted(time_ms(client, path) for _ in range(ROUNDS))
         yield f"{path}, ms", f"p95 {quantiles(times, n=20)[-1]:.0f}, median {times[len(times) // 2]:.0f}"
-
-
-def _milliseconds(client: Client, path: str) -> float:
-    began = time.perf_counter()
-    answer = client.get(path, headers={"host": "localhost"})
-    assert answer.status_code == 200, (path, answer.status_code)
-    return (time.perf_counter() - began) * 1_000
 
 
 if __name__ == "__main__":

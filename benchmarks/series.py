@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from benchmarks.reader import NAME, reader_environment, run_redis
-from sandbox.options import ROOT
-from tests.stack.postgres.server import Server
+from benchmarks.databases import measure_on_both, signed_in_client, time_ms
+from benchmarks.reader import NAME
 
 if TYPE_CHECKING:
     from dashboard.models import Cluster
@@ -41,18 +37,7 @@ _RESOLUTIONS = ("change", "minute", "hour")
 
 def run() -> dict[str, object]:
     """Measure on both databases."""
-    with tempfile.TemporaryDirectory() as folder, run_redis(Path(folder)) as url, Server() as server:
-        variables = reader_environment(Path(folder) / "ours", "127.0.0.1:9", url)
-        figures = _measured("SQLite", variables)
-        variables |= {"DATABASE_URL": server.new_database()}
-        subprocess.run([sys.executable, "manage.py", "prepare"], cwd=ROOT, env=variables, check=True)
-        return figures | _measured("PostgreSQL", variables)
-
-
-def _measured(database: str, variables: Mapping[str, str]) -> dict[str, object]:
-    command = [sys.executable, "-m", "benchmarks.series"]
-    told = subprocess.run(command, cwd=ROOT, env=variables, text=True, check=True, stdout=subprocess.PIPE)
-    return {f"{database}: {what}": value for what, value in json.loads(told.stdout).items()}
+    return measure_on_both("benchmarks.series")
 
 
 def main() -> None:
@@ -267,22 +252,14 @@ def group_saver() -> _Saver:
 
 def _readings() -> dict[str, object]:
     """Read the last 24 h of pages and series, and find the worst of all groups, at full size."""
-    from django.contrib.auth.models import Group, User
-    from django.test import Client
-
     from dashboard.runtime import loop
-    from dashboard.system import access
 
     empty_series()
     now_ms = loop.now_ms()
     fill_series(now_ms)
-    access.ensure_roles()
-    user = User.objects.create_user("reader")
-    user.groups.add(Group.objects.get(name="viewer"))
-    client = Client()
-    client.force_login(user)
+    client = signed_in_client("viewer")
     took = {
-        path: [_time_ms(client, path) for _ in range(ROUNDS * 2)]
+        path: [time_ms(client, path) for _ in range(ROUNDS * 2)]
         for path in (
             "/events?last=24h",
             f"/partitions/{NAME}/t7/7?last=24h",
@@ -292,13 +269,6 @@ def _readings() -> dict[str, object]:
         )
     }
     return {f"{path}, p95, ms": round(sorted(each)[-2]) for path, each in took.items()}
-
-
-def _time_ms(client: Any, path: str) -> float:
-    began = time.perf_counter()
-    answer = client.get(path, headers={"host": "localhost"})
-    assert answer.status_code == 200, (path, answer.status_code)
-    return (time.perf_counter() - began) * 1_000
 
 
 def fill_series(now_ms: int) -> None:
