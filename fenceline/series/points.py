@@ -119,7 +119,7 @@ NOTHING = Extent(None, None, None)
 
 def extents_of(values: Values) -> tuple[Extent, ...]:
     """Return figures as the extents of their instant."""
-    return tuple(Extent(value, value, value) for value in values)
+    return tuple([Extent(value, value, value) for value in values])
 
 
 def widen(one: Extent, later: Extent) -> Extent:
@@ -139,7 +139,7 @@ def grown(kind: SeriesKind, known: SeriesPoint, at_ms: int, following: SeriesBuc
     An age has grown with time, unless what was found next shows that it has not.
     """
     elapsed_ms = at_ms - known.at_ms
-    if not kind.has_ramps or elapsed_ms <= 0:
+    if elapsed_ms <= 0 or not kind.has_ramps:
         return known.values
     ages = [column.ramp and _is_growing(known, n, following) for n, column in enumerate(kind.columns)]
     return tuple(

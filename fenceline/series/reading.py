@@ -241,6 +241,7 @@ class _Steps:
     ) -> None:
         self._kind, self._resolution, self._step_ms = kind, plan.resolution, plan.step_ms
         self._span_ms = plan.resolution.span_ms
+        self._nothing: tuple[Extent, ...] = (NOTHING,) * len(kind.columns)
         self._from_ms, self._to_ms = from_ms, to_ms
         self._holes, self._hole_starts = holes, [hole.from_ms for hole in holes]
         #: The newest figures, and as of when.
@@ -270,7 +271,7 @@ class _Steps:
         self, begin: int, end: int, inside: Sequence[SeriesBucket], following: SeriesBucket | None
     ) -> SeriesStep | None:
         """Return one step; None where all of it is in a hole, or nothing is known of it."""
-        extents: tuple[Extent, ...] = (NOTHING,) * len(self._kind.columns)
+        extents = self._nothing
         seen_ms = self._first_seen(begin)
         later = inside[0] if inside else following
         if seen_ms < (inside[0].at_ms if inside else end):
@@ -292,7 +293,10 @@ class _Steps:
         known = self._known
         if known is None or not known_values(known.values):
             return extents
-        return tuple(map(widen, extents, extents_of(grown(self._kind, known, at_ms, following))))
+        values = grown(self._kind, known, at_ms, following)
+        # Figures that did not grow are in extents that have any: those of their own bucket, or of the begin.
+        is_news = values is not known.values or extents == self._nothing
+        return tuple(map(widen, extents, extents_of(values))) if is_news else extents
 
     def _take(self, bucket: SeriesBucket) -> None:
         self._known = as_of_end(bucket, self._resolution)

@@ -239,7 +239,7 @@ def _held(
 
 def as_of_end(bucket: SeriesBucket, resolution: Resolution) -> SeriesPoint:
     """Return the last figures of a bucket, at its end."""
-    return SeriesPoint(bucket.at_ms + resolution.span_ms, tuple(extent.last for extent in bucket.extents))
+    return SeriesPoint(bucket.at_ms + resolution.span_ms, tuple([extent.last for extent in bucket.extents]))
 
 
 def highest(one: int | None, other: int | None) -> int | None:
