@@ -19,6 +19,7 @@ from dashboard.api.ingest import may_post  # noqa: E402
 from dashboard.web.server.body_limits import BodyLimits, Lane  # noqa: E402
 from dashboard.web.server.live_socket import LiveConsumer  # noqa: E402
 from dashboard.web.server.origins import same_origin_only  # noqa: E402
+from dashboard.web.server.warm_up import warm_up  # noqa: E402
 
 http = BodyLimits(
     django,
@@ -29,3 +30,4 @@ http = BodyLimits(
 
 sockets = same_origin_only(AuthMiddlewareStack(URLRouter([path("ws/live", LiveConsumer.as_asgi())])))
 application = ProtocolTypeRouter({"http": http, "websocket": sockets})
+warm_up()

@@ -254,8 +254,7 @@ class _Steps:
             self._take(buckets[place])
             place += 1
         runs: list[list[_Read]] = [[]]
-        first_ms = self._from_ms - self._from_ms % self._step_ms
-        for start_ms in range(first_ms, self._to_ms, self._step_ms):
+        for start_ms in self._step_starts(buckets):
             begun, end_ms = place, min(start_ms + self._step_ms, self._to_ms)
             while place < len(buckets) and buckets[place].at_ms < end_ms:
                 place += 1
@@ -266,6 +265,18 @@ class _Steps:
             else:
                 runs[-1].append(_Read(step, place > begun))
         return [self._run(run) for run in runs if run]
+
+    def _step_starts(self, buckets: Sequence[SeriesBucket]) -> Sequence[int]:
+        """Return the steps that a run can begin, change or end in, and the one before each of them.
+
+        In others nothing happens: an hour has 300 steps, and a quiet group a few buckets.
+        """
+        step_ms, first_ms = self._step_ms, self._from_ms - self._from_ms % self._step_ms
+        last_ms = self._to_ms - 1 - (self._to_ms - 1) % step_ms
+        edges = chain.from_iterable((hole.from_ms, hole.to_ms) for hole in self._holes)
+        events = {at_ms - at_ms % step_ms for at_ms in chain((bucket.at_ms for bucket in buckets), edges)}
+        around = (at_ms + n * step_ms for at_ms in events for n in (-1, 0, 1))
+        return sorted({first_ms, last_ms, *(at_ms for at_ms in around if first_ms < at_ms < last_ms)})
 
     def _step(
         self, begin: int, end: int, inside: Sequence[SeriesBucket], following: SeriesBucket | None
