@@ -32,7 +32,10 @@ LISTS = (
     "/", "/incidents", "/pipelines", "/transactions", "/partitions", "/groups", "/queries", "/events",
     "/actions", "/alerts", "/reports", "/system", "/rules", "/recoveries",
 )  # fmt: skip
-RANGES = ("/?last=24h", "/events?last=24h", "/events?last=7d", "/events?last=30d", "/incidents?last=30d")
+RANGES = (
+    "/?last=24h", "/events?last=24h", "/events?last=30d", "/incidents?last=30d",
+    "/timeline", "/timeline?last=24h", "/timeline?last=7d", "/timeline?last=30d",
+)  # fmt: skip
 DETAILS = (f"/partitions/{NAME}/t7/7", f"/groups/{NAME}/g7", f"/transactions/{NAME}/app-007-7")
 
 

@@ -44,6 +44,7 @@ urlpatterns = [
     path("find", find.find_page, name="find"),
     path("pipelines", pipelines.pipelines_page, name="pipelines"),
     path("events", events.event_list, name="events"),
+    path("timeline", events.event_timeline, name="timeline"),
     path("transactions", transactions.transaction_list, name="transactions"),
     path(
         "transactions/<str:cluster>/<text:transactional_id>",

@@ -94,6 +94,11 @@ def verdict_counts(cluster: str) -> Counts:
     )
 
 
+def blocked_count(cluster: str) -> int:
+    """Return how many partitions are blocked, internal topics' too; most are not, and are not counted."""
+    return _all(cluster).filter(~Q(verdict="clear")).count()
+
+
 def partition_page(wanted: SortedPartitions, *, page: Number, size: int) -> Page[PartitionRecord]:
     """Return one page of the partitions that `wanted` describes."""
     rows = _filtered(wanted).select_related("cluster").defer("ends", "replicas")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from sandbox import redis
 from sandbox.ports import free_port
@@ -161,6 +161,14 @@ def signed_in(server: Server, browser: Browser) -> dict[str, Any]:
 Opener = Callable[..., Page]
 
 
+#: What htmx logs of a request that was under way when the reader left the page.
+_LEFT = ("htmx:afterRequest", "htmx:sendAbort")
+
+
+def _is_fault(message: ConsoleMessage) -> bool:
+    return message.type in ("error", "warning") and not message.text.startswith(_LEFT)
+
+
 @pytest.fixture
 def opened(server: Server, browser: Browser, signed_in: dict[str, Any]) -> Iterator[Opener]:
     """Open a page, signed in; fails the test when any page broke the policy or logged an error.
@@ -176,7 +184,7 @@ def opened(server: Server, browser: Browser, signed_in: dict[str, Any]) -> Itera
         contexts.append((context, problems))
         page = context.new_page()
         if not faults:
-            page.on("console", lambda said: said.type in ("error", "warning") and problems.append(said.text))
+            page.on("console", lambda message: _is_fault(message) and problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(path)
         return page

@@ -73,6 +73,7 @@ _SILENCE = {"matchers": 'alertname="coordinator_overdue"', "reason": "ticket 441
 ROUTE_PERMISSIONS = (
     # Pages.
     RoutePermission("GET", "/", PAGE),
+    RoutePermission("GET", "/timeline", PAGE),
     RoutePermission("GET", "/transactions", PAGE),
     RoutePermission("GET", "/transactions/prod/payments-7", PAGE),
     RoutePermission("GET", "/transactions/prod", PAGE),

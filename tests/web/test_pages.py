@@ -246,11 +246,12 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
     ("name", "most"),
     [
         # Who looks, what they may, what fires, and how many incidents are open.
-        # The lanes read each source by itself, as on the page of events; what lasted, and figures.
-        ("/", 66),
+        ("/", 40),
         ("/transactions", 18),
-        # Each source by itself, once for the list and once for the lanes; what lasted, and figures.
-        ("/events", 55),
+        # Each source by itself.
+        ("/events", 38),
+        # Each source by itself, what lasted, and figures.
+        ("/timeline", 46),
         # What applications write, groups read, queries read and write, and what blocks them.
         ("/pipelines", 32),
         ("/system", 16),

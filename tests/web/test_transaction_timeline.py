@@ -234,13 +234,13 @@ def test_the_first_page_has_the_lanes_of_the_last_hour(page: Client) -> None:
     prod = factories.cluster()
     factories.tail_collectors(prod)
     factories.takeover_history(prod, b"payments-1")
-    text = " ".join(page.get("/").content.decode().split())
+    text = " ".join(page.get("/timeline").content.decode().split())
     assert 'data-chart="events-chart-figure"' in text
     assert "Lanes: 1 event." in text
 
 
 def test_the_first_page_without_a_past_has_no_chart(page: Client) -> None:
     factories.tail_collectors(factories.cluster())
-    text = " ".join(page.get("/").content.decode().split())
+    text = " ".join(page.get("/timeline").content.decode().split())
     assert "Nothing was recorded in the last 1 h." in text
     assert "data-chart" not in text

@@ -33,6 +33,8 @@ from fenceline.timeline import EventPlace, EventSource, TimelineEvent
 _ROWS = 100
 #: Events that the lanes show at most.
 _MARKS = 200
+#: A range that ends now moves with the clock, in such steps.
+_STEP_MS = 5_000
 #: How many applications the page adds up, those with the most first, and of how long a range also their
 #: commits: of a month of hours that takes longer than the rest of the page.
 _APPLICATIONS, _LONGEST_SHARE_MS = 10, 7 * 86_400_000
@@ -78,18 +80,34 @@ def event_list(request: HttpRequest) -> HttpResponse:
     """Show what happened in the range that the query string names, the newest first."""
     wanted = list_forms.read(request, EventListQuery)
     shown = page_context.chrome_of(request).time_range.window()
-    # What is Live shows the last hour here.
-    moved = now_ms(request) // 5_000 if shown.live else 0
-    return render_page(request, "events/list", lambda: _read(request, wanted, shown), depends_on=moved)
+    return render_page(
+        request, "events/list", lambda: _read(request, wanted, shown), depends_on=_moved(request, shown)
+    )
+
+
+@signed_in
+def event_timeline(request: HttpRequest) -> HttpResponse:
+    """Show the lanes of a range, as a part of a page: nobody waits for it to read what is open."""
+    wanted = list_forms.read(request, EventListQuery)
+    frame = page_context.chrome_of(request)
+    shown = frame.time_range.window()
+
+    def read() -> Mapping[str, Any]:
+        found = event_queries.newest_events(wanted, shown, limit=_MARKS)
+        return timeline_context(frame.cluster, wanted.application, shown, found, now_ms(request))
+
+    return render_page(request, "events/timeline", read, depends_on=_moved(request, shown))
+
+
+def _moved(request: HttpRequest, shown: TimeRange) -> int:
+    """Return what a range that ends now moves with."""
+    return now_ms(request) // _STEP_MS if shown.live else 0
 
 
 def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     place = None if wanted.before is None else EventPlace(*wanted.before)
-    drawn = event_queries.newest_events(wanted, shown, limit=_MARKS)
-    found = (
-        event_queries.newest_events(wanted, shown, before=place, limit=_ROWS) if place else drawn.first(_ROWS)
-    )
+    found = event_queries.newest_events(wanted, shown, before=place, limit=_ROWS)
     lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in found.items]
     return {
         "wanted": wanted,
@@ -105,7 +123,6 @@ def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Map
         "cut": _cut(shown, now_ms(request)),
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if lines else ("past" if place else why_empty(frame, narrowed=wanted.narrowed)),
-        **timeline_context(frame.cluster, wanted.application, shown, drawn, now_ms(request)),
     }
 
 

@@ -1,4 +1,4 @@
-"""The first page: the open incidents, or those of a range, the timeline, and each Spark query in a line."""
+"""The first page: the open incidents, or those of a range, and each Spark query in a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.groups import queries as group_queries
-from dashboard.history import events as event_queries
 from dashboard.incidents import queries as incident_queries
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import queries as streaming_queries
@@ -17,29 +16,23 @@ from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
 from dashboard.web.headlines.overview import OverviewFigures, overview_headline, range_headline
 from dashboard.web.incidents import cards, lines
-from dashboard.web.pages import events
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
-from dashboard.web.series.timeline import timeline_context
 from fenceline.kafka.groups import GroupStatus
 
 #: How many of the queries that need somebody most it lists.
 _MOST_QUERIES = 6
 #: How many incidents it lists.
 _CARDS = 50
-#: The events that the timeline marks at most.
-_MARKS = 200
-#: The timeline moves with the clock, in such steps.
-_STEP_MS = 5_000
 
 
 @signed_in
 def overview_page(request: HttpRequest) -> HttpResponse:
     """Show the verdict, the open incidents and what they happen in."""
-    live = page_context.chrome_of(request).time_range.window().live
-    moved = (now_ms(request) // _STEP_MS if live else 0, collector_states(request))
-    return render_page(request, "overview/page", lambda: _read(request), depends_on=moved)
+    return render_page(
+        request, "overview/page", lambda: _read(request), depends_on=collector_states(request)
+    )
 
 
 def collector_states(request: HttpRequest) -> object:
@@ -51,7 +44,7 @@ def collector_states(request: HttpRequest) -> object:
 def _read(request: HttpRequest) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     shown = _past(frame) if frame.time_range.is_past else _now(request, frame)
-    return {**shown, **_timeline(frame, now_ms(request)), **_queries(request, frame.cluster)}
+    return {**shown, **_queries(request, frame.cluster)}
 
 
 def _past(frame: page_context.Chrome) -> Mapping[str, Any]:
@@ -76,9 +69,7 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
         clusters=[frame.cluster] if frame.cluster else [row.name for row in frame.clusters],
         ids=sum(states.values()),
         open_now=sum(states[state] for state in transaction_queries.OPEN),
-        blocked_partitions=partition_queries.verdict_counts(frame.cluster).count_of(
-            partition_queries.PINNED, internal=True
-        ),
+        blocked_partitions=partition_queries.blocked_count(frame.cluster),
         blocked_groups=group_queries.status_counts(frame.cluster)[GroupStatus.BLOCKED],
     )
     return {
@@ -95,14 +86,6 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
         "open": figures.open_now,
         "several": len(figures.clusters) > 1,
     }
-
-
-def _timeline(frame: page_context.Chrome, at_ms: int) -> Mapping[str, Any]:
-    """Return the lanes of the page's range, as the page of events draws them."""
-    wanted = events.EventListQuery(cluster=frame.cluster)
-    shown = frame.time_range.window()
-    found = event_queries.newest_events(wanted, shown, limit=_MARKS)
-    return timeline_context(frame.cluster, "", shown, found, at_ms)
 
 
 def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
