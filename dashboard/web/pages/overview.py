@@ -30,9 +30,7 @@ _CARDS = 50
 @signed_in
 def overview_page(request: HttpRequest) -> HttpResponse:
     """Show the verdict, the open incidents and what they happen in."""
-    return render_page(
-        request, "overview/page", lambda: _read(request), depends_on=collector_states(request)
-    )
+    return render_page(request, "overview/page", lambda: _read(request), depends_on=collector_states(request))
 
 
 def collector_states(request: HttpRequest) -> object:
