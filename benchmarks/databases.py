@@ -47,6 +47,8 @@ def signed_in_client(role: str) -> Client:
     user.groups.add(Group.objects.get(name=role))
     client = Client()
     client.force_login(user)
+    # A server has loaded its middleware before the first request.
+    client.handler.load_middleware()
     return client
 
 

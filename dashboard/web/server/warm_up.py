@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
-from django.template import engines
+from django.conf import settings
 from django.template.loader import get_template
 from django.urls import get_resolver
 
@@ -20,8 +20,8 @@ def warm_up() -> None:
     _ = get_resolver().url_patterns
     for name in bundles.BUNDLES:
         bundles.bundle_url(name)
-    for folder in engines["django"].engine.dirs:
-        for path in Path(folder).rglob("*.html"):
-            get_template(str(path.relative_to(folder)))
+    (folder,) = settings.TEMPLATES[0]["DIRS"]
+    for path in Path(folder).rglob("*.html"):
+        get_template(str(path.relative_to(folder)))
     gc.collect()
     gc.freeze()
