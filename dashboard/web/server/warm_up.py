@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 
 from django.conf import settings
 from django.template.loader import get_template
@@ -20,8 +19,8 @@ def warm_up() -> None:
     _ = get_resolver().url_patterns
     for name in bundles.BUNDLES:
         bundles.bundle_url(name)
-    (folder,) = settings.TEMPLATES[0]["DIRS"]
-    for path in Path(folder).rglob("*.html"):
+    folder = settings.ROOT / "templates"
+    for path in folder.rglob("*.html"):
         get_template(str(path.relative_to(folder)))
     gc.collect()
     gc.freeze()
