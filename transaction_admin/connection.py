@@ -116,12 +116,20 @@ class AdminConnection:
 
     async def _until_unpaused(self, broker: int | str) -> None:
         """Wait while a quota, or requests on their way, hold a connection back: the library would refuse."""
-        connection = self._manager.get_connection(broker)
+        connection = await self._connection_to(broker)
         until = time.monotonic() + self._timeout_s
         while connection.paused:
             if time.monotonic() > until:
                 raise errors.ThrottlingQuotaExceededError
             await self._net.sleep(_PAUSE_S)
+
+    async def _connection_to(self, broker: int | str) -> Any:
+        """Return a connection; a broker that the library does not know has come back since it was listed."""
+        try:
+            return self._manager.get_connection(broker)
+        except errors.UnknownBrokerIdError:
+            await self._manager.cluster.request_update()
+            return self._manager.get_connection(broker)
 
     async def pause(self, seconds: float) -> None:
         """Let some time pass; other questions go on."""

@@ -178,6 +178,7 @@ class KafkaPythonAdmin:
     async def _survey(self) -> Any:
         """Return the cluster's metadata: its brokers, and `__transaction_state` if we may see it."""
         cluster = await self._connection.send_to_any(_metadata_request)
+        await self._connection.learn_brokers(cluster)
         if _topic_error(cluster) is errors.NoError:
             self._topic_seen = True
         return cluster

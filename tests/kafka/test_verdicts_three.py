@@ -5,7 +5,7 @@ can be polled."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 import pytest
@@ -23,6 +23,7 @@ from fenceline.plans.plan import Act
 from fenceline.plans.plan import RefusalReason as PlanGround
 from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
+from sandbox.scenes.paused import pause_process
 from sandbox.scenes.wire import Identity
 from tests.brokers import kafka_three
 from tests.kafka.collected_partitions import CollectedPartitions
@@ -34,6 +35,7 @@ from tests.kafka.stray_records import identity_of, verification_disabled, write_
 from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
+from transaction_admin.kafka_python import KafkaPythonAdmin
 
 __all__ = ["kafka_three"]
 
@@ -166,6 +168,23 @@ def test_a_killed_broker_is_a_gap_and_no_finding(
     )
     assert truth.first_seen() == truth.clocks
     wait_for(lambda: in_sync(collected, topic) == [3, 3, 3], "all replicas are in sync", 120)
+
+
+def test_coordinators_of_a_broker_that_is_back_are_asked_again(kafka_three: KafkaCluster) -> None:
+    process = kafka_three.node(2).process
+    assert process
+    with closing(KafkaPythonAdmin({"bootstrap.servers": kafka_three.bootstrap}, 3)) as admin:
+        with pause_process(process.pid):
+            wait_for(lambda: admin.list_transactions().unseen, "it does not answer", 60)
+            wait_for(lambda: not admin.list_transactions().unseen, "the others have taken over", 90)
+            # What the library does every five minutes: it forgets a broker that is away.
+            admin._connection.run(admin._connection._manager.cluster.request_update)
+        wait_for(lambda: len(brokers_of(kafka_three)) == 3, "it is back", 60)
+        assert not admin.list_transactions().unseen
+
+
+def brokers_of(cluster: KafkaCluster) -> Mapping[int, object]:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10).brokers
 
 
 def test_a_transaction_stuck_in_prepare_is_late_while_no_marker_may_be_written(
