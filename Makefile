@@ -40,7 +40,7 @@ bench: venv ## measure; results in benchmarks/results/latest.json
 	@exec $(PYTHON_BIN) -m benchmarks $(ARGS)
 
 soak: venv ## the long runs, with a printed seed
-	@FENCELINE_SEED=$${FENCELINE_SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} exec $(PYTHON_BIN) -m pytest -m soak $(ARGS)
+	@FENCELINE_SEED=$${FENCELINE_SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} exec $(PYTHON_BIN) -m pytest -m soak -o faulthandler_timeout=3600 $(ARGS)
 
 test-matrix: venv chromium postgresql ## Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL, HDFS; each page in each state
 	@exec $(PYTHON_BIN) -m pytest -m 'matrix and not soak' $(ARGS)

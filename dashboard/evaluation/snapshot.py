@@ -265,7 +265,8 @@ class SnapshotReader:
     ) -> Mapping[str, frozenset[str]]:
         """Return where things lie, of all that may be found and all that was: only while a part is hidden."""
         several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
-        if not several and all(gap.scope == EVERYWHERE for gap in gaps):
+        hidden = any(gap.scope != EVERYWHERE for gap in gaps)
+        if not (several or hidden or any(row.detail.get("unseen") for row in rows)):
             return {}
         things = {f"transaction:{each.transactional_id}" for each in transactions}
         things |= {f"partition:{each}" for each in partitions}

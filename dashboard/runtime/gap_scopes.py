@@ -49,13 +49,11 @@ class Places:
         if not names:
             return {}
         topics = {name.rpartition("-")[0] for name in names}
-        rows = PartitionRecord.objects.filter(
-            cluster=self._cluster_id, topic__in=topics, leader__isnull=False
-        )
-        found = rows.values_list("topic", "partition", "leader")
+        rows = PartitionRecord.objects.filter(cluster=self._cluster_id, topic__in=topics)
+        found = rows.values_list("topic", "partition", "leader", "replicas")
         return {
-            f"partition:{topic}-{number}": frozenset({f"broker:{leader}", f"topic:{topic}"})
-            for topic, number, leader in found
+            f"partition:{topic}-{number}": _places_of_partition(topic, leader, replicas)
+            for topic, number, leader, replicas in found
             if f"{topic}-{number}" in names
         }
 
@@ -74,3 +72,9 @@ class Places:
             f"query:{name}": frozenset({f"checkpoint:{path}"})
             for name, path in rows.values_list("ident", "checkpoint")
         }
+
+
+def _places_of_partition(topic: str, leader: int | None, replicas: Sequence[int]) -> frozenset[str]:
+    """Return a partition's topic and leader; of one without a leader every broker that should have it."""
+    brokers = replicas if leader is None else [leader]
+    return frozenset({f"topic:{topic}", *(f"broker:{each}" for each in brokers)})

@@ -17,7 +17,7 @@ one partition make n + m edges, not n × m.
 | partition → group, query | `affected` of the reader's finding, and of the partition's |
 | transaction → group, query | `affected` of either |
 | coordinators that do not answer → what they should have ended | the cluster: the finding names no ids |
-| broker that does not answer → transactions with undelivered markers | a scope `broker:N` in `affected` of `collector_gap`; the leaders of partitions in the snapshot's `places` |
+| broker that does not answer → transactions with partitions that it leads, queries that failed and read from it | a scope `broker:N` in `affected` of `collector_gap` and `coordinator_loading`; the leaders of partitions in the snapshot's `places` |
 | collector that is critically behind → gaps, coordinators | the cluster |
 | a query or a transaction whose finding is over and may return → what it holds | the snapshot |
 
@@ -70,6 +70,12 @@ class ThingLinks(NamedTuple):
     holds: Mapping[str, Sequence[str]] = {}
     #: Where things lie, as `Snapshot.places`.
     places: Mapping[str, frozenset[str]] = {}
+    #: Subjects of queries -> partitions that they read.
+    reads: Mapping[str, Sequence[str]] = {}
+
+    def places_of(self, things: Iterable[str]) -> Sequence[str]:
+        """Return where any of these things lies."""
+        return sorted({place for thing in things for place in self.places.get(thing, ())})
 
 
 def snapshot_links(snapshot: Snapshot) -> ThingLinks:
@@ -86,7 +92,8 @@ def snapshot_links(snapshot: Snapshot) -> ThingLinks:
         for pin in partition.pins:
             if pin.transactional_id:
                 holds.setdefault(f"transaction:{pin.transactional_id}", []).append(f"partition:{partition}")
-    return ThingLinks(holds, snapshot.places)
+    reads = {each.subject: [f"partition:{where}" for where in each.positions] for each in snapshot.queries}
+    return ThingLinks(holds, snapshot.places, reads)
 
 
 def causal_edges(findings: Collection[OpenFinding], links: ThingLinks) -> Iterator[Edge]:
@@ -138,15 +145,17 @@ def _of_transaction(each: OpenFinding, links: ThingLinks) -> Iterator[Edge]:
         yield f"late:{application_of(_name(each.subject)).application}", key
     if each.rule in _COORDINATOR_ENDS:
         yield "coordinators", key
-    if each.rule == "stuck_in_prepare":
-        for broker in sorted({place for thing in each.affected for place in links.places.get(thing, ())}):
-            yield broker, key
+    for place in links.places_of({*each.affected, *links.holds.get(each.subject, ())}):
+        yield place, key
     yield key, f"held:{each.subject}"
     for thing in each.affected:
         yield f"held:{each.subject}", thing if thing.startswith("partition:") else f"blocked:{thing}"
 
 
 def _of_query(each: OpenFinding, links: ThingLinks) -> Iterator[Edge]:
+    if each.rule == "query_failed":
+        for place in links.places_of(links.reads.get(each.subject, ())):
+            yield place, key_of(each)
     if each.rule in _OF_BATCHES:
         for thing in {*each.affected, *links.holds.get(each.subject, ())}:
             yield key_of(each), thing
@@ -204,9 +213,9 @@ def _of_observer(each: OpenFinding) -> Iterator[Edge]:
         yield "collectors", key
     if each.rule == "collector_behind" and each.severity == Severity.CRITICAL:
         yield key, "collectors"
-    elif each.rule == "coordinator_loading":
+    if each.rule == "coordinator_loading":
         yield key, "coordinators"
-    elif each.rule == "collector_gap":
+    if each.rule in _IN_PARTS:
         for scope in each.affected:
             if scope.startswith("broker:"):
                 yield key, scope

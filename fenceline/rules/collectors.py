@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 from fenceline.facts import Finding, Severity, VisibilityGap
 from fenceline.formatting import count_noun, format_clock, list_names
@@ -13,6 +15,8 @@ from fenceline.severity import lasting_severity
 from fenceline.snapshot import CollectorStatus, Snapshot
 from fenceline.visibility import EVERYWHERE, Sense
 
+#: A broker among what did not answer.
+_BROKER = re.compile(r"broker (\d+)\b")
 #: What is missing while a collector cannot look and others can.
 _ASIDE = {"reconcile": "The log is still read, but not checked against the coordinators."}
 #: What is not seen without one that looks around beside the tails.
@@ -56,30 +60,58 @@ def _is_sustained(collector: CollectorStatus, now_ms: int, limits: Limits) -> bo
 
 
 def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield who did not answer for its transactional ids for `limits.coordinator_loading_s`.
+    """Yield the brokers that have not answered for `limits.coordinator_loading_s`: to lists, or at all.
 
     A broker that has just started loads its part of `__transaction_state` first; until then nobody can begin
-    or end a transaction there.
+    or end a transaction there. One that is away leads no partition, and its replicas take over.
     """
+    limit_ms = limits.coordinator_loading_s * 1_000
+    silent = [each for each in _silent_parts(snapshot) if now_ms - each.since_ms > limit_ms]
+    if not silent:
+        return
+    since_ms = min(each.since_ms for each in silent)
+    who = list(dict.fromkeys(each.name for each in silent))
+    what = " for transactional ids" if all(each.listed for each in silent) else ""
+    yield Finding(
+        rule="coordinator_loading",
+        cluster=snapshot.cluster,
+        subject=f"coordinators:{snapshot.cluster}",
+        severity=lasting_severity(since_ms, now_ms=now_ms, limits=limits),
+        since_ms=since_ms,
+        summary=f"{list_names(who)} {'does' if len(who) == 1 else 'do'} not answer{what}",
+        evidence=list_names(list(dict.fromkeys(f"{each.name}: {each.reason}" for each in silent))),
+        next_step=(
+            "Producers of these coordinators wait. If it lasts, check the broker's log and the size of "
+            "__transaction_state."
+        ),
+        affected=tuple(dict.fromkeys(each.scope for each in silent if each.scope)),
+    )
+
+
+class _SilentPart(NamedTuple):
+    """What did not answer, for a list of transactions or at all; `scope` is "" for what is no broker."""
+
+    name: str
+    reason: str
+    scope: str
+    since_ms: int
+    listed: bool
+
+
+def _silent_parts(snapshot: Snapshot) -> Iterator[_SilentPart]:
+    """Yield what is missing in the coordinators' lists, and brokers of which a poller sees nothing."""
+    listed = set()
     for collector in snapshot.collectors:
-        since_ms = collector.blind_since_ms
-        passed = now_ms - since_ms > limits.coordinator_loading_s * 1_000
-        if Sense.LISTS not in collector.senses or not collector.unseen or collector.error or not passed:
-            continue
-        who = [part.partition(": ")[0] for part in collector.unseen]
-        yield Finding(
-            rule="coordinator_loading",
-            cluster=collector.cluster,
-            subject=f"coordinators:{collector.cluster}",
-            severity=lasting_severity(since_ms, now_ms=now_ms, limits=limits),
-            since_ms=since_ms,
-            summary=f"{list_names(who)} {'does' if len(who) == 1 else 'do'} not answer for transactional ids",
-            evidence=list_names(collector.unseen),
-            next_step=(
-                "Producers of these coordinators wait. If it lasts, look at the broker's log and at the size "
-                "of __transaction_state."
-            ),
-        )
+        if Sense.LISTS in collector.senses and not collector.error:
+            for part in collector.unseen:
+                name, _, reason = part.partition(": ")
+                scope = f"broker:{found[1]}" if (found := _BROKER.match(name)) else ""
+                listed.add(scope)
+                yield _SilentPart(name, reason, scope, collector.blind_since_ms, listed=True)
+    for each in snapshot.gaps:
+        if each.scope.startswith("broker:") and each.scope not in listed:
+            name = each.scope.replace(":", " ")
+            yield _SilentPart(name, each.reason, each.scope, each.since_ms, listed=False)
 
 
 def collector_gap(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:

@@ -150,6 +150,21 @@ def test_a_broker_explains_the_markers_that_its_partitions_wait_for() -> None:
     assert incidents(other, stuck, links=links) == {finding_label(other): set(), finding_label(stuck): set()}
 
 
+def test_a_broker_that_does_not_answer_explains_what_waits_for_it() -> None:
+    """Open transactions with a partition that it leads, and a query that failed and reads one."""
+    links = ThingLinks({A: [P]}, {P: frozenset({"broker:2"})}, {Q: [P]})
+    away = finding("coordinator_loading", "coordinators:prod", "broker:2")
+    late, failed, elsewhere = (
+        finding("open_too_long", A),
+        finding("query_failed", Q),
+        finding("open_too_long", B),
+    )
+    assert incidents(away, late, failed, elsewhere, links=links) == {
+        finding_label(away): {finding_label(late), finding_label(failed)},
+        finding_label(elsewhere): set(),
+    }
+
+
 def test_transactions_of_one_prepared_batch_are_one_incident_before_the_batch_has_a_finding() -> None:
     names = [f"transaction:sink-p{number}" for number in range(3)]
     late = [finding("open_too_long", name, f"partition:out-{name[-1]}") for name in names]

@@ -183,7 +183,22 @@ def test_coordinator_loading_names_the_broker() -> None:
     (finding,) = findings_of("coordinator_loading", collectors=(TAIL, status))
     assert finding.summary == "broker 2 does not answer for transactional ids"
     assert (finding.since_ms, finding.evidence) == (ago(60), LOADING)
+    assert finding.affected == ("broker:2",)
     assert not findings_of("coordinator_loading", collectors=(TAIL, status), gaps=(gap("reconcile"),))
+
+
+def test_a_broker_that_pollers_miss_is_the_same_finding() -> None:
+    """It is no longer listed, and asked for nothing, once the others have taken over."""
+    seen = collector("reconcile", Sense.LISTS, seen_s_ago=1)
+    polled = gap("partitions", "broker:2", since_s_ago=30)
+    (finding,) = findings_of("coordinator_loading", collectors=(TAIL, seen), gaps=(polled,))
+    assert finding.summary == "broker 2 does not answer"
+    assert (finding.since_ms, finding.affected) == (ago(30), ("broker:2",))
+    fresh = gap("partitions", "broker:2", since_s_ago=9)
+    assert not findings_of("coordinator_loading", collectors=(TAIL, seen), gaps=(fresh,))
+    listed = collector("reconcile", Sense.LISTS, seen_s_ago=60, unseen=(LOADING,))
+    (both,) = findings_of("coordinator_loading", collectors=(TAIL, listed), gaps=(polled,))
+    assert (both.since_ms, both.affected) == (ago(60), ("broker:2",))
 
 
 @pytest.mark.parametrize(
