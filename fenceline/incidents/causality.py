@@ -8,7 +8,7 @@ one partition make n + m edges, not n × m.
 | edge | comes from |
 |---|---|
 | query's batch, or its dead driver → transaction | `affected` of `batch_prepared`, `batch_lost`; the ids of the sink's batches in the snapshot |
-| open transaction ↔ the others of its query's prepared batches | the ids of the sink's batches in the snapshot: one driver left all of them open |
+| open transaction ↔ the others of its query's batch | the ids of the sink's batches in the snapshot, and the ledger in an id of our sink: one driver left all of them open |
 | query failed → its batch, restart, wait, watermark | the same subject, `SAME_SUBJECT` |
 | application or id that times out → its open transactions | the id's shape (`application_of`), the same id |
 | id that is taken over or times out → its application's figures | the id's shape |
@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from fenceline.facts import Severity
 from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
-from fenceline.kafka.applications import application_of
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.snapshot import Snapshot
 
 Node = FindingKey | str
@@ -142,7 +142,13 @@ def _of_transaction(each: OpenFinding, links: ThingLinks) -> Iterator[Edge]:
     key = key_of(each)
     if each.rule in _PRODUCER_ENDS:
         yield each.subject, key
-        yield f"late:{application_of(_name(each.subject)).application}", key
+        producer = application_of(_name(each.subject))
+        yield f"late:{producer.application}", key
+        if producer.kind is Shape.FENCELINE_SINK:
+            # One driver writes one batch at a time: what keeps one of its transactions open keeps all.
+            ledger = producer.member.partition("-")[0]
+            yield f"batch:{ledger}", key
+            yield key, f"batch:{ledger}"
     if each.rule in _COORDINATOR_ENDS:
         yield "coordinators", key
     for place in links.places_of({*each.affected, *links.holds.get(each.subject, ())}):

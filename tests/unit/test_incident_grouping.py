@@ -165,6 +165,14 @@ def test_a_broker_that_does_not_answer_explains_what_waits_for_it() -> None:
     }
 
 
+def test_transactions_of_one_ledger_are_one_incident_before_their_batch_is_prepared() -> None:
+    late = [finding("open_too_long", f"transaction:enrich-1a2b3c4d-p{n}-g4-b0-s{n}") for n in range(4)]
+    other = finding("open_too_long", "transaction:enrich-99999999-p0-g4-b0-s0")
+    found = incidents(*late, other)
+    assert sorted(map(len, found.values())) == [0, 3]
+    assert found[finding_label(other)] == set()
+
+
 def test_transactions_of_one_prepared_batch_are_one_incident_before_the_batch_has_a_finding() -> None:
     names = [f"transaction:sink-p{number}" for number in range(3)]
     late = [finding("open_too_long", name, f"partition:out-{name[-1]}") for name in names]
