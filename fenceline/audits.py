@@ -1,0 +1,198 @@
+"""What the audit job leaves: of each pipeline, what each batch read, wrote, committed and left readable.
+
+The job (`spark_pipeline.audit`) writes for each pipeline below `OUTPUT/cluster=NAME/audits/pipeline=PIPELINE`:
+
+    log/000000000012.json                  a manifest for each run; the newest one counts
+    parts/part=…/table=TABLE/*.parquet
+
+Tables: `partitions` (a row for each batch and output partition), `losses` and `duplicates` (ranges of offsets).
+A count that could not be had is None: it is never a guess, and nothing is proved with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+#: Of the layout that is written here; a larger number is of a newer Fenceline.
+FORMAT = 1
+PARTITIONS, LOSSES, DUPLICATES = "partitions", "losses", "duplicates"
+_DIGITS = 12
+
+
+class NotAnAudit(Exception):
+    """A file that is no manifest of an audit, or none that can be understood; the text says why."""
+
+
+class NewerAudit(NotAnAudit):
+    """A manifest that a newer Fenceline wrote."""
+
+
+class AuditMode(StrEnum):
+    """How records were compared: by how many there are, or each by its key."""
+
+    COUNTS = "counts"
+    KEYS = "keys"
+
+
+class AuditVerdict(StrEnum):
+    """What an audit says of a batch, or of a pipeline."""
+
+    #: Every input record is readable in the output once, or was dropped by the query.
+    PROVED = "proved"
+    #: It is prepared: its transactions are not committed yet.
+    PREPARED = "prepared"
+    #: Something could not be observed; an obstacle names it.
+    UNPROVED = "unproved"
+    #: Records are missing or duplicated.
+    VIOLATED = "violated"
+
+
+class ObstacleKind(StrEnum):
+    """Why something cannot be proved."""
+
+    COMPACTED = "compacted"
+    RETENTION = "retention"
+    FOREIGN_RECORDS = "foreign_records"
+    SHARED_OUTPUT = "shared_output"
+    TOPIC_RECREATED = "topic_recreated"
+    LEDGER_MISSING = "ledger_missing"
+    INPUT_UNKNOWN = "input_unknown"
+    UNREADABLE = "unreadable"
+
+
+class AuditObstacle(NamedTuple):
+    """One reason for which something is not proved."""
+
+    kind: ObstacleKind
+    #: A topic, a partition (`orders-3`), or a file of the checkpoint.
+    where: str
+    #: What was found there, and what follows from it, in words for an operator.
+    detail: str
+    consequence: str
+
+
+class AuditedRange(NamedTuple):
+    """Records of one partition: from the first offset up to before the second."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedBatch:
+    """One micro-batch. Records, None where they are not known."""
+
+    batch_id: int
+    verdict: AuditVerdict
+    #: When it was decided, by the driver's clock; None where no ledger has it.
+    at_ms: int | None = None
+    input: int | None = None
+    #: By the query, from its progress.
+    dropped: int | None = None
+    written: int | None = None
+    #: In transactions whose commit markers are there.
+    committed: int | None = None
+    #: Below the last stable offset.
+    readable: int | None = None
+    duplicated: int | None = None
+    missing: int | None = None
+    #: Input ranges that are missing in the output, and output ranges that are there again: the first of each.
+    losses: tuple[AuditedRange, ...] = ()
+    duplicates: tuple[AuditedRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditManifest:
+    """What the job had found after one run, all of it."""
+
+    cluster: str
+    #: As the output's folder names it: the query's name, or source and target topics.
+    pipeline: str
+    mode: AuditMode
+    #: Counts from 1.
+    run: int
+    #: When that was, by the driver's clock.
+    at_ms: int
+    #: The streaming query's own id, "" for a pipeline that is no Spark query.
+    query_id: str = ""
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    #: The first batch that was audited, and the last one up to which every batch is proved; None without any.
+    first_batch: int | None = None
+    proved_through: int | None = None
+    #: Since the first audited batch.
+    input: int = 0
+    readable: int = 0
+    duplicated: int = 0
+    missing: int = 0
+    #: The newest batches, the newest first.
+    batches: tuple[AuditedBatch, ...] = ()
+    obstacles: tuple[AuditObstacle, ...] = ()
+    #: Names of the folders below `parts/` that count.
+    parts: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> AuditVerdict:
+        """Return what holds for the whole pipeline, as far as it was audited."""
+        if self.duplicated or self.missing:
+            return AuditVerdict.VIOLATED
+        if self.obstacles or self.proved_through is None:
+            return AuditVerdict.UNPROVED
+        return AuditVerdict.PROVED
+
+
+def audits_folder(cluster: str) -> str:
+    """Return the folder of a cluster's audits below the job's output."""
+    return f"cluster={cluster}/audits"
+
+
+def audit_folder(cluster: str, pipeline: str) -> str:
+    """Return the folder of a pipeline's audits below the job's output."""
+    return f"{audits_folder(cluster)}/pipeline={pipeline}"
+
+
+def audit_name(run: int) -> str:
+    """Return the file name of a run's manifest; names sort as runs do."""
+    return f"{run:0{_DIGITS}}.json"
+
+
+def run_of(name: str) -> int | None:
+    """Return the run of a manifest's file name, None for every other file."""
+    stem, dot, ending = name.partition(".")
+    return int(stem) if dot and ending == "json" and len(stem) >= _DIGITS and stem.isdecimal() else None
+
+
+def write_audit(manifest: AuditManifest) -> str:
+    """Return a manifest as text."""
+    return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
+
+
+def read_audit(text: str) -> AuditManifest:
+    """Return the manifest in a text. Raises NotAnAudit, and NewerAudit for one of a later layout."""
+    try:
+        found = json.loads(text)
+        version = found.pop("format")
+        if version > FORMAT:
+            raise NewerAudit(f"its format is {version}, this Fenceline knows formats up to {FORMAT}")
+        return _manifest(found)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotAnAudit(f"it is torn or no manifest of the audit job ({error})") from error
+
+
+def _manifest(found: dict[str, Any]) -> AuditManifest:
+    plain = {name: tuple(found.pop(name)) for name in ("sources", "targets", "parts")}
+    mode = AuditMode(found.pop("mode"))
+    batches = tuple(map(_batch, found.pop("batches")))
+    obstacles = tuple(AuditObstacle(ObstacleKind(kind), *others) for kind, *others in found.pop("obstacles"))
+    return AuditManifest(mode=mode, batches=batches, obstacles=obstacles, **plain, **found)
+
+
+def _batch(found: Mapping[str, Any]) -> AuditedBatch:
+    ranges = {name: tuple(AuditedRange(*each) for each in found[name]) for name in ("losses", "duplicates")}
+    return AuditedBatch(**{**found, **ranges, "verdict": AuditVerdict(found["verdict"])})

@@ -1,0 +1,73 @@
+"""Proves that an audit's manifest is read as it was written, and that what is none is named as such."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fenceline.audits import (
+    AuditedBatch,
+    AuditedRange,
+    AuditManifest,
+    AuditMode,
+    AuditObstacle,
+    AuditVerdict,
+    NewerAudit,
+    NotAnAudit,
+    ObstacleKind,
+    audit_name,
+    read_audit,
+    run_of,
+    write_audit,
+)
+
+BATCH = AuditedBatch(
+    7, AuditVerdict.VIOLATED, 1_700_000_000_000, 10, 0, 9, 9, 9, 0, 1, (AuditedRange("orders", 3, 5, 6),)
+)
+GONE = AuditObstacle(ObstacleKind.RETENTION, "orders-3", "records 0 to 4 are gone", "batch 6 is not proved")
+MANIFEST = AuditManifest(
+    "prod", "orders_enrich", AuditMode.COUNTS, 3, 1_700_000_000_500, "q", ("orders",), ("enriched",), 6, None,
+    10, 9, 0, 1, (BATCH,), (GONE,), ("000000000003-1f",),
+)  # fmt: skip
+
+
+def test_a_manifest_is_read_as_it_was_written() -> None:
+    assert read_audit(write_audit(MANIFEST)) == MANIFEST
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": "1"}', "3"])
+def test_what_is_no_manifest_is_named(text: str) -> None:
+    with pytest.raises(NotAnAudit, match="no manifest of the audit job"):
+        read_audit(text)
+
+
+def test_a_later_layout_is_told_apart() -> None:
+    with pytest.raises(NewerAudit, match="knows formats up to 1"):
+        read_audit(json.dumps({"format": 2}))
+
+
+def test_names_sort_as_runs_do() -> None:
+    assert audit_name(12) == "000000000012.json"
+    assert [run_of(name) for name in (audit_name(12), ".000000000012.json.crc", "12.json")] == [
+        12,
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, AuditVerdict.VIOLATED),
+        ({"missing": 0}, AuditVerdict.UNPROVED),
+        ({"missing": 0, "obstacles": ()}, AuditVerdict.UNPROVED),
+        ({"missing": 0, "obstacles": (), "proved_through": 7}, AuditVerdict.PROVED),
+        ({"missing": 0, "duplicated": 1, "proved_through": 7}, AuditVerdict.VIOLATED),
+    ],
+)
+def test_a_pipeline_is_proved_only_where_nothing_is_missing_or_hidden(
+    changed: dict[str, object], verdict: AuditVerdict
+) -> None:
+    fields = {name: getattr(MANIFEST, name) for name in MANIFEST.__dataclass_fields__}
+    assert AuditManifest(**{**fields, **changed}).verdict is verdict
