@@ -1,11 +1,11 @@
 """What the audit job leaves: of each pipeline, what each batch read, wrote, committed and left readable.
 
-The job (`spark_pipeline.audit`) writes for each pipeline below `OUTPUT/cluster=NAME/audits/pipeline=PIPELINE`:
+The job (`spark_pipeline.audit`) writes below `OUTPUT/cluster=NAME/audits/pipeline=PIPELINE`:
 
     log/000000000012.json                  a manifest for each run; the newest one counts
     parts/part=…/table=TABLE/*.parquet
 
-Tables: `partitions` (a row for each batch and output partition), `losses` and `duplicates` (ranges of offsets).
+Tables: `partitions` (each batch in each output partition), `losses` and `duplicates` (ranges of offsets).
 A count that could not be had is None: it is never a guess, and nothing is proved with it.
 """
 
