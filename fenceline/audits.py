@@ -186,11 +186,12 @@ def read_audit(text: str) -> AuditManifest:
 
 
 def _manifest(found: dict[str, Any]) -> AuditManifest:
-    plain = {name: tuple(found.pop(name)) for name in ("sources", "targets", "parts")}
-    mode = AuditMode(found.pop("mode"))
-    batches = tuple(map(_batch, found.pop("batches")))
-    obstacles = tuple(AuditObstacle(ObstacleKind(kind), *others) for kind, *others in found.pop("obstacles"))
-    return AuditManifest(mode=mode, batches=batches, obstacles=obstacles, **plain, **found)
+    for name in "sources", "targets", "parts":
+        found[name] = tuple(found[name])
+    found["mode"] = AuditMode(found["mode"])
+    found["batches"] = tuple(map(_batch, found["batches"]))
+    found["obstacles"] = tuple(AuditObstacle(ObstacleKind(kind), *rest) for kind, *rest in found["obstacles"])
+    return AuditManifest(**found)
 
 
 def _batch(found: Mapping[str, Any]) -> AuditedBatch:
