@@ -33,10 +33,10 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 
 @pytest.fixture(scope="module")
-def rows_of_module(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def rows_of_module(database: None, django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """Let a fixture of a module write rows once: each test sees them, and what it writes itself is undone.
 
-    For modules whose tests all run on SQLite: tests marked `sql` change the connection in between.
+    Tests marked `sql` change the database in between: it has them once for each.
     """
     with django_db_blocker.unblock(), transaction.atomic():
         yield
