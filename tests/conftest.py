@@ -1,5 +1,5 @@
-"""What holds for every test: a database that was made for them is dropped, whoever is still connected; and a
-test's client reads those static files that it asks for."""
+"""What holds for every test: a database that was made for them is dropped, whoever is still connected; and in
+this process files are read and passwords hashed at little cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ def rows_of_module(database: None, django_db_setup: None, django_db_blocker: Any
 
 
 @pytest.fixture(scope="session", autouse=True)
-def static_files_are_read_when_asked_for() -> Iterator[None]:
-    """WhiteNoise else reads all of them for each client of a test, a sixth of the time of tests/web."""
-    with override_settings(WHITENOISE_AUTOREFRESH=True):
+def nothing_is_slow_by_design() -> Iterator[None]:
+    """WhiteNoise else reads all files for each client of a test, a sixth of the time of tests/web.
+
+    And the real hasher is slow on purpose, while what is tested is not its strength.
+    """
+    hashers = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    with override_settings(WHITENOISE_AUTOREFRESH=True, PASSWORD_HASHERS=hashers):
         yield
