@@ -1,5 +1,5 @@
-"""What holds for every test: a database that was made for them is dropped, whoever is still connected; and a
-test's client reads those static files that it asks for."""
+"""What holds for every test: a database that was made for them is dropped, whoever is still connected; and in
+this process files are read and passwords hashed at little cost."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 
 @pytest.fixture(scope="module")
-def rows_of_module(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def rows_of_module(database: None, django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """Let a fixture of a module write rows once: each test sees them, and what it writes itself is undone.
 
-    For modules whose tests all run on SQLite: tests marked `sql` change the connection in between.
+    Tests marked `sql` change the database in between: it has them once for each.
     """
     with django_db_blocker.unblock(), transaction.atomic():
         yield
@@ -44,7 +44,11 @@ def rows_of_module(django_db_setup: None, django_db_blocker: Any) -> Iterator[No
 
 
 @pytest.fixture(scope="session", autouse=True)
-def static_files_are_read_when_asked_for() -> Iterator[None]:
-    """WhiteNoise else reads all of them for each client of a test, a sixth of the time of tests/web."""
-    with override_settings(WHITENOISE_AUTOREFRESH=True):
+def nothing_is_slow_by_design() -> Iterator[None]:
+    """WhiteNoise else reads all files for each client of a test, a sixth of the time of tests/web.
+
+    And the real hasher is slow on purpose, while what is tested is not its strength.
+    """
+    hashers = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    with override_settings(WHITENOISE_AUTOREFRESH=True, PASSWORD_HASHERS=hashers):
         yield

@@ -42,7 +42,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     server = POSTGRESQL if os.environ["DATABASE_URL"].startswith("postgres") else ""
     left = [item for item in items if database_of(item) in ("", server)] if server else without_repeats(items)
     if len(left) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(left)])
+        kept = set(left)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = left
 
 

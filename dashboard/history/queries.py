@@ -110,14 +110,14 @@ class TransactionHistory:
 
 def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None = None) -> TransitionPage:
     """Return the newest transitions that match, before a place where one is given."""
-    ways = product(_clusters(wanted.cluster), _parts(wanted))
-    each = [_told(cluster_id, part, limit, before) for cluster_id, part in ways]
+    each = [_places(*way, limit, before) for way in product(_clusters(wanted.cluster), _parts(wanted))]
     # Where one search stopped early, nothing older is shown of the others either.
-    floor = max((told.searched_to_ms for told in each if told.searched_to_ms is not None), default=None)
-    merged = merge(*(told.items for told in each), key=_place, reverse=True)
-    items = [row for row in merged if floor is None or row.at_ms >= floor]
-    if len(items) > limit:
-        return TransitionPage(items[:limit], _place(items[limit - 1]))
+    floor = max((found.floor_ms for found in each if found.floor_ms is not None), default=None)
+    merged = merge(*(found.newest for found in each), reverse=True)
+    places = [place for place in merged if floor is None or place[0] >= floor]
+    items = _at(places[:limit])
+    if len(places) > limit:
+        return TransitionPage(items, places[limit - 1])
     return TransitionPage(items, None if floor is None else (floor, 0), floor)
 
 
@@ -283,6 +283,14 @@ class _Bounded:
     floor_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the newest rows of one search are; `floor_ms` is where it stopped, None at its end."""
+
+    newest: Sequence[Place]
+    floor_ms: int | None
+
+
 def _clusters(name: str) -> Sequence[int]:
     # Cluster by cluster: each has an index in the order of its instants, all of them together have none.
     rows = Cluster.objects.filter(configured=True)
@@ -296,16 +304,20 @@ def _parts(wanted: HistoryCriteria) -> Sequence[HistoryCriteria]:
     return [replace(wanted, kinds=(kind,)) for kind in wanted.kinds]
 
 
-def _told(cluster_id: int, wanted: HistoryCriteria, limit: int, before: Place | None) -> TransitionPage:
+def _places(cluster_id: int, wanted: HistoryCriteria, limit: int, before: Place | None) -> _Places:
     rows = _of(cluster_id, wanted)
     if before is not None:
         at_ms, pk = before
         rows = rows.filter(Q(at_ms__lt=at_ms) | Q(at_ms=at_ms, id__lt=pk), at_ms__lte=at_ms)
     bounded = _bounded(rows, wanted)
-    items = list(bounded.matching.select_related("cluster", "action").order_by("-at_ms", "-id")[: limit + 1])
-    if len(items) > limit:
-        return TransitionPage(items, _place(items[limit - 1]))
-    return TransitionPage(items, None, bounded.floor_ms)
+    newest = list(bounded.matching.order_by("-at_ms", "-id").values_list("at_ms", "id")[: limit + 1])
+    return _Places(newest, None if len(newest) > limit else bounded.floor_ms)
+
+
+def _at(places: Sequence[Place]) -> Sequence[TransitionRecord]:
+    # Of many searches few rows are shown: their columns are read of those alone.
+    rows = TransitionRecord.objects.select_related("cluster", "action").in_bulk([pk for _, pk in places])
+    return [rows[pk] for _, pk in places if pk in rows]
 
 
 def _of(cluster_id: int, wanted: HistoryCriteria) -> QuerySet[TransitionRecord]:
@@ -355,10 +367,6 @@ def _matching(wanted: HistoryCriteria) -> Q:
     if wanted.q:
         found &= Q(transactional_id__icontains=wanted.q)
     return found
-
-
-def _place(row: TransitionRecord) -> Place:
-    return row.at_ms, row.pk
 
 
 def _tallies(cluster: str, span_s: int, since_ms: int, until_ms: int) -> QuerySet[Tally]:

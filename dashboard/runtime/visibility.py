@@ -57,15 +57,19 @@ def current_revision(cluster: str = "") -> int:
 
 
 def noun_visibility(
-    cluster: str = "", noun: str = TRANSACTIONS, now_ms: int | None = None
+    cluster: str = "",
+    noun: str = TRANSACTIONS,
+    now_ms: int | None = None,
+    *,
+    collectors: Sequence[LiveCollector] | None = None,
 ) -> AnswerVisibility:
     """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
 
     Those that are open, the oldest first, and those of collectors that are late by now
     (`dashboard.runtime.stale_collectors`); a collector that says itself that it sees nothing is one gap, not
-    two.
+    two. `collectors` are those of `list_collectors`, where they are known already.
     """
-    rows = list_collectors(cluster)
+    rows = list_collectors(cluster) if collectors is None else collectors
     seeing = [
         eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in collectors_of(group, noun)
     ]

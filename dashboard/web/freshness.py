@@ -67,7 +67,7 @@ def noun_freshness(
     """Return how far a noun has been seen by now in `cluster`, or in every one of `clusters`."""
     names = [cluster] if cluster else [row.name for row in clusters]
     rows = visibility.list_collectors(cluster)
-    seen = visibility.noun_visibility(cluster, noun, now_ms)
+    seen = visibility.noun_visibility(cluster, noun, now_ms, collectors=rows)
     seeing = {name: collectors_of((row for row in rows if row.cluster.name == name), noun) for name in names}
     unseen = [
         name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,16 @@ def place(tmp_path: Path, settings: Any) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
+    folder = tmp_path_factory.mktemp("report")
+    return folder, history_reports.history_report(folder)
+
+
 @pytest.fixture
-def manifest(place: Path) -> Manifest:
-    return history_reports.history_report(place)
+def manifest(place: Path, report: tuple[Path, Manifest]) -> Manifest:
+    shutil.copytree(report[0], place, dirs_exist_ok=True)
+    return report[1]
 
 
 def get(reader: Client, path: str, status: int = 200) -> Any:

@@ -63,9 +63,9 @@ def points(kind: SeriesKind, name: str) -> list[tuple[int, Values]]:
 
 def polled(kind: SeriesKind, name: str, *polls: tuple[int, Values | None], span: bool = False) -> None:
     """Save polls of one subject, each so many ms from now."""
+    cluster_id = Cluster.objects.get().pk
     with transaction.atomic():
         for at_ms, values in polls:
-            cluster_id = Cluster.objects.get().pk
             save_samples(cluster_id, kind, [SeriesSample(name, values)], at_ms=NOW_MS + at_ms)
             if span:
                 extend_span(cluster_id, SOURCES[kind], at_ms=NOW_MS + at_ms)
@@ -320,7 +320,7 @@ def prune(lease: Lease, now_ms: int) -> None:
 
 
 def test_each_resolution_is_kept_for_its_own_time(take: Take) -> None:
-    day = list(range(0, DAY_MS, 20_000))
+    day = list(range(0, DAY_MS, 30_000))
     polled(PARTITION, "s", *((at_ms, (at_ms, 0)) for at_ms in day), span=True)
     lease = take(retention.NAME)
     prune(lease, NOW_MS + DAY_MS)

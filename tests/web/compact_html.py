@@ -14,11 +14,11 @@ _BLOCKS = (
     "table|tbody|td|text|textarea|tfoot|th|thead|title|tr|ul"
 )
 _KEPT = re.compile(r"(<(pre|textarea)\b.*?</\2>)", re.S)
-_TAG = re.compile(r"<[a-zA-Z/][^<>\"']*(?:(?:\"[^\"]*\"|'[^']*')[^<>\"']*)*>")
-_AROUND_BLOCKS = re.compile(rf"\s*(</?(?:{_BLOCKS})\b(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>)\s*")
-
-_HIDDEN = re.compile(r"\s*(<input type=\"hidden\"[^<>]*>)\s*")
-_IN_BUTTONS = re.compile(r"(<button\b[^<>]*>)\s*|\s*(</button>)")
+_REST_OF_TAG = r"[^<>\"']*(?:(?:\"[^\"]*\"|'[^']*')[^<>\"']*)*>"
+_TAG = re.compile(r"<[a-zA-Z/]" + _REST_OF_TAG)
+# What is before a tag has a pattern of its own: one that begins with what may be missing is tried everywhere.
+_BEFORE = re.compile(rf" (?=</?(?:{_BLOCKS})\b|</button>|<input type=\"hidden\")")
+_BEHIND = re.compile(rf"(</?(?:{_BLOCKS})\b{_REST_OF_TAG}|<button\b[^<>]*>|<input type=\"hidden\"[^<>]*>) ")
 
 
 def compact(html: str) -> str:
@@ -30,9 +30,13 @@ def compact(html: str) -> str:
 
 
 def _compact(html: str) -> str:
-    html = _TAG.sub(lambda tag: re.sub(r"\s+(/?>)$", r"\1", " ".join(tag[0].split())), html)
-    html = _AROUND_BLOCKS.sub(r"\1", re.sub(r"\s+", " ", html))
-    return _HIDDEN.sub(r"\1", _IN_BUTTONS.sub(r"\1\2", html))
+    html = _TAG.sub(_without_space_at_end, re.sub(r"\s+", " ", html))
+    return _BEFORE.sub("", _BEHIND.sub(r"\1", html))
+
+
+def _without_space_at_end(tag: re.Match[str]) -> str:
+    end = "/>" if tag[0].endswith("/>") else ">"
+    return tag[0].removesuffix(end).rstrip() + end
 
 
 class CompactClient(Client):

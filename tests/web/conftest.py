@@ -14,7 +14,7 @@ from dashboard.models import Cluster
 from sandbox.scenes.player import ScenePlayer
 from tests.web import factories
 from tests.web.compact_html import CompactClient
-from tests.web.roles import give_role
+from tests.web.roles import give_role, open_session
 
 
 @pytest.fixture
@@ -24,9 +24,7 @@ def client() -> Client:
 
 
 @pytest.fixture
-def user(db: None, settings: Any) -> User:
-    # The real hasher is slow by design; what is tested here is not its strength.
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+def user(db: None) -> User:
     viewer = User.objects.create_user("operator", password="let me in, please")
     give_role(viewer, "viewer")
     return viewer
@@ -35,7 +33,7 @@ def user(db: None, settings: Any) -> User:
 @pytest.fixture
 def page(client: Client, user: User) -> Client:
     """A client that is signed in."""
-    client.force_login(user)
+    open_session(client, user)
     return client
 
 

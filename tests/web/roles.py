@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from django.conf import settings
+from django.contrib import auth
 from django.contrib.auth.models import Group, User
+from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 
 from dashboard.system import access
@@ -11,10 +14,11 @@ from tests.web.compact_html import CompactClient
 
 def give_role(user: User, role: str) -> None:
     """Give a user a role, as an admin does in Django's admin."""
-    if not Group.objects.filter(name=role).exists():
+    groups = Group.objects.filter(name=role)
+    if not groups:
         # A test with transactions of its own has emptied all tables.
         access.ensure_roles()
-    user.groups.set([Group.objects.get(name=role)])
+    user.groups.set(groups.all())
 
 
 def client_with_role(role: str) -> Client:
@@ -22,8 +26,18 @@ def client_with_role(role: str) -> Client:
     user, _ = User.objects.get_or_create(username=f"the {role}")
     give_role(user, role)
     client = CompactClient()
-    client.force_login(user)
+    open_session(client, user)
     return client
+
+
+def open_session(client: Client, user: User) -> None:
+    """Give a client a user's session as it is some time after the sign-in, which writes rows of its own."""
+    session = SessionStore()
+    session[auth.SESSION_KEY] = str(user.pk)
+    session[auth.BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
+    session[auth.HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.create()
+    client.cookies[settings.SESSION_COOKIE_NAME] = session.session_key
 
 
 def page_html(page: Client, url: str, status: int = 200) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.db import transaction
 
@@ -22,12 +22,26 @@ def polled(
     of: Cluster, kind: SeriesKind, name: str, polls: Polls, *, now_ms: int | None = None, span: bool = False
 ) -> None:
     """Save what polls of one subject found, the oldest first; with `span` they were all there was."""
+    polled_together(of, kind, {name: polls}, now_ms=now_ms, span=span)
+
+
+def polled_together(
+    of: Cluster,
+    kind: SeriesKind,
+    polls: Mapping[str, Polls],
+    *,
+    now_ms: int | None = None,
+    span: bool = False,
+) -> None:
+    """Save what the same polls found of several subjects."""
     now = factories.now_ms() if now_ms is None else now_ms
     with transaction.atomic():
-        for ago_ms, values in polls:
-            save_samples(of.pk, kind, [SeriesSample(name, values)], at_ms=now - ago_ms)
+        for found in zip(*polls.values(), strict=True):
+            samples = [SeriesSample(name, values) for name, (_, values) in zip(polls, found, strict=True)]
+            at_ms = now - found[0][0]
+            save_samples(of.pk, kind, samples, at_ms=at_ms)
             if span:
-                extend_span(of.pk, SOURCES[kind], at_ms=now - ago_ms)
+                extend_span(of.pk, SOURCES[kind], at_ms=at_ms)
 
 
 def observed(of: Cluster, *spans: tuple[int, int], now_ms: int | None = None) -> None:
@@ -45,11 +59,13 @@ def hour(of: Cluster) -> None:
     blocked = range(40 * MINUTE_MS, 25 * MINUTE_MS, -APART_MS)
     steps = range(58 * MINUTE_MS, -1, -APART_MS)
     polled(of, PARTITION, "payments-0", [(ago, _offsets(ago, blocked)) for ago in steps], span=True)
-    polled(of, GROUP, "billing", [(ago, _lag(ago, blocked)) for ago in steps], span=True)
-    others = [(ago, (3, 9 + ago // APART_MS % 4, 400, 0)) for ago in steps]
-    polled(of, GROUP, "orders-view", others)
-    polled(of, APPLICATION, "", [(ago, _open(ago, blocked)) for ago in steps], span=True)
-    polled(of, APPLICATION, "payments", [(ago, _open(ago, blocked)) for ago in steps])
+    groups = {
+        "billing": [(ago, _lag(ago, blocked)) for ago in steps],
+        "orders-view": [(ago, (3, 9 + ago // APART_MS % 4, 400, 0)) for ago in steps],
+    }
+    polled_together(of, GROUP, groups, span=True)
+    opened = [(ago, _open(ago, blocked)) for ago in steps]
+    polled_together(of, APPLICATION, {"": opened, "payments": opened}, span=True)
 
 
 def _offsets(ago_ms: int, blocked: range) -> Values:

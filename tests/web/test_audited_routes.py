@@ -34,7 +34,6 @@ Event = AuditEntry.Event
 
 @pytest.fixture(autouse=True)
 def limits(configured: None, settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     alerts = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     settings.FENCELINE = replace(django_settings.FENCELINE, alerts=alerts)
     factories.cluster()

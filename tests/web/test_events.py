@@ -32,8 +32,8 @@ pytestmark = pytest.mark.django_db
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def prod() -> Cluster:
+@pytest.fixture(scope="module")
+def prod(rows_of_module: None) -> Cluster:
     """A cluster with an hour of transitions, findings and incidents, whose instants often coincide."""
     of = factories.cluster()
     factories.tail_collectors(of)

@@ -20,8 +20,8 @@ IDS = "/transactions/prod"
 HIT = re.compile(r'role="option".*?href="([^"]*)"\s*><bdi>([^<]*)</bdi>', re.DOTALL)
 
 
-@pytest.fixture
-def prod() -> Cluster:
+@pytest.fixture(scope="module")
+def prod(rows_of_module: None) -> Cluster:
     of = factories.cluster()
     scenarios.busy_transactions(of, 120)
     scenarios.busy_partitions(of)
@@ -98,10 +98,9 @@ def test_a_cluster_s_page_finds_its_own(page: Client, prod: Cluster) -> None:
 
 @pytest.mark.parametrize("ids", [10, 400])
 def test_the_number_of_queries_does_not_grow(
-    page: Client, django_assert_max_num_queries: Any, ids: int
+    page: Client, prod: Cluster, django_assert_max_num_queries: Any, ids: int
 ) -> None:
-    of = factories.cluster()
-    scenarios.busy_transactions(of, ids)
+    scenarios.busy_transactions(factories.cluster("staging"), ids)
     with django_assert_max_num_queries(22):
         page.get("/find", {"q": "a"})
 

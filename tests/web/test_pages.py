@@ -11,8 +11,7 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from fenceline.facts import TransactionState
-from sandbox.scenes.player import ScenePlayer
-from tests.web import factories, scenarios, series
+from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 PAGES = ("/", "/transactions", "/events", "/system")
@@ -240,37 +239,3 @@ def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> No
     Cluster.objects.update(configured=False)
     assert "orders-gateway" not in read(page, "/transactions")
     assert page.get("/transactions/gone/orders-gateway-0").status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        # Who looks, what they may, what fires, and how many incidents are open.
-        ("/", 40),
-        ("/transactions", 18),
-        # Each source by itself.
-        ("/events", 38),
-        # Each source by itself, what lasted, and figures.
-        ("/timeline", 46),
-        # What applications write, groups read, queries read and write, and what blocks them.
-        ("/pipelines", 32),
-        ("/system", 16),
-        ("/transactions?state=open", 18),
-        ("/transactions/prod/payments-ledger-7", 31),
-        ("/partitions", 16),
-        ("/partitions/prod/payments/0", 24),
-        ("/groups", 17),
-        ("/groups/prod/billing", 22),
-        ("/recoveries", 15),
-        ("/scenes", 14),
-    ],
-)
-def test_a_page_asks_the_database_a_bounded_number_of_times(
-    page: Client, sandbox: ScenePlayer, django_assert_max_num_queries: Any, name: str, most: int
-) -> None:
-    prod = factories.cluster()
-    scenarios.busy_transactions(prod, 120)
-    scenarios.busy_partitions(prod)
-    series.hour(prod)
-    with django_assert_max_num_queries(most):
-        read(page, name)

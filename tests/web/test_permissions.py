@@ -91,10 +91,9 @@ def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str,
 
 
 @pytest.fixture(autouse=True)
-def nobody_there(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Redis runs here, and to find that out takes its time; so does the real hasher."""
+def nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Redis runs here, and to find that out takes its time."""
     monkeypatch.setattr(app, "send_task", lambda *args, **options: None)
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(scope="module")

@@ -40,9 +40,16 @@ def place(tmp_path: Path, settings: Any) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
+    folder = tmp_path_factory.mktemp("report")
+    return folder, history_reports.history_report(folder)
+
+
 @pytest.fixture
-def manifest(place: Path) -> Manifest:
-    return history_reports.history_report(place)
+def manifest(place: Path, report: tuple[Path, Manifest]) -> Manifest:
+    shutil.copytree(report[0], place)
+    return report[1]
 
 
 def read(page: Client, query: str = "") -> str:

@@ -33,7 +33,6 @@ OWN = f"http://{HOST}"
 @pytest.fixture(autouse=True)
 def layer(settings: Any) -> Any:
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     channel_layers.backends.clear()
     yield get_channel_layer()
     channel_layers.backends.clear()

@@ -57,8 +57,8 @@ def tail_collectors(of: Cluster) -> None:
     """Make the tail's collector and the evaluator's, both up to date."""
     collector(of)
     collector(of, "judge", behind=None, records=0, rate=0)
-    for partition in range(50):
-        Position.objects.create(
+    Position.objects.bulk_create(
+        Position(
             cluster=of,
             topic="__transaction_state",
             partition=partition,
@@ -66,6 +66,8 @@ def tail_collectors(of: Cluster) -> None:
             end_offset=24_000 + partition * 7,
             topic_id="Zr8RkY4nQ0m1w2p3c4v5bg",
         )
+        for partition in range(50)
+    )
 
 
 def gap(of: Cluster, **fields: object) -> GapRecord:

@@ -51,5 +51,5 @@ def transaction(
 
 def state_count(of: Cluster, state: str, by: int) -> None:
     """Keep the number of ids in a state, as a flush does."""
-    StateCount.objects.get_or_create(cluster=of, shard=0, state=state, defaults={"n": 0})
-    StateCount.objects.filter(cluster=of, shard=0, state=state).update(n=F("n") + by)
+    if not StateCount.objects.filter(cluster=of, shard=0, state=state).update(n=F("n") + by):
+        StateCount.objects.create(cluster=of, shard=0, state=state, n=by)
