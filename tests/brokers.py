@@ -43,7 +43,7 @@ def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def kafka_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three brokers of Kafka 4.2 that are one cluster. Who stops one starts it again and waits for all."""
     with KafkaCluster(tmp_path_factory.mktemp("kafka-three"), properties=PROPERTIES) as cluster:

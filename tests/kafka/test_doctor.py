@@ -12,25 +12,19 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
 
 from collectors.doctor.examination import CheckStatus, DoctorCheck
 from fenceline.kafka.acls import TO_LOOK
-from sandbox.cluster import KafkaCluster
 from sandbox.kafka import Broker
 from tests.acls import set_acl
-from tests.brokers import create_topics, kafka_three
+from tests.brokers import create_topics
 from tests.kafka.doctor_checks import run_doctor
 from tests.kafka.test_transaction_admin import signed_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
-
-__all__ = ["kafka_three"]
 
 pytestmark = pytest.mark.kafka
 
@@ -220,29 +214,3 @@ def test_checking_an_empty_cluster_creates_nothing(tmp_path: Path) -> None:
     for name in "__transaction_state", "__consumer_offsets":
         check = found[f"READ on topic {name}"]
         assert (check.status, "does not exist yet" in check.detail) == (CheckStatus.OK, True)
-
-
-def test_every_broker_is_reached_and_one_that_differs_is_named(kafka_three: KafkaCluster) -> None:
-    name = "transaction.partition.verification.enable"
-    admin = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
-
-    def set_at_two(operation: AlterConfigOpType) -> None:
-        entry = ConfigEntry(name, "false", incremental_operation=operation)
-        resource = ConfigResource(ConfigResource.Type.BROKER, "2", incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(30)
-
-    def warned() -> list[str]:
-        checks = run_doctor({"bootstrap.servers": kafka_three.bootstrap})
-        reached = [
-            each for each in checks if each.what.startswith("broker ") and each.status is CheckStatus.OK
-        ]
-        assert [each.what.split()[1] for each in reached] == ["1", "2", "3"]
-        return [each.detail for each in checks if each.status is CheckStatus.WARN]
-
-    assert warned() == []
-    set_at_two(AlterConfigOpType.SET)
-    try:
-        (detail,) = wait_for(warned, "broker 2 has taken it up")
-        assert f"{name} is off at broker 2," in detail
-    finally:
-        set_at_two(AlterConfigOpType.DELETE)

@@ -24,7 +24,6 @@ from fenceline.plans.plan import RefusalReason as PlanGround
 from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.scenes.wire import Identity
-from tests.brokers import kafka_three
 from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.planning_cluster import PlanningCluster, refusal_reasons
 from tests.kafka.producers import open_in
@@ -34,8 +33,6 @@ from tests.kafka.stray_records import identity_of, verification_disabled, write_
 from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
-
-__all__ = ["kafka_three"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
