@@ -69,16 +69,17 @@ def test_fence_ends_a_healthy_transaction_and_leaves_no_producer(stage: Stage) -
 
 
 @pytest.mark.kafka
-def test_rotation_continues_with_another_producer_id_each_time(stage: Stage) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_rotation_continues_with_another_producer_id_each_time(stage: Stage, times: int) -> None:
     seen = set()
-    for _ in range(2):
+    for _ in range(times):
         said: list[str] = []
         scenes.play("rotation", stage, said.append)
         last = last_record(stage.bootstrap, "demo-rotation")
         assert (last.state, last.producer_epoch) == (TransactionState.COMPLETE_COMMIT, 1)
         assert [line for line in said if f"producer id {last.producer_id}, epoch 0" in line]
         seen.add(last.producer_id)
-    assert len(seen) == 2
+    assert len(seen) == times
 
 
 @pytest.mark.kafka
