@@ -18,6 +18,7 @@ from sandbox.cluster import KafkaCluster
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.java.gateway import java_gateway
+from tests.java.tools import VERSION
 from tests.waiting import wait_for
 
 #: Timed-out transactions are ended within half a second instead of ten.
@@ -43,7 +44,7 @@ def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def kafka_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three brokers of Kafka 4.2 that are one cluster. Who stops one starts it again and waits for all."""
     with KafkaCluster(tmp_path_factory.mktemp("kafka-three"), properties=PROPERTIES) as cluster:
@@ -63,7 +64,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaGateway]:
     folder = tmp_path_factory.mktemp("java")
     with (
         (folder / "java.log").open("ab") as log,
-        java_gateway(find_java(folder), fetch_jars("kafka-4.2.0"), log) as gateway,
+        java_gateway(find_java(folder), fetch_jars(f"kafka-{VERSION}"), log) as gateway,
     ):
         yield gateway
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 FILE = Path(__file__).with_suffix(".json")
+#: Folders whose files share what their conftest starts.
+_SHARING = ("tests/browser", "tests/kafka/three", "tests/stack/room")
 #: Parts of tests that take less are not worth a line.
 SHORTEST_S = 0.5
 
@@ -75,14 +77,14 @@ def long_parts(parts: Mapping[str, float]) -> dict[str, float]:
 def unit_of(nodeid: str) -> str:
     """Return what one worker does at a time: a file, or all that shares a server.
 
-    These are all browser tests, and all that is repeated on PostgreSQL or on Kafka 3.9.
+    These are the tests of some folders, and all that is repeated on PostgreSQL or on Kafka 3.9.
     """
     file, _, test = nodeid.partition("::")
     if "kafka_39" in test:
         return "kafka_39"
     if "[postgresql" in test:
         return "postgresql"
-    return "tests/browser" if file.startswith("tests/browser/") else file
+    return next((folder for folder in _SHARING if file.startswith(f"{folder}/")), file)
 
 
 def _longest_first(files: Mapping[str, float]) -> dict[str, float]:

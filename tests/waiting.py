@@ -9,6 +9,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _REST_S, _LONGEST_REST_S = 0.02, 1.0
+#: Of a long wait: each question costs the server that answers, and more than who asks.
+_SHARE, _SHARED_S = 0.1, 0.3
 
 
 def wait_for(
@@ -21,10 +23,11 @@ def wait_for(
 ) -> T:
     """Return the first answer of `condition` that is true, or that `until` takes; fail after `seconds`.
 
-    It rests as long as an answer took: who asks all the time takes the cores from what is waited for.
-    `rest_s` is the shortest rest.
+    It rests as long as an answer took, and a tenth of what it has waited: who asks all the time takes the
+    cores from what is waited for. `rest_s` is the shortest rest.
     """
-    end = time.monotonic() + seconds
+    start = time.monotonic()
+    end = start + seconds
     while True:
         asked = time.monotonic()
         answer = condition()
@@ -32,4 +35,5 @@ def wait_for(
             return answer
         now = time.monotonic()
         assert now < end, f"not within {seconds:g} s: {what}; last answer {answer!r}"
-        time.sleep(min(max(rest_s, now - asked), _LONGEST_REST_S))
+        waited_s = min((now - start) * _SHARE, _SHARED_S)
+        time.sleep(min(max(rest_s, now - asked, waited_s), _LONGEST_REST_S))

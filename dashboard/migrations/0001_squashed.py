@@ -304,6 +304,15 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "alert",
                 "verbose_name_plural": "alerts",
+                "indexes": [
+                    models.Index(fields=["cluster", "seen_ms"], name="alert_seen"),
+                    models.Index(
+                        condition=models.Q(("state", "resolved"), _negated=True),
+                        fields=["cluster"],
+                        name="alert_active",
+                    ),
+                ],
+                "constraints": [models.UniqueConstraint(fields=("fingerprint",), name="alert_fingerprint")],
             },
         ),
         migrations.CreateModel(
@@ -334,6 +343,12 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "action record",
                 "verbose_name_plural": "action records",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "key", "producer_id", "producer_epoch", "state"),
+                        name="action_record_identity",
+                    )
+                ],
             },
         ),
         migrations.AddField(
@@ -375,6 +390,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "collector",
                 "verbose_name_plural": "collectors",
+                "constraints": [models.UniqueConstraint(fields=("cluster", "name"), name="collector_name")],
             },
         ),
         migrations.CreateModel(
@@ -407,6 +423,11 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "offset commit",
                 "verbose_name_plural": "offset commits",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "key", "topic", "partition"), name="commit_record_key"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -468,6 +489,22 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "delivery",
                 "verbose_name_plural": "deliveries",
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("ended_at", None)), fields=["next_at"], name="delivery_due"
+                    ),
+                    models.Index(
+                        condition=models.Q(("ended_at", None)),
+                        fields=["channel", "group_key", "id"],
+                        name="delivery_waiting",
+                    ),
+                    models.Index(fields=["channel", "created_at"], name="delivery_of_channel"),
+                    models.Index(fields=["channel", "group_key", "id"], name="delivery_of_group"),
+                    models.Index(
+                        condition=models.Q(("standing", True)), fields=["cluster"], name="delivery_standing"
+                    ),
+                    models.Index(fields=["cluster", "created_at"], name="delivery_made"),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -507,6 +544,24 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "finding",
                 "verbose_name_plural": "findings",
+                "indexes": [
+                    models.Index(fields=["cluster", "seen_at"], name="finding_seen"),
+                    models.Index(
+                        condition=models.Q(("closed_at", None)), fields=["cluster"], name="finding_open"
+                    ),
+                    models.Index(fields=["cluster", "since_ms"], name="finding_since"),
+                    models.Index(fields=["cluster", "closed_at"], name="finding_closed"),
+                    models.Index(
+                        condition=models.Q(("to_miss__gt", 0)), fields=["cluster"], name="finding_settling"
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("closed_at", None)),
+                        fields=("fingerprint",),
+                        name="finding_open_once",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -532,6 +587,13 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "gap",
                 "verbose_name_plural": "gaps",
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("until_ms", None)),
+                        fields=("cluster", "source", "scope"),
+                        name="gap_open_once",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -586,6 +648,8 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "consumer group",
                 "verbose_name_plural": "consumer groups",
+                "indexes": [models.Index(fields=["cluster", "family"], name="group_family")],
+                "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="group_key")],
             },
         ),
         migrations.CreateModel(
@@ -638,6 +702,12 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "group offset",
                 "verbose_name_plural": "group offsets",
+                "indexes": [models.Index(fields=["topic", "partition"], name="group_offset_of_partition")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("group", "topic", "partition"), name="group_offset_partition"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -664,6 +734,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "group membership",
                 "verbose_name_plural": "group memberships",
+                "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="group_record_key")],
             },
         ),
         migrations.CreateModel(
@@ -700,6 +771,12 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "incident",
                 "verbose_name_plural": "incidents",
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("closed_ms", None)), fields=["cluster"], name="incident_open"
+                    ),
+                    models.Index(fields=["cluster", "closed_ms"], name="incident_closed"),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -744,6 +821,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "incident event",
                 "verbose_name_plural": "incident events",
+                "indexes": [models.Index(fields=["at_ms"], name="incident_event_at")],
             },
         ),
         migrations.CreateModel(
@@ -781,6 +859,14 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "incident finding",
                 "verbose_name_plural": "incident findings",
+                "indexes": [
+                    models.Index(fields=["finding"], name="incident_of_finding"),
+                    models.Index(
+                        condition=models.Q(("until_ms", None)),
+                        fields=["incident", "finding"],
+                        name="incident_member_now",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -831,6 +917,18 @@ class Migration(migrations.Migration):
                 "verbose_name": "partition",
                 "verbose_name_plural": "partitions",
                 "permissions": [("ask_replicas", "Can ask every replica for its producers")],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("verdict", "clear"), _negated=True),
+                        fields=["cluster", "pinned_ms"],
+                        name="partition_pinned",
+                    )
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "topic", "partition"), name="partition_record_name"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -878,6 +976,20 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "LSO blocker",
                 "verbose_name_plural": "LSO blockers",
+                "indexes": [models.Index(fields=["cluster", "producer_id"], name="pin_producer")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=(
+                            "cluster",
+                            "topic",
+                            "partition",
+                            "producer_id",
+                            "producer_epoch",
+                            "start_offset",
+                        ),
+                        name="pin_transaction",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -909,6 +1021,11 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "log position",
                 "verbose_name_plural": "log positions",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "topic", "partition"), name="position_partition"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -970,6 +1087,14 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "streaming query",
                 "verbose_name_plural": "streaming queries",
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster", "ident"), name="query_ident"),
+                    models.UniqueConstraint(
+                        condition=models.Q(("checkpoint", ""), _negated=True),
+                        fields=("cluster", "checkpoint"),
+                        name="query_checkpoint",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -1008,6 +1133,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "batch",
                 "verbose_name_plural": "batches",
+                "constraints": [models.UniqueConstraint(fields=("query", "batch_id"), name="batch_of_query")],
             },
         ),
         migrations.CreateModel(
@@ -1032,6 +1158,14 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "recent transition list",
                 "verbose_name_plural": "recent transition lists",
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("expired_ms__isnull", False)),
+                        fields=["expired_ms"],
+                        name="recent_expired",
+                    )
+                ],
+                "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="recent_key")],
             },
         ),
         migrations.CreateModel(
@@ -1126,6 +1260,19 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "recovery",
                 "verbose_name_plural": "recoveries",
+                "indexes": [
+                    models.Index(fields=["cluster", "opened_ms"], name="recovery_opened"),
+                    models.Index(fields=["cluster", "key", "opened_ms"], name="recovery_key"),
+                    models.Index(
+                        condition=models.Q(("closed_ms", None)), fields=["cluster"], name="recovery_open"
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "topic_id", "log_partition", "log_offset"),
+                        name="recovery_transition",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -1154,6 +1301,11 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "replica check",
                 "verbose_name_plural": "replica checks",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "topic", "partition", "broker"), name="replica_look_name"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -1187,6 +1339,8 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "query run",
                 "verbose_name_plural": "query runs",
+                "indexes": [models.Index(fields=["query", "heard_ms"], name="run_heard")],
+                "constraints": [models.UniqueConstraint(fields=("query", "run_id"), name="run_of_query")],
             },
         ),
         migrations.CreateModel(
@@ -1258,6 +1412,15 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "sink decision",
                 "verbose_name_plural": "sink decisions",
+                "indexes": [
+                    models.Index(condition=models.Q(("outcome", "")), fields=["query"], name="decision_open"),
+                    models.Index(
+                        condition=models.Q(("outcome", "lost")), fields=["query"], name="decision_lost"
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("query", "batch_id", "round"), name="decision_of_batch")
+                ],
             },
         ),
         migrations.CreateModel(
@@ -1282,6 +1445,9 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "state count",
                 "verbose_name_plural": "state counts",
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster", "shard", "state"), name="state_count_state")
+                ],
             },
         ),
         migrations.CreateModel(
@@ -1310,6 +1476,12 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "tally",
                 "verbose_name_plural": "tallies",
+                "indexes": [models.Index(fields=["span_s", "start_ms"], name="tally_start")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "span_s", "application", "start_ms", "shard"), name="tally_span"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -1359,6 +1531,30 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "transactional id",
                 "verbose_name_plural": "transactional ids",
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("state__in", ["Ongoing", "PrepareCommit", "PrepareAbort"])),
+                        fields=["cluster", "started_ms"],
+                        name="transaction_open",
+                    ),
+                    models.Index(
+                        models.F("cluster"),
+                        dashboard.models.transactions.Ordered("transactional_id"),
+                        name="transaction_name",
+                    ),
+                    models.Index(
+                        models.F("cluster"),
+                        models.F("application"),
+                        dashboard.models.transactions.Ordered("transactional_id"),
+                        name="transaction_application",
+                    ),
+                    models.Index(
+                        condition=models.Q(("state__in", ("Empty", "CompleteAbort"))),
+                        fields=["cluster", "state"],
+                        name="transaction_idle",
+                    ),
+                ],
+                "constraints": [models.UniqueConstraint(fields=("cluster", "key"), name="transaction_key")],
             },
         ),
         migrations.CreateModel(
@@ -1478,6 +1674,19 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "transition",
                 "verbose_name_plural": "transitions",
+                "indexes": [
+                    models.Index(fields=["cluster", "rev"], name="transition_rev"),
+                    models.Index(fields=["cluster", "at_ms"], name="transition_at"),
+                    models.Index(fields=["cluster", "kind", "at_ms"], name="transition_kind"),
+                    models.Index(fields=["cluster", "application", "at_ms"], name="transition_application"),
+                    models.Index(fields=["cluster", "key", "at_ms"], name="transition_key"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "topic_id", "log_partition", "log_offset"),
+                        name="transition_record",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -1513,29 +1722,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.AddIndex(
-            model_name="alert",
-            index=models.Index(fields=["cluster", "seen_ms"], name="alert_seen"),
-        ),
-        migrations.AddIndex(
-            model_name="alert",
-            index=models.Index(
-                condition=models.Q(("state", "resolved"), _negated=True),
-                fields=["cluster"],
-                name="alert_active",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="alert",
-            constraint=models.UniqueConstraint(fields=("fingerprint",), name="alert_fingerprint"),
-        ),
-        migrations.AddConstraint(
-            model_name="actionrecord",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "key", "producer_id", "producer_epoch", "state"),
-                name="action_record_identity",
-            ),
-        ),
-        migrations.AddIndex(
             model_name="action",
             index=models.Index(fields=["cluster", "planned_at"], name="action_planned"),
         ),
@@ -1551,322 +1737,6 @@ class Migration(migrations.Migration):
                 condition=models.Q(("followed_until_ms", None), _negated=True),
                 fields=["followed_until_ms"],
                 name="action_followed",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="collector",
-            constraint=models.UniqueConstraint(fields=("cluster", "name"), name="collector_name"),
-        ),
-        migrations.AddConstraint(
-            model_name="commitrecord",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "key", "topic", "partition"), name="commit_record_key"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="delivery",
-            index=models.Index(
-                condition=models.Q(("ended_at", None)), fields=["next_at"], name="delivery_due"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="delivery",
-            index=models.Index(
-                condition=models.Q(("ended_at", None)),
-                fields=["channel", "group_key", "id"],
-                name="delivery_waiting",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="delivery",
-            index=models.Index(fields=["channel", "created_at"], name="delivery_of_channel"),
-        ),
-        migrations.AddIndex(
-            model_name="delivery",
-            index=models.Index(fields=["channel", "group_key", "id"], name="delivery_of_group"),
-        ),
-        migrations.AddIndex(
-            model_name="delivery",
-            index=models.Index(
-                condition=models.Q(("standing", True)), fields=["cluster"], name="delivery_standing"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="delivery",
-            index=models.Index(fields=["cluster", "created_at"], name="delivery_made"),
-        ),
-        migrations.AddIndex(
-            model_name="findingrecord",
-            index=models.Index(fields=["cluster", "seen_at"], name="finding_seen"),
-        ),
-        migrations.AddIndex(
-            model_name="findingrecord",
-            index=models.Index(
-                condition=models.Q(("closed_at", None)), fields=["cluster"], name="finding_open"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="findingrecord",
-            index=models.Index(fields=["cluster", "since_ms"], name="finding_since"),
-        ),
-        migrations.AddIndex(
-            model_name="findingrecord",
-            index=models.Index(fields=["cluster", "closed_at"], name="finding_closed"),
-        ),
-        migrations.AddIndex(
-            model_name="findingrecord",
-            index=models.Index(
-                condition=models.Q(("to_miss__gt", 0)), fields=["cluster"], name="finding_settling"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="findingrecord",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("closed_at", None)), fields=("fingerprint",), name="finding_open_once"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gaprecord",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("until_ms", None)),
-                fields=("cluster", "source", "scope"),
-                name="gap_open_once",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="group",
-            index=models.Index(fields=["cluster", "family"], name="group_family"),
-        ),
-        migrations.AddConstraint(
-            model_name="group",
-            constraint=models.UniqueConstraint(fields=("cluster", "key"), name="group_key"),
-        ),
-        migrations.AddIndex(
-            model_name="groupoffset",
-            index=models.Index(fields=["topic", "partition"], name="group_offset_of_partition"),
-        ),
-        migrations.AddConstraint(
-            model_name="groupoffset",
-            constraint=models.UniqueConstraint(
-                fields=("group", "topic", "partition"), name="group_offset_partition"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="grouprecord",
-            constraint=models.UniqueConstraint(fields=("cluster", "key"), name="group_record_key"),
-        ),
-        migrations.AddIndex(
-            model_name="incident",
-            index=models.Index(
-                condition=models.Q(("closed_ms", None)), fields=["cluster"], name="incident_open"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="incident",
-            index=models.Index(fields=["cluster", "closed_ms"], name="incident_closed"),
-        ),
-        migrations.AddIndex(
-            model_name="incidentevent",
-            index=models.Index(fields=["at_ms"], name="incident_event_at"),
-        ),
-        migrations.AddIndex(
-            model_name="incidentfinding",
-            index=models.Index(fields=["finding"], name="incident_of_finding"),
-        ),
-        migrations.AddIndex(
-            model_name="incidentfinding",
-            index=models.Index(
-                condition=models.Q(("until_ms", None)),
-                fields=["incident", "finding"],
-                name="incident_member_now",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="partitionrecord",
-            index=models.Index(
-                condition=models.Q(("verdict", "clear"), _negated=True),
-                fields=["cluster", "pinned_ms"],
-                name="partition_pinned",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="partitionrecord",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "topic", "partition"), name="partition_record_name"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="pinrecord",
-            index=models.Index(fields=["cluster", "producer_id"], name="pin_producer"),
-        ),
-        migrations.AddConstraint(
-            model_name="pinrecord",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "topic", "partition", "producer_id", "producer_epoch", "start_offset"),
-                name="pin_transaction",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="position",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "topic", "partition"), name="position_partition"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="query",
-            constraint=models.UniqueConstraint(fields=("cluster", "ident"), name="query_ident"),
-        ),
-        migrations.AddConstraint(
-            model_name="query",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("checkpoint", ""), _negated=True),
-                fields=("cluster", "checkpoint"),
-                name="query_checkpoint",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="batch",
-            constraint=models.UniqueConstraint(fields=("query", "batch_id"), name="batch_of_query"),
-        ),
-        migrations.AddIndex(
-            model_name="recent",
-            index=models.Index(
-                condition=models.Q(("expired_ms__isnull", False)),
-                fields=["expired_ms"],
-                name="recent_expired",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="recent",
-            constraint=models.UniqueConstraint(fields=("cluster", "key"), name="recent_key"),
-        ),
-        migrations.AddIndex(
-            model_name="recovery",
-            index=models.Index(fields=["cluster", "opened_ms"], name="recovery_opened"),
-        ),
-        migrations.AddIndex(
-            model_name="recovery",
-            index=models.Index(fields=["cluster", "key", "opened_ms"], name="recovery_key"),
-        ),
-        migrations.AddIndex(
-            model_name="recovery",
-            index=models.Index(
-                condition=models.Q(("closed_ms", None)), fields=["cluster"], name="recovery_open"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="recovery",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "topic_id", "log_partition", "log_offset"), name="recovery_transition"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="replicalook",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "topic", "partition", "broker"), name="replica_look_name"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="run",
-            index=models.Index(fields=["query", "heard_ms"], name="run_heard"),
-        ),
-        migrations.AddConstraint(
-            model_name="run",
-            constraint=models.UniqueConstraint(fields=("query", "run_id"), name="run_of_query"),
-        ),
-        migrations.AddIndex(
-            model_name="sinkdecision",
-            index=models.Index(condition=models.Q(("outcome", "")), fields=["query"], name="decision_open"),
-        ),
-        migrations.AddIndex(
-            model_name="sinkdecision",
-            index=models.Index(
-                condition=models.Q(("outcome", "lost")), fields=["query"], name="decision_lost"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="sinkdecision",
-            constraint=models.UniqueConstraint(
-                fields=("query", "batch_id", "round"), name="decision_of_batch"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="statecount",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "shard", "state"), name="state_count_state"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="tally",
-            index=models.Index(fields=["span_s", "start_ms"], name="tally_start"),
-        ),
-        migrations.AddConstraint(
-            model_name="tally",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "span_s", "application", "start_ms", "shard"), name="tally_span"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="transaction",
-            index=models.Index(
-                condition=models.Q(("state__in", ["Ongoing", "PrepareCommit", "PrepareAbort"])),
-                fields=["cluster", "started_ms"],
-                name="transaction_open",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="transaction",
-            index=models.Index(
-                models.F("cluster"),
-                dashboard.models.transactions.Ordered("transactional_id"),
-                name="transaction_name",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="transaction",
-            index=models.Index(
-                models.F("cluster"),
-                models.F("application"),
-                dashboard.models.transactions.Ordered("transactional_id"),
-                name="transaction_application",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="transaction",
-            index=models.Index(
-                condition=models.Q(("state__in", ("Empty", "CompleteAbort"))),
-                fields=["cluster", "state"],
-                name="transaction_idle",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="transaction",
-            constraint=models.UniqueConstraint(fields=("cluster", "key"), name="transaction_key"),
-        ),
-        migrations.AddIndex(
-            model_name="transitionrecord",
-            index=models.Index(fields=["cluster", "rev"], name="transition_rev"),
-        ),
-        migrations.AddIndex(
-            model_name="transitionrecord",
-            index=models.Index(fields=["cluster", "at_ms"], name="transition_at"),
-        ),
-        migrations.AddIndex(
-            model_name="transitionrecord",
-            index=models.Index(fields=["cluster", "kind", "at_ms"], name="transition_kind"),
-        ),
-        migrations.AddIndex(
-            model_name="transitionrecord",
-            index=models.Index(fields=["cluster", "application", "at_ms"], name="transition_application"),
-        ),
-        migrations.AddIndex(
-            model_name="transitionrecord",
-            index=models.Index(fields=["cluster", "key", "at_ms"], name="transition_key"),
-        ),
-        migrations.AddConstraint(
-            model_name="transitionrecord",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "topic_id", "log_partition", "log_offset"), name="transition_record"
             ),
         ),
     ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +131,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Chromium without a window.
 
-    Of a module and not of the session: Playwright keeps an event loop in this thread, and Django refuses
-    its database to whoever runs in one, so no other file's tests may come while it lasts.
+    Of a package and not of the session: Playwright keeps an event loop in this thread, and Django refuses
+    its database to whoever runs in one, so no other folder's tests may come while it lasts.
     """
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
@@ -143,7 +144,7 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def signed_in(server: Server, browser: Browser) -> dict[str, Any]:
     """The cookies of a sign-in through the form."""
     context = browser.new_context()
@@ -171,7 +172,14 @@ def _is_fault(message: ConsoleMessage) -> bool:
 
 @pytest.fixture
 def opened(server: Server, browser: Browser, signed_in: dict[str, Any]) -> Iterator[Opener]:
-    """Open a page, signed in; fails the test when any page broke the policy or logged an error.
+    """Open a page, signed in, in a context of its own."""
+    with opening(server, browser, signed_in) as opener:
+        yield opener
+
+
+@contextmanager
+def opening(server: Server, browser: Browser, signed_in: dict[str, Any]) -> Iterator[Opener]:
+    """Open pages, signed in; fails in the end when any page broke the policy or logged an error.
 
     `faults=True` allows errors in the console, for tests that take the server away.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Page
@@ -13,6 +13,7 @@ from playwright.sync_api import TimeoutError as TooLate
 AXE = (Path(__file__).parent / "vendor" / "axe-4.14.1.min.js").read_text()
 #: From a large monitor to the smallest phone: charts and tables that are drawn wide must shrink.
 WIDTHS = (2560, 1280, 1100, 1001, 768, 390, 320)
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 #: The one kind of rules that depends on the colour scheme.
 _COLOURS = ["color-contrast"]

@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from dashboard.history.buckets import Bucket
 from dashboard.models import Batch
 from dashboard.web.charts import figures, query_figures
 from dashboard.web.charts.figures import Bar, Figure
 from fenceline.facts import TransitionKind
-from tests.browser.conftest import Opener, Server
+from tests.browser.conftest import Server, opening
 
 START_MS, MINUTE_MS = 1_795_000_000_000, 60_000
 COUNTS = (0, 1, 2, 3, 4, 5, 7, 11, 101, 1_234, 987_654)
@@ -32,15 +33,16 @@ _DRAW = """
 """
 
 
-@pytest.fixture
-def page(server: Server, opened: Opener) -> Page:
+@pytest.fixture(scope="module")
+def page(server: Server, browser: Browser, signed_in: dict[str, Any]) -> Iterator[Page]:
     """A page that has loaded Plotly: what it draws is given by each test."""
     server("reset", "busy", 40)
-    page = opened("/")
-    expect(page.locator("#events-chart .main-svg").first).to_be_attached()
-    # The page must not draw its own figure again.
-    page.evaluate("document.querySelector('[data-chart]').removeAttribute('data-chart')")
-    return page
+    with opening(server, browser, signed_in) as opened:
+        page = opened("/")
+        expect(page.locator("#events-chart .main-svg").first).to_be_attached()
+        # The page must not draw its own figure again.
+        page.evaluate("document.querySelector('[data-chart]').removeAttribute('data-chart')")
+        yield page
 
 
 def number_of(tick: str, unit: str = "") -> float:

@@ -25,8 +25,9 @@ def drawn(page: Page, name: str) -> None:
     expect(page.locator(f"#{name} .point path").first).to_be_attached()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def busy(server: Server) -> Server:
+    """What one test adds is of an application of its own."""
     server("reset", "busy", 40)
     return server
 

@@ -4,12 +4,19 @@ results have a page of their own."""
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import axe_violations, fits, problems_of_pages
+from tests.browser.page_checks import SCHEMES, axe_violations, fits, problems_of_pages
+
+
+@pytest.fixture(scope="module", autouse=True)
+def held(server: Server) -> None:
+    """No test of this file changes what there is."""
+    server("reset", "held")
 
 
 def opened_palette(page: Page, asked: str) -> None:
@@ -20,8 +27,7 @@ def opened_palette(page: Page, asked: str) -> None:
     expect(page.get_by_role("option").first).to_be_visible()
 
 
-def test_keys_alone_lead_to_a_page(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_keys_alone_lead_to_a_page(opened: Opener) -> None:
     page = opened("/alerts")
     opened_palette(page, "billing")
     box = page.get_by_role("combobox", name="Find ids")
@@ -37,8 +43,7 @@ def test_keys_alone_lead_to_a_page(server: Server, opened: Opener) -> None:
     expect(page).to_have_url(re.compile(re.escape(target) + "$"))
 
 
-def test_it_opens_over_another_field_and_closes_with_escape(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_it_opens_over_another_field_and_closes_with_escape(opened: Opener) -> None:
     page = opened("/transactions")
     page.get_by_role("searchbox").fill("pay")
     opened_palette(page, "orders")
@@ -47,25 +52,21 @@ def test_it_opens_over_another_field_and_closes_with_escape(server: Server, open
     assert page.get_by_role("searchbox").input_value() == "pay"
 
 
-def test_a_button_opens_it(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_a_button_opens_it(opened: Opener) -> None:
     page = opened("/")
     page.get_by_role("button", name="Go to anything").click()
     expect(page.get_by_role("combobox", name="Find ids")).to_be_focused()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_palette_passes_axe_and_fits(server: Server, opened: Opener, scheme: str, width: int) -> None:
-    server("reset", "held")
+def test_the_palette_passes_axe_and_fits(opened: Opener) -> None:
     page = opened("/")
-    page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=scheme)
     opened_palette(page, "pay")
-    assert axe_violations(page) == []
-    assert fits(page, width)
+    for width, scheme in product((390, 1280), SCHEMES):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        assert axe_violations(page) == [], (width, scheme)
+        assert fits(page, width)
 
 
-def test_the_page_passes_axe_and_fits_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_the_page_passes_axe_and_fits_every_width(opened: Opener) -> None:
     assert problems_of_pages(opened("/"), {"find": "/find?q=pay", "nothing": "/find"}) == {}

@@ -32,6 +32,12 @@ class Load:
     plotly: int = 0
 
 
+@pytest.fixture(scope="module", autouse=True)
+def busy(server: Server) -> None:
+    """No test of this file changes what there is."""
+    server("reset", "busy")
+
+
 def recorded(page: Page) -> Load:
     """Record all loads of a page from now on; WebSockets are not loads."""
     load, session = Load(), page.context.new_cdp_session(page)
@@ -54,8 +60,7 @@ def recorded(page: Page) -> Load:
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_a_page_is_light(server: Server, opened: Opener, name: str) -> None:
-    server("reset", "busy")
+def test_a_page_is_light(opened: Opener, name: str) -> None:
     page = opened("about:blank")
     load = recorded(page)
     page.goto(PATHS[name], wait_until="networkidle")
@@ -70,8 +75,7 @@ def test_a_page_is_light(server: Server, opened: Opener, name: str) -> None:
     print(f"{name}: cold {cold}, warm {load.received - cold.received} in {load.requests - cold.requests}")
 
 
-def test_plotly_is_fetched_once_a_chart_is_in_view(server: Server, opened: Opener) -> None:
-    server("reset", "busy")
+def test_plotly_is_fetched_once_a_chart_is_in_view(opened: Opener) -> None:
     page = opened("about:blank", viewport={"width": 1280, "height": 100})
     load = recorded(page)
     page.goto("/", wait_until="networkidle")

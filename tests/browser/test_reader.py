@@ -170,15 +170,16 @@ def test_filters_are_addresses(server: Server, opened: Opener) -> None:
     expect(page.locator("th[aria-sort]")).to_have_text("Open for")
 
 
-@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a/b/", "back", "not UTF-8", "long-", "{{ 7"])
-def test_any_id_opens_by_a_click(server: Server, opened: Opener, name: str) -> None:
+def test_any_id_opens_by_a_click(server: Server, opened: Opener) -> None:
     server("reset", "busy", 20)
     page = opened("/transactions")
-    page.locator("#search").fill(name)
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/transactions?q=*")
-    page.locator("a[data-row]").first.click()
-    expect(page.locator("#the-id")).to_contain_text(name)
+    for name in ("<script>alert(1)</script>", "a/b/", "back", "not UTF-8", "long-", "{{ 7"):
+        page.goto("/transactions")
+        page.locator("#search").fill(name)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/transactions?q=*")
+        page.locator("a[data-row]").first.click()
+        expect(page.locator("#the-id")).to_contain_text(name)
 
 
 def test_no_other_host_is_ever_asked(server: Server, opened: Opener) -> None:

@@ -4,13 +4,14 @@ any chart, goes along to other pages until Live, and is copied as an absolute li
 from __future__ import annotations
 
 import re
+from itertools import product
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import axe_violations, fits
+from tests.browser.page_checks import SCHEMES, axe_violations, fits
 
 HOUR_MS = 3_600_000
 #: Charts over time, and where they are.
@@ -19,6 +20,12 @@ CHARTS = (
     ("events-chart", "/"),
     ("timeline-chart", "/transactions/prod/payments-1"),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def held(server: Server) -> None:
+    """No test of this file changes what there is."""
+    server("reset", "held")
 
 
 def asked(page: Page) -> dict[str, str]:
@@ -36,8 +43,7 @@ def press_to(page: Page, keys: str, url: str) -> None:
     page.wait_for_url(url)
 
 
-def test_the_keyboard_chooses_a_range_and_takes_it_along_until_live(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_the_keyboard_chooses_a_range_and_takes_it_along_until_live(opened: Opener) -> None:
     page = opened("/partitions")
     press_to(page, "t Tab Tab Tab Enter", "**/partitions?last=6h")
     expect(page.locator("[data-time-range]")).to_have_text("last 6 h")
@@ -53,10 +59,7 @@ def test_the_keyboard_chooses_a_range_and_takes_it_along_until_live(server: Serv
     press_to(page, "g e", "**/events")
 
 
-def test_escape_closes_the_picker_and_leaves_the_keyboard_where_it_was(
-    server: Server, opened: Opener
-) -> None:
-    server("reset", "held")
+def test_escape_closes_the_picker_and_leaves_the_keyboard_where_it_was(opened: Opener) -> None:
     page = opened("/events")
     page.keyboard.press("t")
     expect(page.get_by_role("link", name="Live", exact=True)).to_be_focused()
@@ -68,10 +71,7 @@ def test_escape_closes_the_picker_and_leaves_the_keyboard_where_it_was(
 @pytest.mark.parametrize(
     ("zone", "start"), [("UTC", "2026-11-18T02:00:00Z"), ("Local time", "2026-11-17T20:30:00Z")]
 )
-def test_the_fields_are_in_the_zone_of_the_page(
-    server: Server, opened: Opener, zone: str, start: str
-) -> None:
-    server("reset", "held")
+def test_the_fields_are_in_the_zone_of_the_page(opened: Opener, zone: str, start: str) -> None:
     page = opened("/events", timezone_id="Asia/Kolkata")
     page.get_by_label(zone, exact=True).check()
     page.locator("#time-range summary").click()
@@ -88,10 +88,7 @@ def test_the_fields_are_in_the_zone_of_the_page(
 
 
 @pytest.mark.parametrize(("name", "path"), CHARTS)
-def test_a_drag_over_a_chart_is_the_range_of_the_page(
-    server: Server, opened: Opener, name: str, path: str
-) -> None:
-    server("reset", "busy" if name == "timeline-chart" else "held")
+def test_a_drag_over_a_chart_is_the_range_of_the_page(opened: Opener, name: str, path: str) -> None:
     page = opened(path)
     before = page.url
     page.locator(f"#{name}").scroll_into_view_if_needed()
@@ -115,8 +112,7 @@ def test_a_drag_over_a_chart_is_the_range_of_the_page(
     assert all(re.fullmatch(r"[\d-]+T[\d:]+Z", asked(page)[end]) for end in ("from", "to"))
 
 
-def test_the_copied_link_names_the_range_absolutely(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_the_copied_link_names_the_range_absolutely(opened: Opener) -> None:
     page = opened("/events?last=6h&source=finding", permissions=["clipboard-read", "clipboard-write"])
     link = copied(page)
     assert re.search(r"\?source=finding&from=[^&]+Z&to=[^&]+Z$", link)
@@ -139,16 +135,12 @@ def copied(page: Page) -> str:
     return str(page.evaluate("navigator.clipboard.readText()"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280, 2560])
-def test_the_open_picker_passes_axe_and_fits(server: Server, opened: Opener, scheme: str, width: int) -> None:
-    server("reset", "held")
-    page = opened(
-        "/partitions?from=2026-11-18T02:00:00Z&to=2026-11-18T02:15:00Z",
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,
-    )
+def test_the_open_picker_passes_axe_and_fits(opened: Opener) -> None:
+    page = opened("/partitions?from=2026-11-18T02:00:00Z&to=2026-11-18T02:15:00Z")
     page.keyboard.press("t")
-    # What is behind it is partly covered.
-    assert axe_violations(page, within="#time-range") == []
-    assert fits(page, width)
+    for width, scheme in product((390, 1280, 2560), SCHEMES):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        # What is behind it is partly covered.
+        assert axe_violations(page, within="#time-range") == [], (width, scheme)
+        assert fits(page, width)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Collection
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from dashboard.groups import store as group_store
 from dashboard.models import Collector, Group, GroupOffset
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import offsets
-from sandbox.kafka import Broker
+from tests.java.tools import KafkaTool
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import KafkaPythonReads
 
@@ -98,14 +97,10 @@ class CollectedGroups:
         }
 
 
-def groups_by_kafka_tool(broker: Broker, ignored: Collection[str] = ()) -> GroupLines:
+def groups_by_kafka_tool(tool: KafkaTool, ignored: Collection[str] = ()) -> GroupLines:
     """Return what `kafka-consumer-groups --describe --all-groups` prints of each partition with a commit."""
-    command = broker.tool_command(
-        COMMAND, "--bootstrap-server", broker.bootstrap, "--describe", "--all-groups"
-    )
     found: GroupLines = {}
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for text in printed.splitlines():
+    for text in tool.run(COMMAND, "--describe", "--all-groups").splitlines():
         words = text.rsplit(None, 8)
         if len(words) == 9 and words[2].isdigit() and words[0].strip() not in ignored:
             group, topic, partition, *numbers = words[:6]

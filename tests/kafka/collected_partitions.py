@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
-from sandbox.kafka import Broker
+from tests.java.tools import KafkaTool
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
 
@@ -94,6 +93,9 @@ class CollectedPartitions:
         return Collector.objects.get(cluster__name=self.name, name=partition_store.NAME)
 
 
+COMMAND = "org.apache.kafka.tools.TransactionsCommand"
+
+
 class HangingTransaction(NamedTuple):
     """A row of `find-hanging`."""
 
@@ -104,14 +106,14 @@ class HangingTransaction(NamedTuple):
     minutes: int
 
 
-def find_hanging(broker: Broker, *, timeout_minutes: int = 0, node_id: int = 1) -> list[HangingTransaction]:
+def find_hanging(tool: KafkaTool, *, timeout_minutes: int = 0, node_id: int = 1) -> list[HangingTransaction]:
     """Return what `kafka-transactions.sh find-hanging` finds on a broker.
 
     With a timeout of 0 every open transaction is a candidate, whatever the age of its records: the trick that
     makes the tool examine fresh ones at all (docs/design/kafka.md §1.1).
     """
     rows = _table(
-        broker, "find-hanging", "--broker-id", str(node_id), "--max-transaction-timeout", str(timeout_minutes)
+        tool, "find-hanging", "--broker-id", str(node_id), "--max-transaction-timeout", str(timeout_minutes)
     )
     return [
         HangingTransaction(
@@ -125,9 +127,9 @@ def find_hanging(broker: Broker, *, timeout_minutes: int = 0, node_id: int = 1) 
     ]
 
 
-def describe_producers(broker: Broker, topic: str, partition: int = 0) -> set[tuple[int, int, int | None]]:
+def describe_producers(tool: KafkaTool, topic: str, partition: int = 0) -> set[tuple[int, int, int | None]]:
     """Return producer id, epoch and start of the open transaction, by `kafka-transactions.sh`."""
-    rows = _table(broker, "describe-producers", "--topic", topic, "--partition", str(partition))
+    rows = _table(tool, "describe-producers", "--topic", topic, "--partition", str(partition))
     return {
         (
             int(row["ProducerId"]),
@@ -138,21 +140,14 @@ def describe_producers(broker: Broker, topic: str, partition: int = 0) -> set[tu
     }
 
 
-def abort(broker: Broker, topic: str, partition: int, start_offset: int) -> None:
+def abort(tool: KafkaTool, topic: str, partition: int, start_offset: int) -> None:
     """Abort a hanging transaction as `kafka-transactions.sh abort` does."""
     where = "--topic", topic, "--partition", str(partition)
-    _run(broker, "abort", *where, "--start-offset", str(start_offset))
+    tool.run(COMMAND, "abort", *where, "--start-offset", str(start_offset))
 
 
-def _run(broker: Broker, *arguments: str) -> str:
-    command = broker.tool_command(
-        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap, *arguments
-    )
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def _table(broker: Broker, *arguments: str) -> list[dict[str, str]]:
-    lines = _run(broker, *arguments).splitlines()
+def _table(tool: KafkaTool, *arguments: str) -> list[dict[str, str]]:
+    lines = tool.run(COMMAND, *arguments).splitlines()
     header, *rows = [line.split("\t") for line in lines if line.strip()] or [[]]
     names = [name.strip() for name in header]
     return [dict(zip(names, (value.strip() for value in row), strict=True)) for row in rows]

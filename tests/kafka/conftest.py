@@ -8,11 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from py4j.java_gateway import JavaGateway
 
+from sandbox.kafka import Broker
 from tests.brokers import java, kafka, kafka_39, kafka_42
+from tests.java.tools import KafkaTool
 from tests.kafka.doctor_checks import acl_broker
 
 __all__ = ["acl_broker", "java", "kafka", "kafka_39", "kafka_42"]
+
+
+@pytest.fixture
+def tool(kafka: Broker, java: JavaGateway) -> KafkaTool:
+    """Kafka's own tools on each version in turn."""
+    return KafkaTool(kafka, java)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,7 +4,6 @@ a missing one, and that it writes and creates nothing."""
 from __future__ import annotations
 
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,25 +11,21 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
+from py4j.java_gateway import JavaGateway
 
 from collectors.doctor.examination import CheckStatus, DoctorCheck
 from fenceline.kafka.acls import TO_LOOK
-from sandbox.cluster import KafkaCluster
 from sandbox.kafka import Broker
 from tests.acls import set_acl
-from tests.brokers import create_topics, kafka_three
+from tests.brokers import create_topics
+from tests.java.tools import KafkaTool
 from tests.kafka.doctor_checks import run_doctor
 from tests.kafka.test_transaction_admin import signed_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
-
-__all__ = ["kafka_three"]
 
 pytestmark = pytest.mark.kafka
 
@@ -67,16 +62,12 @@ def topics(broker: Broker) -> set[str]:
     return set(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics)
 
 
-def run_as_printed(broker: Broker, line: str) -> None:
+def run_as_printed(broker: Broker, java: JavaGateway, line: str) -> None:
     """Run a line of the doctor with Kafka's own tool, where a super user listens."""
     program, *arguments = shlex.split(line)
     assert program == "kafka-acls"
     assert arguments[-2:] == ["--bootstrap-server", broker.sasl_bootstrap]
-    command = broker.tool_command(
-        "org.apache.kafka.tools.AclCommand", *arguments[:-2], "--bootstrap-server", broker.bootstrap
-    )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    KafkaTool(broker, java).run("org.apache.kafka.tools.AclCommand", *arguments[:-2])
 
 
 def grant_all(broker: Broker, user: str) -> None:
@@ -96,6 +87,7 @@ def grant_all(broker: Broker, user: str) -> None:
 
 def test_each_missing_right_is_named_with_the_line_that_grants_it_and_nothing_else_is_granted(
     acl_broker: Broker,
+    java: JavaGateway,
 ) -> None:
     """One right after the other, each by its own printed line; the next one is still refused by then."""
     assert [str(right) for right in TO_LOOK] == list(LINES)
@@ -108,7 +100,7 @@ def test_each_missing_right_is_named_with_the_line_that_grants_it_and_nothing_el
         line = f"kafka-acls --add --allow-principal User:stepwise {arguments}"
         assert missing.remedies == (f"{line} --bootstrap-server {acl_broker.sasl_bootstrap}",)
         assert [each for each in LINES if not before[each].detail.startswith("missing")] == granted
-        run_as_printed(acl_broker, missing.remedies[0])
+        run_as_printed(acl_broker, java, missing.remedies[0])
         granted.append(what)
         wait_for(
             lambda: as_user(acl_broker, "stepwise")[granted[-1]].detail.startswith("granted"),
@@ -119,7 +111,9 @@ def test_each_missing_right_is_named_with_the_line_that_grants_it_and_nothing_el
     assert topics(acl_broker) == there
 
 
-def test_rights_for_actions_are_reported_by_the_broker_and_never_tried(acl_broker: Broker) -> None:
+def test_rights_for_actions_are_reported_by_the_broker_and_never_tried(
+    acl_broker: Broker, java: JavaGateway
+) -> None:
     markers, ending = "act: ALTER on cluster (or CLUSTER_ACTION)", "act: WRITE on transactional-id *"
     blank = as_user(acl_broker, "blank")
     for what in markers, ending:
@@ -129,7 +123,7 @@ def test_rights_for_actions_are_reported_by_the_broker_and_never_tried(acl_broke
     whole = as_user(acl_broker, "whole")
     assert whole[markers].detail.startswith("missing, by the broker's own word")
     for line in (*whole[markers].remedies, *whole[ending].remedies):
-        run_as_printed(acl_broker, line)
+        run_as_printed(acl_broker, java, line)
     wait_for(
         lambda: as_user(acl_broker, "whole")[markers].status is CheckStatus.OK, "the broker tells of ALTER"
     )
@@ -160,7 +154,9 @@ def test_narrow_grants_are_a_warning_with_what_they_allow(acl_broker: Broker) ->
     assert "make sure" in vouched.detail
 
 
-def test_a_denied_right_is_named_although_everything_is_granted(acl_broker: Broker) -> None:
+def test_a_denied_right_is_named_although_everything_is_granted(
+    acl_broker: Broker, java: JavaGateway
+) -> None:
     create_topics(acl_broker.bootstrap, "orders", "salaries")
     grant_all(acl_broker, "denied")
     granted = as_user(acl_broker, "denied")
@@ -177,7 +173,7 @@ def test_a_denied_right_is_named_although_everything_is_granted(acl_broker: Brok
     assert hidden.status is CheckStatus.WARN
     assert "ACLs hide secret-:" in hidden.detail
     for line in (*found["READ on topic *"].remedies, *hidden.remedies):
-        run_as_printed(acl_broker, line)
+        run_as_printed(acl_broker, java, line)
 
 
 def test_visibility_of_all_ids_may_be_vouched_for_without_reading_acls(acl_broker: Broker) -> None:
@@ -220,29 +216,3 @@ def test_checking_an_empty_cluster_creates_nothing(tmp_path: Path) -> None:
     for name in "__transaction_state", "__consumer_offsets":
         check = found[f"READ on topic {name}"]
         assert (check.status, "does not exist yet" in check.detail) == (CheckStatus.OK, True)
-
-
-def test_every_broker_is_reached_and_one_that_differs_is_named(kafka_three: KafkaCluster) -> None:
-    name = "transaction.partition.verification.enable"
-    admin = AdminClient({"bootstrap.servers": kafka_three.bootstrap})
-
-    def set_at_two(operation: AlterConfigOpType) -> None:
-        entry = ConfigEntry(name, "false", incremental_operation=operation)
-        resource = ConfigResource(ConfigResource.Type.BROKER, "2", incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(30)
-
-    def warned() -> list[str]:
-        checks = run_doctor({"bootstrap.servers": kafka_three.bootstrap})
-        reached = [
-            each for each in checks if each.what.startswith("broker ") and each.status is CheckStatus.OK
-        ]
-        assert [each.what.split()[1] for each in reached] == ["1", "2", "3"]
-        return [each.detail for each in checks if each.status is CheckStatus.WARN]
-
-    assert warned() == []
-    set_at_two(AlterConfigOpType.SET)
-    try:
-        (detail,) = wait_for(warned, "broker 2 has taken it up")
-        assert f"{name} is off at broker 2," in detail
-    finally:
-        set_at_two(AlterConfigOpType.DELETE)

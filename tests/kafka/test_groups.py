@@ -22,6 +22,7 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaProducer
 from tests.java.consumers import JavaConsumer
+from tests.java.tools import KafkaTool
 from tests.kafka.collected_groups import CollectedGroups, groups_by_kafka_tool
 from tests.kafka.group_commits import administer, commit_offsets, group_member, write_records
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
@@ -55,7 +56,7 @@ def transactional(request: pytest.FixtureRequest, kafka: Broker) -> tuple[str, T
 
 
 def test_groups_and_lags_equal_those_of_kafka_s_own_tool(
-    kafka: Broker, java: JavaGateway, collected: CollectedGroups
+    kafka: Broker, tool: KafkaTool, java: JavaGateway, collected: CollectedGroups
 ) -> None:
     where = kafka.bootstrap
     create_topics(where, "gr-a", "gr-b", "gr-cut")
@@ -79,7 +80,7 @@ def test_groups_and_lags_equal_those_of_kafka_s_own_tool(
         administer(where, "delete_consumer_groups", ["gr-deleted"])
 
         groups = collected.poll(2)
-        ours, theirs = collected.lines(), groups_by_kafka_tool(kafka)
+        ours, theirs = collected.lines(), groups_by_kafka_tool(tool)
         assert {key: line for key, line in ours.items() if key[0] not in map(escape_, STRANGE)} == {
             (escape_(group), *rest): line
             for (group, *rest), line in theirs.items()
@@ -128,7 +129,10 @@ def test_the_instant_and_history_of_a_commit_come_from_the_log(
 
 
 def test_transactional_commits_count_when_they_are_committed_and_are_named_while_pending(
-    kafka: Broker, collected: CollectedGroups, transactional: tuple[str, TransactionalProducer]
+    kafka: Broker,
+    tool: KafkaTool,
+    collected: CollectedGroups,
+    transactional: tuple[str, TransactionalProducer],
 ) -> None:
     where = kafka.bootstrap
     name, producer = transactional
@@ -153,7 +157,7 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     }
     assert row.waiting_ms is not None
     assert Group.objects.get(group_id=group).unstable == 1
-    assert collected.lines()[group, topic, 0] == groups_by_kafka_tool(kafka)[group, topic, 0]
+    assert collected.lines()[group, topic, 0] == groups_by_kafka_tool(tool)[group, topic, 0]
     wait_for(
         lambda: collected.poll() and GapRecord.objects.filter(until_ms=None).exists(), "a gap is told", 60
     )
@@ -176,7 +180,7 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     wait_for(lambda: collected.poll() and not collected.offset(group, topic, 0).unstable, "it is aborted", 60)
     assert collected.offset(group, topic, 0).offset == 5
     assert CommitRecord.objects.get(group_id=group, partition=0).offset == 5
-    assert collected.lines()[group, topic, 0] == groups_by_kafka_tool(kafka)[group, topic, 0]
+    assert collected.lines()[group, topic, 0] == groups_by_kafka_tool(tool)[group, topic, 0]
 
 
 def test_a_group_with_only_a_pending_commit_is_listed_and_two_pending_transactions_are_distinguished(
@@ -280,7 +284,9 @@ def test_without_the_leaders_answer_the_open_transaction_is_named_as_probable_bl
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_group_before_a_marker_or_aborted_records_has_no_lag(kafka_42: Broker, committed: bool) -> None:
+def test_a_group_before_a_marker_or_aborted_records_has_no_lag(
+    kafka_42: Broker, java: JavaGateway, committed: bool
+) -> None:
     """librdkafka commits behind the last record that it delivered, Kafka's tool shows a lag for ever."""
     where, topic = kafka_42.bootstrap, f"gr-marker-{committed}".lower()
     create_topics(where, topic, partitions=1)
@@ -303,7 +309,7 @@ def test_a_group_before_a_marker_or_aborted_records_has_no_lag(kafka_42: Broker,
     collected = CollectedGroups({"bootstrap.servers": where})
     collected.poll(2)
     row = collected.offset(topic, topic, 0)
-    line = groups_by_kafka_tool(kafka_42)[topic, topic, 0]
+    line = groups_by_kafka_tool(KafkaTool(kafka_42, java))[topic, topic, 0]
     assert line.lag == (1 if committed else 3)
     assert collected.lines()[topic, topic, 0] == line
     assert (row.only_markers, row.status, row.lag_ms) == (True, "OK", 0)
@@ -314,7 +320,9 @@ def test_a_group_before_a_marker_or_aborted_records_has_no_lag(kafka_42: Broker,
     collected.close()
 
 
-def test_a_recreated_topic_loses_its_offsets(kafka: Broker, collected: CollectedGroups) -> None:
+def test_a_recreated_topic_loses_its_offsets(
+    kafka: Broker, tool: KafkaTool, collected: CollectedGroups
+) -> None:
     where = kafka.bootstrap
     create_topics(where, "gr-again")
     write_records(where, "gr-again")
@@ -336,7 +344,7 @@ def test_a_recreated_topic_loses_its_offsets(kafka: Broker, collected: Collected
     row = collected.offset("gr-again", "gr-again", 0)
     assert (row.offset, row.high_watermark, row.status in ("OK", "UNKNOWN")) == (1, 2, True)
     assert (
-        collected.lines()["gr-again", "gr-again", 0] == groups_by_kafka_tool(kafka)["gr-again", "gr-again", 0]
+        collected.lines()["gr-again", "gr-again", 0] == groups_by_kafka_tool(tool)["gr-again", "gr-again", 0]
     )
 
 
@@ -365,8 +373,8 @@ def test_polling_creates_no_topic(tmp_path: Path) -> None:
         collected.close()
 
 
-def test_kafka_s_tool_is_available(kafka_42: Broker) -> None:
+def test_kafka_s_tool_is_available(kafka_42: Broker, java: JavaGateway) -> None:
     """Where it printed nothing at all, every comparison above would be of nothing."""
     create_topics(kafka_42.bootstrap, "gr-tool")
     commit_offsets(kafka_42.bootstrap, "gr-tool", "gr-tool", p0=0)
-    assert groups_by_kafka_tool(kafka_42)["gr-tool", "gr-tool", 0] == (0, 0, 0)
+    assert groups_by_kafka_tool(KafkaTool(kafka_42, java))["gr-tool", "gr-tool", 0] == (0, 0, 0)

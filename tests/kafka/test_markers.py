@@ -5,7 +5,6 @@ Kafka's own tools show what is open, abort on request, and grant what was printe
 from __future__ import annotations
 
 import shlex
-import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,6 +24,7 @@ from sandbox.scenes.wire import Identity
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
+from tests.java.tools import KafkaTool
 from tests.kafka.action_worker import (
     configured_cluster,
     execute_plan,
@@ -110,9 +110,9 @@ def test_a_marker_ends_a_hanging_transaction(hanging: Hanging) -> None:
     assert "it has ended" in result_texts(again)
 
 
-def test_a_marker_written_by_another_client_is_not_repeated(hanging: Hanging) -> None:
+def test_a_marker_written_by_another_client_is_not_repeated(hanging: Hanging, tool: KafkaTool) -> None:
     plan = make_plan(Act.ABORT_MARKER, hanging.name)
-    abort(hanging.broker, *hanging.where, start_offset=0)
+    abort(tool, *hanging.where, start_offset=0)
     row = execute_plan(plan)
     assert (outcomes(row), hanging.end()) == (["stale"], 4)
     hanging.identity = Identity(hanging.identity.producer_id, hanging.identity.epoch + 1)
@@ -192,7 +192,7 @@ def test_a_refusal_names_the_missing_grant(acl_broker: Broker, java: JavaGateway
             line = f"kafka-acls --add --allow-principal User:acting {grant}"
             assert (refused.state, outcomes(refused)) == (Action.State.FAILED, ["failed"])
             assert result_texts(refused).endswith(f": {line}")
-            run_with_kafka_s_own_tool(acl_broker, line)
+            run_with_kafka_s_own_tool(KafkaTool(acl_broker, java), line)
             wait_for(lambda act=act, subject=subject: has_done(act, subject), f"{act} with its grant")
         assert not hangs.is_open()
         producer.abandon()
@@ -212,9 +212,5 @@ def sasl_properties(broker: Broker) -> dict[str, str]:
     }
 
 
-def run_with_kafka_s_own_tool(broker: Broker, line: str) -> None:
-    arguments = shlex.split(line)[1:]
-    command = broker.tool_command(
-        "org.apache.kafka.tools.AclCommand", *arguments, "--bootstrap-server", broker.bootstrap
-    )
-    subprocess.run(command, capture_output=True, timeout=120, check=True)
+def run_with_kafka_s_own_tool(tool: KafkaTool, line: str) -> None:
+    tool.run("org.apache.kafka.tools.AclCommand", *shlex.split(line)[1:])

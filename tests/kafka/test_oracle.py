@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,6 +13,8 @@ from fenceline.facts import TransactionRecord, TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import KEEP_OLD_START, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
+from tests.java.tools import KafkaTool
+from tests.kafka.collected_partitions import COMMAND
 from tests.kafka.collected_transactions import collected_transactions
 from tests.kafka.random_transactions import LAST_OUTCOMES, OUTCOMES, ClientCluster, run_clients
 from tests.seeds import SEED
@@ -22,7 +23,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.kafka
 
 #: How many transactions are played in `make test`, and in `make soak`.
-FEW, MANY = 1_000, 5_000
+FEW, MANY = 500, 5_000
 #: The last few are those that a careless reader would get wrong.
 STRANGE = ("oracle back\\slash", "oracle-ü-✓-𝄞", "oracle-tab\t-end", "oracle/../%2e?#&")
 IDS = [f"oracle-{number}" for number in range(60 - len(STRANGE))] + list(STRANGE)
@@ -37,7 +38,7 @@ def admin(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
 @pytest.mark.django_db
 @pytest.mark.parametrize("transactions", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_every_id_equals_what_java_reports(
-    kafka: Broker, java: JavaGateway, admin: JavaAdmin, transactions: int
+    kafka: Broker, tool: KafkaTool, java: JavaGateway, admin: JavaAdmin, transactions: int
 ) -> None:
     topics = ("oracle-a", "oracle-b")
     create_topics(kafka.bootstrap, *topics)
@@ -68,7 +69,7 @@ def test_every_id_equals_what_java_reports(
     for state in TransactionState.ONGOING, TransactionState.COMPLETE_COMMIT:
         plain = (ours[name] for name in IDS[: -len(STRANGE)])
         record = next(record for record in plain if record.state is state)
-        assert described_by_command(kafka, record.transactional_id) == description(record)
+        assert described_by_command(tool, record.transactional_id) == description(record)
 
 
 def unsettled(listings: dict[str, Listing]) -> set[str]:
@@ -99,14 +100,10 @@ def without_stale_start(said: Description) -> Description:
     return replace(said, started_ms=None) if said.state == TransactionState.EMPTY else said
 
 
-def described_by_command(broker: Broker, transactional_id: str) -> Description:
+def described_by_command(tool: KafkaTool, transactional_id: str) -> Description:
     """What `kafka-transactions.sh describe` prints of an id that a command line takes in any locale."""
-    command = broker.tool_command(
-        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap,
-        "describe", "--transactional-id", transactional_id,
-    )  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    header, values = (line.split() for line in done.stdout.splitlines()[:2])
+    said = tool.run(COMMAND, "describe", "--transactional-id", transactional_id)
+    header, values = (line.split() for line in said.splitlines()[:2])
     row = dict(zip(header, [*values, ""], strict=False))
     started = row["CurrentTransactionStartTimeMs"]
     pairs = (name.rpartition("-") for name in row["TopicPartitions"].split(",") if name)

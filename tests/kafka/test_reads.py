@@ -24,6 +24,7 @@ from fenceline.kafka.partitions import Offsets
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
+from tests.java.tools import KafkaTool
 from tests.kafka.collected_partitions import describe_producers
 from tests.kafka.offsets import CLEANUP, commit_as_group, partitions_of
 from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
@@ -169,7 +170,7 @@ def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
 
 @pytest.mark.versioned
 def test_producers_equal_those_of_kafka_s_own_tool(
-    kafka: Broker, reads: KafkaPythonReads, topic: str
+    kafka: Broker, tool: KafkaTool, reads: KafkaPythonReads, topic: str
 ) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0, 1)
     first.commit()
@@ -189,7 +190,7 @@ def test_producers_equal_those_of_kafka_s_own_tool(
         assert not isinstance(producers, Unseen)
         assert {
             (each.producer_id, each.producer_epoch, each.start_offset) for each in producers
-        } == describe_producers(kafka, *where)
+        } == describe_producers(tool, *where)
     mine, other = sorted(found[partitions[0]], key=lambda each: each.start_offset is None)  # type: ignore[union-attr,arg-type]
     assert (mine.last_sequence, mine.coordinator_epoch) == (1, 0)
     assert (other.start_offset, other.coordinator_epoch) == (None, None)

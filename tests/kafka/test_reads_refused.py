@@ -4,7 +4,6 @@ its grant, and reading creates nothing."""
 from __future__ import annotations
 
 import random
-import subprocess
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from confluent_kafka.admin import (
     AclOperation,
     ResourceType,
 )
+from py4j.java_gateway import JavaGateway
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
@@ -20,6 +20,7 @@ from fenceline.kafka.partitions import Offsets
 from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics
+from tests.java.tools import KafkaTool
 from tests.kafka.offsets import CLEANUP, commit_as_group, partitions_of
 from tests.kafka.producers import open_in
 from tests.kafka.test_transaction_admin import guarded, signed_in
@@ -32,15 +33,21 @@ __all__ = ["guarded"]
 pytestmark = pytest.mark.kafka
 
 
-def test_a_broker_that_throttles_is_waited_for(kafka_42: Broker, topic_42: str) -> None:
+def test_a_broker_that_throttles_is_waited_for(kafka_42: Broker, java: JavaGateway, topic_42: str) -> None:
     """A quota on the client's share of its threads: the library refuses to send, and the client waits
     instead.
     """
     name = f"slow-{random.getrandbits(40):x}"
-    configure(
-        kafka_42, "--alter", "--entity-type", "clients", "--entity-name", name, "--add-config",
+    KafkaTool(kafka_42, java).run(
+        "kafka.admin.ConfigCommand",
+        "--alter",
+        "--entity-type",
+        "clients",
+        "--entity-name",
+        name,
+        "--add-config",
         "request_percentage=0.01",
-    )  # fmt: skip
+    )
     reads = KafkaPythonReads({"bootstrap.servers": kafka_42.bootstrap, "client.id": name}, 20)
     try:
         paused = 0
@@ -63,13 +70,6 @@ def topic_42(kafka_42: Broker) -> str:
     name = f"reads-{random.getrandbits(40):x}"
     create_topics(kafka_42.bootstrap, name)
     return name
-
-
-def configure(broker: Broker, *arguments: str) -> None:
-    command = broker.tool_command(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments
-    )
-    subprocess.run(command, check=True, capture_output=True)
 
 
 def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:

@@ -20,6 +20,7 @@ from fenceline.series import packing
 from fenceline.series.points import PARTITION
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.java.tools import KafkaTool
 from tests.kafka.collected_groups import CollectedGroups, groups_by_kafka_tool
 from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.group_commits import commit_offsets, write_records
@@ -44,8 +45,8 @@ class Said(NamedTuple):
 class Run:
     """Both collectors on a broker, and what Kafka's own tools said whenever they had polled."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self, broker: Broker, tool: KafkaTool) -> None:
+        self.broker, self._tool = broker, tool
         self.partitions = CollectedPartitions(broker.bootstrap)
         self.groups = CollectedGroups({"bootstrap.servers": broker.bootstrap})
         self.said: list[Said] = []
@@ -63,7 +64,7 @@ class Run:
         self.groups.poll()
         at_ms = loop.now_ms()
         ends = [list_offset(self.broker, level) for level in LEVELS]
-        line = groups_by_kafka_tool(self.broker).get((GROUP, TOPIC, 0))
+        line = groups_by_kafka_tool(self._tool).get((GROUP, TOPIC, 0))
         self.said.append(Said(at_ms, *ends, line.lag if line else None))
         wait_for(lambda: loop.now_ms() // 1_000 > at_ms // 1_000, "the next second begins", 5)
 
@@ -80,8 +81,8 @@ def list_offset(broker: Broker, level: IsolationLevel) -> int:
 
 
 @pytest.fixture
-def run(kafka: Broker) -> Iterator[Run]:
-    made = Run(kafka)
+def run(kafka: Broker, tool: KafkaTool) -> Iterator[Run]:
+    made = Run(kafka, tool)
     yield made
     made.close()
 

@@ -192,7 +192,7 @@ def test_a_collector_resumes_after_a_compaction_while_it_was_off(compacted: Brok
     assert counted() == missing(records) > 0
 
 
-@pytest.mark.parametrize("partitions", [1, 7])
+@pytest.mark.parametrize("partitions", [1, pytest.param(7, marks=pytest.mark.matrix)])
 def test_the_topic_may_have_any_number_of_partitions(tmp_path: Path, partitions: int) -> None:
     properties = {"transaction.state.log.num.partitions": str(partitions)}
     with Broker(tmp_path, properties=properties) as broker:

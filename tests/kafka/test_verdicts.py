@@ -22,6 +22,7 @@ from sandbox.kafka import Broker
 from sandbox.scenes.wire import Identity
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin, JavaProducer
+from tests.java.tools import KafkaTool
 from tests.kafka.collected_partitions import CollectedPartitions, abort, describe_producers, find_hanging
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
 from tests.kafka.random_transactions import LONG_MS
@@ -60,17 +61,15 @@ def open_in(producer: TransactionalProducer, topic: str, *partitions: int) -> No
     producer.flush()
 
 
-def hangs_by_the_tool(broker: Broker, topic: str, *, timeout_minutes: int = 0) -> list[int]:
+def hangs_by_the_tool(tool: KafkaTool, topic: str, *, timeout_minutes: int = 0) -> list[int]:
     return sorted(
-        each.partition
-        for each in find_hanging(broker, timeout_minutes=timeout_minutes)
-        if each.topic == topic
+        each.partition for each in find_hanging(tool, timeout_minutes=timeout_minutes) if each.topic == topic
     )
 
 
 @pytest.mark.parametrize("library", ["librdkafka", "java"])
 def test_an_open_transaction_is_open(
-    kafka: Broker, java: JavaGateway, collected: CollectedPartitions, name: str, library: str
+    kafka: Broker, tool: KafkaTool, java: JavaGateway, collected: CollectedPartitions, name: str, library: str
 ) -> None:
     producer: TransactionalProducer
     if library == "java":
@@ -93,10 +92,10 @@ def test_an_open_transaction_is_open(
         )  # fmt: skip
         assert row.pinned_ms == pin.first_seen_ms
         assert (pin.producer_id, pin.producer_epoch, pin.start_offset) in describe_producers(
-            kafka, name, number
+            tool, name, number
         )
     assert collected.verdict(name, 1) is PartitionVerdict.CLEAR
-    assert hangs_by_the_tool(kafka, name) == []
+    assert hangs_by_the_tool(tool, name) == []
 
     producer.commit()
     wait_for(
@@ -137,7 +136,7 @@ def test_a_transaction_that_ends_between_the_two_requests_is_ended(
 
 
 def test_a_transaction_is_late_after_its_timeout_and_never_in_two_phase_commit(
-    kafka: Broker, collected: CollectedPartitions, name: str
+    kafka: Broker, tool: KafkaTool, collected: CollectedPartitions, name: str
 ) -> None:
     """Its coordinator ends it in time here, so the local clock is moved on instead: 15 s are the grace."""
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
@@ -149,7 +148,7 @@ def test_a_transaction_is_late_after_its_timeout_and_never_in_two_phase_commit(
     assert collected.verdicts(name) == [(name, PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)]
     assert collected.verdict(name) is PartitionVerdict.LATE
     # The tool has no word for it: it knows hanging ones alone.
-    assert hangs_by_the_tool(kafka, name) == []
+    assert hangs_by_the_tool(tool, name) == []
 
 
 def watched_identity(collected: CollectedPartitions, name: str) -> Identity:
@@ -159,7 +158,7 @@ def watched_identity(collected: CollectedPartitions, name: str) -> Identity:
 
 
 def test_a_transaction_is_hanging_after_two_answers_of_its_coordinator(
-    kafka: Broker, collected: CollectedPartitions, name: str
+    kafka: Broker, tool: KafkaTool, collected: CollectedPartitions, name: str
 ) -> None:
     given = identity_of(kafka, name)
     with verification_disabled(kafka):
@@ -176,12 +175,12 @@ def test_a_transaction_is_hanging_after_two_answers_of_its_coordinator(
     ]
     (pin,) = collected.blockers(name, 1)
     assert (pin.producer_id, pin.producer_epoch, pin.start_offset) == (*given, offset)
-    assert describe_producers(kafka, name, 1) == {(*given, offset)}
-    assert hangs_by_the_tool(kafka, name) == [1]
+    assert describe_producers(tool, name, 1) == {(*given, offset)}
+    assert hangs_by_the_tool(tool, name) == [1]
 
 
 def test_a_transaction_is_hanging_although_its_id_has_another_one_open_elsewhere(
-    kafka: Broker, collected: CollectedPartitions, name: str
+    kafka: Broker, tool: KafkaTool, collected: CollectedPartitions, name: str
 ) -> None:
     producer = LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS)
     open_in(producer, name, 0)
@@ -193,23 +192,23 @@ def test_a_transaction_is_hanging_although_its_id_has_another_one_open_elsewhere
         [(name, *OWNED)],
         [(name, *NOT_ITS)],
     )
-    assert hangs_by_the_tool(kafka, name) == [1]
+    assert hangs_by_the_tool(tool, name) == [1]
     # Once the partition is added, the commit will end it there as well.
     RawProducer(kafka.bootstrap, name, LONG_MS, given).send(name, 1)
     collected.poll()
     assert collected.verdicts(name, 1) == [(name, *OWNED)]
-    assert hangs_by_the_tool(kafka, name) == []
+    assert hangs_by_the_tool(tool, name) == []
 
 
 def test_a_transaction_is_hanging_with_a_producer_id_of_no_id(
-    kafka: Broker, collected: CollectedPartitions, name: str
+    kafka: Broker, tool: KafkaTool, collected: CollectedPartitions, name: str
 ) -> None:
     nobody = Identity(900_000_000_000 + random.getrandbits(30), 3)
     with verification_disabled(kafka):
         write_stray_records(kafka, name, nobody, (name, 0))
     collected.poll_repeatedly()
     assert collected.verdicts(name) == [("", PartitionVerdict.HANGING, VerdictReason.NO_SUCH_PRODUCER)]
-    assert hangs_by_the_tool(kafka, name) == [0]
+    assert hangs_by_the_tool(tool, name) == [0]
 
 
 def test_a_verdict_is_unknown_where_ids_may_be_hidden(kafka: Broker, name: str) -> None:
@@ -228,7 +227,7 @@ def test_a_verdict_is_unknown_where_ids_may_be_hidden(kafka: Broker, name: str) 
 
 
 def test_a_partition_has_the_worst_of_two_verdicts(
-    kafka: Broker, collected: CollectedPartitions, name: str
+    kafka: Broker, tool: KafkaTool, collected: CollectedPartitions, name: str
 ) -> None:
     open_in(LibrdkafkaProducer(kafka.bootstrap, name, SETTINGS), name, 0)
     other = f"{name}-other"
@@ -238,7 +237,7 @@ def test_a_partition_has_the_worst_of_two_verdicts(
     collected.poll_repeatedly()
     assert collected.verdicts(name) == [(name, *OWNED), (other, *NOT_ITS)]
     assert collected.verdict(name) is PartitionVerdict.HANGING
-    assert hangs_by_the_tool(kafka, name) == [0]
+    assert hangs_by_the_tool(tool, name) == [0]
 
 
 def test_a_transaction_and_its_successor_are_timed_separately(
@@ -277,7 +276,7 @@ def test_ages_survive_a_restart_of_the_collector(
 
 
 def test_weak_point_a_backdated_records_do_not_change_ages(
-    kafka: Broker, collected: CollectedPartitions, name: str
+    kafka: Broker, tool: KafkaTool, collected: CollectedPartitions, name: str
 ) -> None:
     """docs/design/kafka.md §1.1 (a): the tool takes the producer's timestamps for ages; here they are an hour
     off.
@@ -291,7 +290,7 @@ def test_weak_point_a_backdated_records_do_not_change_ages(
     with verification_disabled(kafka):
         write_stray_records(kafka, ids[0], given[0], (name, 0), stamped_ms=now_ms - 60 * MINUTE_MS)
         write_stray_records(kafka, ids[1], given[1], (name, 1), stamped_ms=now_ms + 55 * MINUTE_MS)
-    (found,) = [each for each in find_hanging(kafka, timeout_minutes=15) if each.topic == name]
+    (found,) = [each for each in find_hanging(tool, timeout_minutes=15) if each.topic == name]
     assert (found.partition, found.minutes) == (0, 60)
     collected.poll_repeatedly()
     for number in 0, 1:
@@ -301,18 +300,18 @@ def test_weak_point_a_backdated_records_do_not_change_ages(
 
 
 def test_weak_point_b_a_producer_that_continues_writing_is_found(
-    kafka: Broker, collected: CollectedPartitions, name: str
+    kafka: Broker, tool: KafkaTool, collected: CollectedPartitions, name: str
 ) -> None:
     """docs/design/kafka.md §1.1 (b): a fresh record hides a hanging transaction from the tool, with its
     default of 15 minutes; the first record is backdated, so that the tool has found it before."""
     given = identity_of(kafka, name)
     with verification_disabled(kafka):
         write_stray_records(kafka, name, given, (name, 0), stamped_ms=loop.now_ms() - 60 * MINUTE_MS)
-        assert hangs_by_the_tool(kafka, name, timeout_minutes=15) == [0]
+        assert hangs_by_the_tool(tool, name, timeout_minutes=15) == [0]
         collected.poll_repeatedly()
         write_stray_records(kafka, name, given, (name, 0), sequence=1)
     (before,) = collected.blockers(name)
-    assert hangs_by_the_tool(kafka, name, timeout_minutes=15) == []
+    assert hangs_by_the_tool(tool, name, timeout_minutes=15) == []
     collected.poll()
     (pin,) = collected.blockers(name)
     assert collected.verdicts(name) == [(name, *NOT_ITS)]
@@ -320,7 +319,7 @@ def test_weak_point_b_a_producer_that_continues_writing_is_found(
 
 
 def test_an_aborted_hanging_transaction_is_ended_in_the_next_poll(
-    kafka: Broker, java: JavaGateway, collected: CollectedPartitions, name: str
+    kafka: Broker, tool: KafkaTool, java: JavaGateway, collected: CollectedPartitions, name: str
 ) -> None:
     """Ended by a takeover's fence it is not; by a marker it is. `kafka-transactions.sh abort` writes that."""
     given = identity_of(kafka, name)
@@ -331,6 +330,6 @@ def test_an_aborted_hanging_transaction_is_ended_in_the_next_poll(
         admin.fence_producers([name])
     collected.poll()
     assert collected.verdicts(name) == [(name, *NOT_ITS)]
-    abort(kafka, name, 0, offset)
+    abort(tool, name, 0, offset)
     collected.poll()
     assert (collected.verdicts(name), collected.verdict(name)) == ([], PartitionVerdict.CLEAR)

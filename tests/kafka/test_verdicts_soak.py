@@ -20,6 +20,7 @@ from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from sandbox.kafka import Broker
 from tests.brokers import PROPERTIES, create_topics
 from tests.java.clients import JavaAdmin
+from tests.java.tools import KafkaTool
 from tests.kafka.collected_partitions import CollectedPartitions, describe_producers, find_hanging
 from tests.kafka.random_transactions import LONG_MS
 from tests.kafka.scenarios import UNVERIFIED, VERIFIED, PartitionScenario, Truth, hanging_dated_ahead
@@ -80,7 +81,7 @@ def test_no_verdict_is_wrong_in_two_hundred_situations(
         check(collected, played, later_ms=0)
         restart(broker, collected, broker.kill)
         figures = check(collected, played, later_ms=0)
-        compare_with_kafka_tools(broker, admin, collected, played)
+        compare_with_kafka_tools(KafkaTool(broker, java), admin, collected, played)
         late = check(collected, played, later_ms=LONG_MS + 60_000)
     collected.close()
     with capsys.disabled():
@@ -153,7 +154,7 @@ def late(
 
 
 def compare_with_kafka_tools(
-    broker: Broker, admin: JavaAdmin, collected: CollectedPartitions, played: Sequence[PartitionScenario]
+    tool: KafkaTool, admin: JavaAdmin, collected: CollectedPartitions, played: Sequence[PartitionScenario]
 ) -> None:
     """Compare the verdicts with Kafka's own tools."""
     theirs = admin.describe_producers([each.where for each in played])
@@ -163,10 +164,10 @@ def compare_with_kafka_tools(
             each.name
         )
     for each in random.Random(SEED).sample(played, 3):
-        assert describe_producers(broker, *each.where) == theirs[each.where]
+        assert describe_producers(tool, *each.where) == theirs[each.where]
     found = {
         (each.partition, each.producer_id, each.start_offset)
-        for each in find_hanging(broker)
+        for each in find_hanging(tool)
         if each.topic == TOPIC
     }
     ours = {

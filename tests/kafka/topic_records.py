@@ -7,6 +7,10 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from fenceline.decode.transaction_state import decode_record
+from fenceline.facts import TransactionRecord
+from tests.transaction_state_records import encode_key
+
 TOPIC = "__transaction_state"
 
 
@@ -54,3 +58,12 @@ def _raw(message: Message) -> RawRecord:
     assert offset is not None
     _, timestamp_ms = message.timestamp()
     return RawRecord(partition, offset, timestamp_ms, message.key(), message.value())
+
+
+def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
+    """Return what the coordinator wrote last of an id."""
+    key = encode_key(transactional_id)
+    values = [record.value for record in raw_records(bootstrap) if record.key == key]
+    found = decode_record(key, values[-1])
+    assert isinstance(found, TransactionRecord)
+    return found

@@ -82,6 +82,74 @@ def test_stack_json_names_every_part_and_its_process(stack: Stack) -> None:
         os.kill(part["pid"], 0)
 
 
+def test_an_unknown_scene_is_refused_with_the_names_that_exist(stack: Stack) -> None:
+    with pytest.raises(AssertionError, match="choose one of zombie, timeout, abandoned"):
+        stack.manage("scene", "nonsense")
+
+
+def received(stack: Stack) -> list[Any]:
+    """Return the messages that the demo's receiver shows, the oldest first."""
+    (channel,) = stack.api("channels")["items"]
+    link = re.search(r'id="receiver"\s+href="([^"]+)"', stack.page(f"/channels/{channel['id']}"))
+    assert link
+    with urllib.request.urlopen(f"{link[1]}messages.json", timeout=10) as answer:
+        return list(reversed(json.load(answer)["messages"]))
+
+
+def attempts(messages: list[Any], message_id: str) -> list[tuple[int, int]]:
+    return [(each["attempt"], each["answer"]) for each in messages if each["message_id"] == message_id]
+
+
+def test_a_scene_from_the_page_ends_in_a_signed_delivery_and_one_is_tried_again(stack: Stack) -> None:
+    wait_for(lambda: "scenes is ready" in stack.log(), "scenes are offered", DEADLINE_S)
+    stack.submit("/scenes", "/scenes/play", scene="abandoned")
+    over = 'data-state="done" data-scene="abandoned"'
+    wait_for(lambda: over in stack.page("/scenes"), "the scene is over", DEADLINE_S)
+
+    def about_it() -> list[Any]:
+        return [each for each in received(stack) if "demo-abandoned" in each["summary"]]
+
+    wait_for(about_it, "the receiver has the alert about it", DEADLINE_S)
+    messages = received(stack)
+    assert {each["signature"] for each in messages} == {"valid"}
+    first = messages[0]["message_id"]
+    wait_for(lambda: len(attempts(received(stack), first)) == 2, "the first message came again", DEADLINE_S)
+    assert attempts(received(stack), first) == [(1, 503), (2, 200)]
+
+
+def test_an_abandoned_transaction_is_found_and_shown(stack: Stack) -> None:
+    """The one of the scene before."""
+    row = wait_for(lambda: transaction(stack, "demo-abandoned"), "it is seen", DEADLINE_S)
+    assert row["state"] == "Ongoing"
+    assert row["timeout_ms"] == 600_000
+    assert {"topic": "payments", "partition": 0} in row["partitions"]
+    finding = "demo-abandoned has been open since"
+    wait_for(lambda: finding in stack.page("/"), "the Overview says so", DEADLINE_S)
+    assert finding in stack.page("/transactions/sandbox/demo-abandoned")
+
+
+def test_a_takeover_leaves_the_id_with_a_new_epoch(stack: Stack) -> None:
+    stack.manage("scene", "zombie")
+    # The abort of the first one's transaction may be shown for a moment before.
+    row = wait_for(
+        lambda: ended(stack, "demo-zombie", "CompleteCommit"), "the second instance commits", DEADLINE_S
+    )
+    assert row["producer_epoch"] >= 2
+
+
+def test_a_timeout_leaves_the_id_aborted(stack: Stack) -> None:
+    stack.manage("scene", "timeout")
+    row = wait_for(
+        lambda: ended(stack, "demo-timeout", "CompleteAbort"), "the coordinator aborts it", DEADLINE_S
+    )
+    assert row["timeout_ms"] == 3_000
+
+
+def ended(stack: Stack, name: str, state: str) -> Any:
+    row = transaction(stack, name)
+    return row if row and row["state"] == state else None
+
+
 def processes(stack: Stack) -> list[psutil.Process]:
     """Return every process of the stack, its own program among them."""
     parents = [psutil.Process(pid) for pid in (stack.process.pid, *stack.pids().values())]
@@ -169,69 +237,6 @@ def test_sparks_query_writes_only_committed_records(stack: Stack) -> None:
     assert all(value["total"] == value["quantity"] * value["price"] for value in enriched)
 
 
-def received(stack: Stack) -> list[Any]:
-    """Return the messages that the demo's receiver shows, the oldest first."""
-    (channel,) = stack.api("channels")["items"]
-    link = re.search(r'id="receiver"\s+href="([^"]+)"', stack.page(f"/channels/{channel['id']}"))
-    assert link
-    with urllib.request.urlopen(f"{link[1]}messages.json", timeout=10) as answer:
-        return list(reversed(json.load(answer)["messages"]))
-
-
-def attempts(messages: list[Any], message_id: str) -> list[tuple[int, int]]:
-    return [(each["attempt"], each["answer"]) for each in messages if each["message_id"] == message_id]
-
-
-def test_a_scene_from_the_page_ends_in_a_signed_delivery_and_one_is_tried_again(stack: Stack) -> None:
-    wait_for(lambda: "scenes is ready" in stack.log(), "scenes are offered", DEADLINE_S)
-    stack.submit("/scenes", "/scenes/play", scene="abandoned")
-    over = 'data-state="done" data-scene="abandoned"'
-    wait_for(lambda: over in stack.page("/scenes"), "the scene is over", DEADLINE_S)
-
-    def about_it() -> list[Any]:
-        return [each for each in received(stack) if "demo-abandoned" in each["summary"]]
-
-    wait_for(about_it, "the receiver has the alert about it", DEADLINE_S)
-    messages = received(stack)
-    assert {each["signature"] for each in messages} == {"valid"}
-    first = messages[0]["message_id"]
-    wait_for(lambda: len(attempts(received(stack), first)) == 2, "the first message came again", DEADLINE_S)
-    assert attempts(received(stack), first) == [(1, 503), (2, 200)]
-
-
-def test_an_abandoned_transaction_is_found_and_shown(stack: Stack) -> None:
-    """The one of the scene before."""
-    row = wait_for(lambda: transaction(stack, "demo-abandoned"), "it is seen", DEADLINE_S)
-    assert row["state"] == "Ongoing"
-    assert row["timeout_ms"] == 600_000
-    assert {"topic": "payments", "partition": 0} in row["partitions"]
-    finding = "demo-abandoned has been open since"
-    wait_for(lambda: finding in stack.page("/"), "the Overview says so", DEADLINE_S)
-    assert finding in stack.page("/transactions/sandbox/demo-abandoned")
-
-
-def test_a_takeover_leaves_the_id_with_a_new_epoch(stack: Stack) -> None:
-    stack.manage("scene", "zombie")
-    # The abort of the first one's transaction may be shown for a moment before.
-    row = wait_for(
-        lambda: ended(stack, "demo-zombie", "CompleteCommit"), "the second instance commits", DEADLINE_S
-    )
-    assert row["producer_epoch"] >= 2
-
-
-def test_a_timeout_leaves_the_id_aborted(stack: Stack) -> None:
-    stack.manage("scene", "timeout")
-    row = wait_for(
-        lambda: ended(stack, "demo-timeout", "CompleteAbort"), "the coordinator aborts it", DEADLINE_S
-    )
-    assert row["timeout_ms"] == 3_000
-
-
-def ended(stack: Stack, name: str, state: str) -> Any:
-    row = transaction(stack, name)
-    return row if row and row["state"] == state else None
-
-
 @pytest.mark.soak
 def test_safe_to_restart_does_not_change_with_the_phase_of_a_batch(stack: Stack) -> None:
     """Polls a real query over 20 batches; before, 25 polls were 18 times yes, 4 times no, 3 times unknown."""
@@ -298,11 +303,6 @@ def is_of_driver(incident: Any) -> bool:
 def first_action(page: str) -> str:
     found = re.search(r'name="act"\s+value="(\w+)"', page)
     return found[1] if found else ""
-
-
-def test_an_unknown_scene_is_refused_with_the_names_that_exist(stack: Stack) -> None:
-    with pytest.raises(AssertionError, match="choose one of zombie, timeout, abandoned"):
-        stack.manage("scene", "nonsense")
 
 
 def test_the_log_has_no_fault(stack: Stack) -> None:

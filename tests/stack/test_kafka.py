@@ -15,7 +15,9 @@ from sandbox.errors import SandboxError
 from sandbox.java import EVERYDAY_KAFKA
 from sandbox.kafka import Broker, Sasl, explain_log, is_ready
 from sandbox.prepared import storage_format
+from tests.brokers import kafka_42
 
+__all__ = ["kafka_42"]
 pytestmark = pytest.mark.kafka
 
 _NEWEST, *_OTHERS = EVERYDAY_KAFKA
@@ -65,13 +67,13 @@ def test_the_second_listener_requires_a_password_and_acls(tmp_path: Path) -> Non
             sasl_client(broker, "viewer", "wrong").list_topics(timeout=3)
 
 
-def test_its_command_line_tools_answer(tmp_path: Path) -> None:
-    with Broker(tmp_path) as broker:
-        command = broker.tool_command(
-            "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", broker.bootstrap, "list"
-        )
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        assert done.stdout.split() == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+def test_its_command_line_tools_answer(kafka_42: Broker) -> None:
+    command = kafka_42.tool_command(
+        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka_42.bootstrap, "list"
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    heads = done.stdout.splitlines()[0].split()
+    assert heads == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
 
 
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
@@ -83,13 +85,13 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
             broker.start()
 
 
-def test_a_second_broker_on_the_same_folder_is_refused_without_damage(tmp_path: Path) -> None:
-    with Broker(tmp_path) as first:
-        before = (tmp_path / "server.properties").read_bytes()
-        with pytest.raises(SandboxError, match=f"another broker runs on {tmp_path}: stop it first"):
-            Broker(tmp_path).start()
-        assert (tmp_path / "server.properties").read_bytes() == before
-        assert is_ready(first.bootstrap)
+def test_a_second_broker_on_the_same_folder_is_refused_without_damage(kafka_42: Broker) -> None:
+    folder = kafka_42.folder
+    before = (folder / "server.properties").read_bytes()
+    with pytest.raises(SandboxError, match=f"another broker runs on {folder}: stop it first"):
+        Broker(folder).start()
+    assert (folder / "server.properties").read_bytes() == before
+    assert is_ready(kafka_42.bootstrap)
 
 
 def test_a_broker_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:

@@ -14,20 +14,14 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
-from fenceline.decode.transaction_state import decode_record
-from fenceline.facts import TransactionRecord, TransactionState
+from fenceline.facts import TransactionState
 from sandbox import clients, demo, topics
-from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
-from sandbox.scenes import hanging, late_marker, scenes, wire
+from sandbox.scenes import hanging, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
-from tests.brokers import kafka_three
-from tests.kafka.topic_records import raw_records
-from tests.transaction_state_records import encode_key
+from tests.kafka.topic_records import last_record
 from tests.waiting import wait_for
-
-__all__ = ["kafka_three"]
 
 #: Takes the records that the scene's own topic must not have.
 STRAYS = "strays"
@@ -64,15 +58,6 @@ def test_the_first_producer_is_fenced_and_nothing_stays_open(stage: Stage, name:
     assert stable == high > 0
 
 
-def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
-    """Return what the coordinator wrote last of an id."""
-    key = encode_key(transactional_id)
-    values = [record.value for record in raw_records(bootstrap) if record.key == key]
-    found = decode_record(key, values[-1])
-    assert isinstance(found, TransactionRecord)
-    return found
-
-
 @pytest.mark.kafka
 def test_fence_ends_a_healthy_transaction_and_leaves_no_producer(stage: Stage) -> None:
     said: list[str] = []
@@ -84,16 +69,17 @@ def test_fence_ends_a_healthy_transaction_and_leaves_no_producer(stage: Stage) -
 
 
 @pytest.mark.kafka
-def test_rotation_continues_with_another_producer_id_each_time(stage: Stage) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_rotation_continues_with_another_producer_id_each_time(stage: Stage, times: int) -> None:
     seen = set()
-    for _ in range(2):
+    for _ in range(times):
         said: list[str] = []
         scenes.play("rotation", stage, said.append)
         last = last_record(stage.bootstrap, "demo-rotation")
         assert (last.state, last.producer_epoch) == (TransactionState.COMPLETE_COMMIT, 1)
         assert [line for line in said if f"producer id {last.producer_id}, epoch 0" in line]
         seen.add(last.producer_id)
-    assert len(seen) == 2
+    assert len(seen) == times
 
 
 @pytest.mark.kafka
@@ -218,54 +204,6 @@ def accepts_strays(stage: Stage) -> bool:
 def test_late_marker_needs_three_brokers(stage: Stage) -> None:
     with pytest.raises(SandboxError, match=r"needs 3 brokers and this stack has 1: .*`make up BROKERS=3`"):
         scene_output(stage, "late-marker")
-
-
-@pytest.fixture
-def three(kafka_three: KafkaCluster) -> Iterator[Stage]:
-    """Return a cluster of three brokers, which is whole again afterwards."""
-    pids = {broker.node_id: broker.process.pid for broker in kafka_three.brokers if broker.process}
-    yield Stage(kafka_three.bootstrap, pids)
-    kafka_three.wait_ready()
-
-
-def is_paused(pid: int) -> bool:
-    """Whether a process is stopped."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
-def away(stage: Stage) -> list[int]:
-    """Return the nodes that stand still."""
-    return [node for node, pid in stage.pids.items() if is_paused(pid)]
-
-
-@pytest.mark.kafka
-def test_late_marker_delays_a_decided_commit(three: Stage, kafka_three: KafkaCluster) -> None:
-    while_away: list[TransactionRecord] = []
-
-    def listen(line: str) -> None:
-        if line.startswith("4."):
-            (victim,) = away(three)
-            alive = next(node for node in three.pids if node != victim)
-            while_away.append(last_record(kafka_three.node(alive).bootstrap, late_marker.TRANSACTIONAL_ID))
-
-    late_marker.play(three, listen, away_s=3)
-    assert [record.state for record in while_away] == [TransactionState.PREPARE_COMMIT]
-    assert {(topic, len(numbers)) for topic, numbers in while_away[0].partitions} == {(late_marker.TOPIC, 3)}
-    last = last_record(three.bootstrap, late_marker.TRANSACTIONAL_ID)
-    assert (last.state, last.producer_id) == (TransactionState.COMPLETE_COMMIT, while_away[0].producer_id)
-    assert away(three) == []
-
-
-@pytest.mark.kafka
-def test_late_marker_resumes_the_broker_when_it_is_stopped(three: Stage) -> None:
-    def listen(line: str) -> None:
-        if line.startswith("3."):
-            assert len(away(three)) == 1
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        late_marker.play(three, listen)
-    assert away(three) == []
 
 
 @pytest.mark.kafka

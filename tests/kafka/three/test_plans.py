@@ -15,14 +15,11 @@ from fenceline.plans.plan import Act, RefusalReason
 from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.scenes.wire import Identity
-from tests.brokers import kafka_three
 from tests.kafka.planning_cluster import PlanningCluster, refusal_reasons, refusal_texts
 from tests.kafka.producers import open_in
 from tests.kafka.random_transactions import LONG_MS
 from tests.kafka.raw_producers import RawProducer
 from tests.waiting import wait_for
-
-__all__ = ["kafka_three"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.soak]
 

@@ -25,7 +25,6 @@ from sandbox.cluster import KafkaCluster
 from sandbox.errors import SandboxError
 from sandbox.scenes.paused import pause_process
 from sandbox.scenes.wire import Identity
-from tests.brokers import kafka_three
 from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.planning_cluster import PlanningCluster, refusal_reasons
 from tests.kafka.producers import open_in
@@ -36,8 +35,6 @@ from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_python import KafkaPythonAdmin
-
-__all__ = ["kafka_three"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 

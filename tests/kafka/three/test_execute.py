@@ -17,7 +17,6 @@ from dashboard.models import Action
 from fenceline.kafka.coordinator import partition_for
 from fenceline.plans.plan import Act
 from sandbox.cluster import KafkaCluster
-from tests.brokers import java, kafka_three
 from tests.java.clients import JavaAdmin
 from tests.kafka.action_worker import configured_cluster, execute_plan, make_plan, outcomes, result_texts
 from tests.kafka.producers import LibrdkafkaProducer
@@ -25,8 +24,6 @@ from tests.kafka.stray_records import identity_of, verification_disabled, write_
 from tests.waiting import wait_for
 from transaction_admin.api import TRANSACTION_STATE
 from transaction_admin.kafka_reads import KafkaPythonReads
-
-__all__ = ["java", "kafka_three"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.soak]
 

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from sandbox.kafka import Broker
-from tests.brokers import create_topics, kafka_42
+from tests.brokers import create_topics
 from tests.chromium import ARGUMENTS, executable
 from tests.deployment import PASSWORD, Stack
 from tests.kafka.group_commits import commit_offsets, write_records
@@ -24,56 +24,35 @@ from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.receivers import Receiver
 from tests.spark.sink.queries import read
+from tests.stack.room.conftest import CLUSTER
 from tests.waiting import wait_for
 
-__all__ = ["kafka_42"]
 pytestmark = [pytest.mark.kafka, pytest.mark.browser]
 
 #: Five times the minute that the whole way may take.
 DEADLINE_S = 300
-CLUSTER = "shop"
-CONFIG = """
-[clusters.{cluster}]
-"bootstrap.servers" = "{bootstrap}"
-
-[limits]
-open_too_long_s = 5
-open_usual_s = 5
-lso_pinned_s = 5
-group_stalled_s = 5
-
-[alerts]
-for_ticks = 2
-resolve_ticks = 2
-group_wait_s = 1
-group_interval_s = 1
-allow_private = ["127.0.0.1"]
-"""
 
 
 @pytest.fixture(scope="module")
-def stack(kafka_42: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    folder = tmp_path_factory.mktemp("room")
-    config = folder / "fenceline.toml"
-    config.write_text(CONFIG.format(cluster=CLUSTER, bootstrap=kafka_42.bootstrap))
-    with Stack(folder, CONFIG=str(config), DEMO="0") as stack:
-        yield stack
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
-def page(stack: Stack) -> Iterator[Page]:
+def page(stack: Stack, browser: Browser) -> Iterator[Page]:
     """A signed-in operator's."""
-    with sync_playwright() as playwright:
-        browser: Browser = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
-        page = browser.new_page()
-        page.set_default_timeout(60_000)
-        page.goto(f"{stack.url}/login/")
-        page.fill("input[name=username]", "admin")
-        page.fill("input[name=password]", PASSWORD)
-        page.press("input[name=password]", "Enter")
-        page.wait_for_url(f"{stack.url}/")
-        yield page
-        browser.close()
+    page = browser.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(f"{stack.url}/login/")
+    page.fill("input[name=username]", "admin")
+    page.fill("input[name=password]", PASSWORD)
+    page.press("input[name=password]", "Enter")
+    page.wait_for_url(f"{stack.url}/")
+    yield page
+    page.close()
 
 
 class ControlRoom:
@@ -142,25 +121,25 @@ def control_room(stack: Stack, page: Page) -> Iterator[ControlRoom]:
 
 
 def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(
-    kafka_42: Broker, control_room: ControlRoom
+    broker: Broker, control_room: ControlRoom
 ) -> None:
     topic, group = f"{control_room.name}-orders", f"{control_room.name}-billing"
-    create_topics(kafka_42.bootstrap, topic, partitions=1)
-    write_records(kafka_42.bootstrap, topic, 5, partitions=1)
-    producer = LibrdkafkaProducer(kafka_42.bootstrap, control_room.name, {"transaction.timeout.ms": "600000"})
+    create_topics(broker.bootstrap, topic, partitions=1)
+    write_records(broker.bootstrap, topic, 5, partitions=1)
+    producer = LibrdkafkaProducer(broker.bootstrap, control_room.name, {"transaction.timeout.ms": "600000"})
     producer.init()
     producer.begin()
     producer.send(topic, 0, "never committed")
     producer.flush()
-    write_records(kafka_42.bootstrap, topic, 7, partitions=1)
-    commit_offsets(kafka_42.bootstrap, group, topic, p0=5)
+    write_records(broker.bootstrap, topic, 7, partitions=1)
+    commit_offsets(broker.bootstrap, group, topic, p0=5)
 
     wait_for(
         lambda: control_room.notified_message("firing", "open_too_long"),
         "the webhook that it is stuck",
         DEADLINE_S,
     )
-    assert len(read(kafka_42.bootstrap, topic)) == 5
+    assert len(read(broker.bootstrap, topic)) == 5
     wait_for(
         lambda: (control_room.item("groups", q=group) or {}).get("blocked"), "the blocked group", DEADLINE_S
     )
@@ -171,7 +150,7 @@ def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(
     followed = control_room.page.locator("section[aria-labelledby=followed]")
     expect(followed).to_contain_text(f"LSO of {topic}-0 moved 5 → 14")
     expect(followed).to_contain_text("Recovery of")
-    assert len(read(kafka_42.bootstrap, topic)) == 12
+    assert len(read(broker.bootstrap, topic)) == 12
     wait_for(
         lambda: control_room.notified_message("resolved", "open_too_long"),
         "the webhook that it is over",
@@ -194,19 +173,19 @@ def recovery_with_losses(control_room: ControlRoom) -> dict[str, Any] | None:
 
 
 def test_a_hanging_transaction_is_aborted_by_a_marker_and_notified_as_resolved(
-    kafka_42: Broker, control_room: ControlRoom
+    broker: Broker, control_room: ControlRoom
 ) -> None:
     topic = f"{control_room.name}-lost"
-    create_topics(kafka_42.bootstrap, topic, partitions=1)
-    identity = identity_of(kafka_42, control_room.name)
-    with verification_disabled(kafka_42):
-        write_stray_records(kafka_42, control_room.name, identity, (topic, 0), records=3)
-    write_records(kafka_42.bootstrap, topic, 7, partitions=1)
+    create_topics(broker.bootstrap, topic, partitions=1)
+    identity = identity_of(broker, control_room.name)
+    with verification_disabled(broker):
+        write_stray_records(broker, control_room.name, identity, (topic, 0), records=3)
+    write_records(broker.bootstrap, topic, 7, partitions=1)
 
     wait_for(
         lambda: control_room.notified_message("firing", "hanging"), "the webhook that it hangs", DEADLINE_S
     )
-    assert read(kafka_42.bootstrap, topic) == []
+    assert read(broker.bootstrap, topic) == []
     partition = control_room.item("partitions", q=topic) or {}
     assert (partition["verdict"], partition["held"], partition["leader"]) == ("hanging", 10, 1)
     assert [each["transactional_id"] for each in partition["transactions"]] == [control_room.name]
@@ -220,7 +199,7 @@ def test_a_hanging_transaction_is_aborted_by_a_marker_and_notified_as_resolved(
     control_room.act("Abort hanging transaction", "Write abort marker", control_room.name)
     followed = control_room.page.locator("section[aria-labelledby=followed]")
     expect(followed).to_contain_text(f"LSO of {topic}-0 moved 0 → 11")
-    assert len(read(kafka_42.bootstrap, topic)) == 7
+    assert len(read(broker.bootstrap, topic)) == 7
     wait_for(
         lambda: control_room.notified_message("resolved", "hanging"),
         "the webhook that it is over",
