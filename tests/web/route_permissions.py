@@ -109,6 +109,7 @@ ROUTE_PERMISSIONS = (
     # Alerting.
     RoutePermission("GET", "/events", PAGE),
     RoutePermission("GET", "/pipelines", PAGE),
+    RoutePermission("GET", "/pipelines/proof.json", PAGE, there=False),
     RoutePermission("GET", "/find", PAGE),
     RoutePermission("GET", "/incidents", PAGE),
     RoutePermission("GET", "/incidents/{incident}", PAGE),
