@@ -1,7 +1,8 @@
 """The reader of what the audit job left (`fenceline.audits`): the newest manifest of each pipeline.
 
 Nothing here raises for what lies at the URL: whatever is wrong with it is a `ReportTrouble` in words. What
-was found is good for some seconds.
+was found is good for some seconds. A store is read in a thread of its own: no page waits long for one that
+hangs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +28,9 @@ from fenceline.audits import (
 )
 from fenceline.paths import both_spellings, to_url
 
+#: How long an answer is good, and how long a page waits for one, in seconds.
 LOOK_EVERY_S = 5.0
+PATIENCE_S = 3.0
 NOT_CONFIGURED = ReportTrouble(
     "The audit is not configured",
     "[audit] url is not set: nothing is proved at Kafka.",
@@ -49,10 +53,10 @@ class AuditStatus:
 
 @dataclass(slots=True)
 class _Cache:
-    """Answers by what was asked; a lock, so that many requests at once look once."""
+    """Looks by what was asked, each with its begin; a lock, so that many requests at once look once."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    found: dict[tuple[str, str], tuple[float, AuditStatus]] = field(default_factory=dict)
+    looks: dict[tuple[str, str], tuple[float, Future[AuditStatus]]] = field(default_factory=dict)
 
 
 _cache = _Cache()
@@ -62,17 +66,33 @@ def read_audits(url: str, cluster: str) -> AuditStatus:
     """Return what the job has left of a cluster below `url`; "" where none is configured."""
     if not url:
         return AuditStatus(troubles=[NOT_CONFIGURED])
-    with _cache.lock:
-        until, found = _cache.found.get((url, cluster), (0.0, AuditStatus()))
-        if time.monotonic() > until:
-            found = _look(url, cluster)
-            _cache.found[url, cluster] = time.monotonic() + LOOK_EVERY_S, found
-        return found
+    begun, look = _newest_look(url, cluster)
+    try:
+        return look.result(max(0.0, begun + PATIENCE_S - time.monotonic()))
+    except TimeoutError:
+        where = f"{both_spellings(url, to_url(url))}/{audits_folder(cluster)}"
+        silent = TimeoutError(f"no answer for {time.monotonic() - begun:.0f} s")
+        return AuditStatus(troubles=[store_trouble(_UNREADABLE, _KEY, where, silent)])
 
 
 def clear_cache() -> None:
     """Look again at once."""
-    _cache.found.clear()
+    _cache.looks.clear()
+
+
+def _newest_look(url: str, cluster: str) -> tuple[float, Future[AuditStatus]]:
+    """Return the look that is under way or still good, and when it began; else begin one."""
+    with _cache.lock:
+        begun, look = _cache.looks.get((url, cluster), (0.0, None))
+        if look is None or (look.done() and time.monotonic() > begun + LOOK_EVERY_S):
+            begun, look = time.monotonic(), Future[AuditStatus]()
+            _cache.looks[url, cluster] = begun, look
+            threading.Thread(target=_finish, args=(look, url, cluster), daemon=True).start()
+        return begun, look
+
+
+def _finish(look: Future[AuditStatus], url: str, cluster: str) -> None:
+    look.set_result(_look(url, cluster))
 
 
 def _look(url: str, cluster: str) -> AuditStatus:

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from django.test import Client
+from fsspec import AbstractFileSystem
 
 from dashboard.config import Config
 from dashboard.history import audits
@@ -172,6 +175,33 @@ def test_a_store_that_cannot_be_read_is_named(
 ) -> None:
     settings.FENCELINE = Config(audit_url=url)
     assert TROUBLE.findall(" ".join(page_html(page, "/pipelines").split())) == [trouble]
+
+
+class SilentStore(AbstractFileSystem):  # type: ignore[misc]
+    """A store that answers nothing until the test ends."""
+
+    protocol = "silent"
+    ended = threading.Event()
+
+    def ls(self, path: str, **_: Any) -> list[str]:
+        self.ended.wait(60)
+        raise FileNotFoundError(path)
+
+
+def test_a_store_that_hangs_holds_up_one_request_for_a_moment(
+    page: Client, place: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audits, "PATIENCE_S", 0.05)
+    fsspec.register_implementation("silent", SilentStore, clobber=True)
+    settings.FENCELINE = Config(audit_url="silent://bucket/x")
+    try:
+        for _ in range(2):
+            text = " ".join(page_html(page, "/pipelines").split())
+            assert TROUBLE.findall(text) == ["The audits cannot be read"]
+            assert "no answer for " in text
+        assert sum("_finish" in each.name for each in threading.enumerate()) == 1
+    finally:
+        SilentStore.ended.set()
 
 
 def test_the_proof_is_a_json_file(page: Client, place: Path) -> None:
