@@ -18,7 +18,7 @@ from fenceline.alerts.limits import Alerting, split_port
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
-_SECTIONS = ("clusters", "limits", "retention", "owners", "checkpoints", "history", "alerts")
+_SECTIONS = ("clusters", "limits", "retention", "owners", "checkpoints", "history", "audit", "alerts")
 #: Keys of a cluster that are ours; all others are librdkafka's.
 _SEES_ALL = "sees_all_transactional_ids"
 _ZERO_IS_OFF = ("reconcile_every_s", "partitions_every_s", "groups_every_s", "checkpoints_every_s")
@@ -78,6 +78,8 @@ class Config:
     checkpoints: Sequence[CheckpointRoot] = ()
     #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
     history_url: str = ""
+    #: Where the audit job writes its manifests, any fsspec URL; "" where it writes none.
+    audit_url: str = ""
     alerts: Alerting = field(default_factory=Alerting)
 
 
@@ -102,7 +104,8 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
             _checkpoint_root(path, number, each, list(clusters), env)
             for number, each in enumerate(_list(path, "checkpoints", document), 1)
         ],
-        history_url=_history_url(path, document),
+        history_url=_url(path, "history", document),
+        audit_url=_url(path, "audit", document),
         alerts=_alerts(path, document),
     )
 
@@ -203,12 +206,13 @@ def _texts(
     return {name: _property(path, f'{where}.{key}."{name}"', value, env) for name, value in texts.items()}
 
 
-def _history_url(path: Path, document: Mapping[str, Any]) -> str:
-    table = _table(path, "history", document)
-    _refuse_unknown(path, "history.", table, ("url",))
+def _url(path: Path, section: str, document: Mapping[str, Any]) -> str:
+    """Return the `url` of a section that has nothing else."""
+    table = _table(path, section, document)
+    _refuse_unknown(path, f"{section}.", table, ("url",))
     url = table.get("url", "")
     if not isinstance(url, str):
-        raise ConfigError(f"{path}: history.url must be text, not {url!r}.")
+        raise ConfigError(f"{path}: {section}.url must be text, not {url!r}.")
     return url
 
 

@@ -43,6 +43,7 @@ urlpatterns = [
     path("incidents/<int:number>/notes", incidents.add_note, name="incident-note"),
     path("find", find.find_page, name="find"),
     path("pipelines", pipelines.pipelines_page, name="pipelines"),
+    path("pipelines/proof.json", pipelines.pipeline_proof_file, name="pipeline-proof"),
     path("events", events.event_list, name="events"),
     path("timeline", events.event_timeline, name="timeline"),
     path("transactions", transactions.transaction_list, name="transactions"),

@@ -25,6 +25,7 @@ _MORE: Mapping[str, tuple[int, ...]] = {
     "dashboard_api_history_list_ids": (400, 404),
     "dashboard_api_history_list_days": (400, 404),
     "dashboard_api_incidents_acknowledge_incident": (409,),
+    "dashboard_api_pipelines_get_pipeline_proof": (404,),
     "dashboard_api_queries_get_query": (400,),
     "dashboard_api_queries_list_batches": (400,),
     "dashboard_api_queries_get_safe_to_stop": (400,),

@@ -7,7 +7,7 @@ kept by span (`dashboard.transactions.topic_tallies`), everything else is read a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from django.db.models import Q
@@ -48,6 +48,8 @@ class ClusterFlow:
     cluster: str
     flow: Flow
     kept_since_ms: int | None = None
+    #: What it was derived from.
+    observed: FlowObservations = field(default_factory=lambda: FlowObservations(0))
 
 
 def read_flows(cluster: str, shown: TimeRange, *, now_ms: int) -> Sequence[ClusterFlow]:
@@ -69,10 +71,12 @@ def read_flow(row: Cluster, shown: TimeRange, *, now_ms: int) -> ClusterFlow:
         blocking=readers.blocking_applications(row.pk) if shown.live else frozenset(),
         findings=list(_findings(row, shown, queries)),
         gaps=[*written.gaps, *_gaps(row, shown)],
+        outside=readers.outside_transactions(row.pk),
     )
     kept = written.kept_since_ms
     cut = now_ms if kept is None else kept
-    return ClusterFlow(row.name, derive_flow(observed), cut if shown.from_ms < cut else None)
+    since_ms = cut if shown.from_ms < cut else None
+    return ClusterFlow(row.name, derive_flow(observed), since_ms, observed)
 
 
 def flow_around(cluster: str, subjects: Iterable[str], *, now_ms: int) -> Flow:

@@ -17,6 +17,7 @@ from dashboard.models import (
     PartitionRecord,
     PinRecord,
     Query,
+    ReplicaLook,
     SinkDecision,
     TopicTally,
     Transaction,
@@ -31,16 +32,18 @@ from fenceline.decode.text import escape_bytes
 from fenceline.flow.graph import FlowGap, Latency
 from fenceline.flow.observations import (
     GroupReads,
+    Isolation,
     OffsetWrites,
+    ProducerKind,
     QueryLinks,
     TopicPartitionCounts,
     TopicWrites,
 )
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.counting import MORE_TOPICS, MOST_TOPICS, OFFSETS_TOPIC
-from fenceline.kafka.groups import STATUSES, GroupStatus
+from fenceline.kafka.groups import STATUSES, GroupStatus, Waiting
 from fenceline.kafka.partitions import PartitionVerdict
-from fenceline.spark.records import QueryState
+from fenceline.spark.records import DecisionOutcome, QueryState
 from fenceline.time_range import TimeRange
 
 #: Ranges up to here are read in quarters of an hour, longer ones in spans of six hours.
@@ -127,6 +130,8 @@ class _Reading(NamedTuple):
 
     statuses: list[str]
     lags: list[int]
+    #: `fenceline.kafka.groups.Waiting`, or "".
+    waiting: set[str]
 
 
 def group_reads(
@@ -143,11 +148,14 @@ def group_reads(
     known = {pk: (family, log, committers) for pk, family, log, committers in columns}
     readings: dict[tuple[int, str], _Reading] = {}
     rows = GroupOffset.objects.filter(group__cluster=cluster_id)
-    for pk, topic, status, lag_ms in rows.values_list("group_id", "topic", "status", "lag_ms"):
+    for pk, topic, status, lag_ms, waiting in rows.values_list(
+        "group_id", "topic", "status", "lag_ms", "waiting"
+    ):
         reading = readings.get((pk, topic))
         if reading is None:
-            reading = readings[pk, topic] = _Reading([], [])
+            reading = readings[pk, topic] = _Reading([], [], set())
         reading.statuses.append(status)
+        reading.waiting.add(waiting)
         if lag_ms is not None:
             reading.lags.append(lag_ms)
     found: dict[tuple[str, str, str | None], list[tuple[_Reading, int | None]]] = defaultdict(list)
@@ -180,6 +188,7 @@ def _merged(
     statuses = [GroupStatus(status) for reading, _ in some for status in reading.statuses]
     logs = {log for _, log in some}
     lags = sorted(lag for reading, _ in some for lag in reading.lags)
+    past = any(Waiting.READS_PAST in reading.waiting for reading, _ in some)
     return GroupReads(
         family,
         topic,
@@ -189,6 +198,7 @@ def _merged(
         sum(status is GroupStatus.BLOCKED for status in statuses) if now else 0,
         Latency(_at(lags, 0.5), _at(lags, 0.95)) if now else Latency(),
         logs.pop() if len(logs) == 1 else None,
+        Isolation.READ_UNCOMMITTED if past else Isolation.UNKNOWN,
     )
 
 
@@ -205,6 +215,7 @@ def query_links(cluster: str, *, now_ms: int | None) -> Sequence[QueryLinks]:
     rows = streaming_queries.of_cluster(cluster)[:_MOST_QUERIES]
     sources, outputs = lag.source_topics(rows), _outputs(rows)
     batches = {} if now_ms is None else _last_batches(rows)
+    lost = _lost_batches(rows)
     return [
         QueryLinks(
             ident=row.ident,
@@ -219,6 +230,10 @@ def query_links(cluster: str, *, now_ms: int | None) -> Sequence[QueryLinks]:
             input_rate=_input_rate(batches.get(row.pk, ())),
             prepared=0 if now_ms is None else row.prepared,
             error=row.error,
+            checkpoint=row.planned is not None and bool(row.checkpoint),
+            asynchronous=row.asynchronous,
+            lost=lost.get(row.pk, 0),
+            ledger_damaged=bool((row.detail.get("ledger") or {}).get("broken")),
         )
         for row in rows
     ]
@@ -241,6 +256,32 @@ def _outputs(rows: Sequence[Query]) -> Mapping[int, Sequence[str]]:
         query: sorted({topic for each in transactions for topic, _ in each["partitions"]})
         for query, transactions in found.values_list("query_id", "transactions")
     }
+
+
+def _lost_batches(rows: Sequence[Query]) -> Mapping[int, int]:
+    """Return how many batches of each query's ledger are lost, where any are."""
+    lost = SinkDecision.objects.filter(
+        query__in=[row.pk for row in rows if row.ledger_id], outcome=DecisionOutcome.LOST
+    )
+    return dict(lost.order_by().values_list("query").annotate(number=Count("batch_id", distinct=True)))
+
+
+def outside_transactions(cluster_id: int) -> Mapping[str, ProducerKind]:
+    """Return the topics that producers write without transactions, where an operator asked a replica.
+
+    Such a producer has no open transaction, and no marker of one was ever written for it.
+    """
+    rows = ReplicaLook.objects.filter(cluster=cluster_id, error="").order_by("-seen_ms")
+    return {
+        topic: ProducerKind.IDEMPOTENT
+        for topic, producers in rows.values_list("topic", "producers")[:_MOST_OPEN]
+        if any(map(_is_outside, producers))
+    }
+
+
+def _is_outside(producer: Mapping[str, object]) -> bool:
+    marks = producer["transactional_id"], producer["coordinator_epoch"], producer["start_offset"]
+    return all(mark in ("", None) for mark in marks)
 
 
 #: Begin, duration and rows of a batch.

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from dashboard.history.report_types import Busiest, Day, ManifestKey, ReportStatus, ReportTrouble
+from dashboard.history.stores import store_trouble
 from fenceline.paths import both_spellings, to_url
 from fenceline.reports import (
     Manifest,
@@ -151,13 +152,7 @@ def _nothing_there(url: str, cluster: str) -> ReportTrouble:
 
 
 def _unreadable(where: str, error: Exception) -> ReportTrouble:
-    said = str(error).partition("\n")[0] or type(error).__name__
-    remedy = "Look whether [history] url is right, and whether the dashboard's user may read there."
-    if isinstance(error, ImportError):
-        remedy = "Install fsspec's package for that store beside the dashboard, such as fenceline[s3]."
-    elif isinstance(error, ValueError):
-        remedy = "Give [history] url as file:///…, s3a://… or another URL that fsspec knows."
-    return ReportTrouble("The reports cannot be read", f"{where}: {said}.", remedy)
+    return store_trouble("The reports cannot be read", "[history] url", where, error)
 
 
 def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result | ReportTrouble:

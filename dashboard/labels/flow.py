@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
+from fenceline.audits import AuditVerdict
 from fenceline.flow.graph import FlowHealth, LinkKind
+from fenceline.flow.guarantee import Guarantee
+from fenceline.flow.proof import GUARANTEE_WORDS
 
 HEALTH_LOOKS: Mapping[FlowHealth, StatusLabel] = MappingProxyType(
     {
@@ -24,5 +27,26 @@ LINK_WORDS: Mapping[LinkKind, str] = MappingProxyType(
         LinkKind.CONSUMES: "committed offsets",
         LinkKind.READS: "checkpoint or listener",
         LinkKind.WRITES: "ledger or the sink's transactions",
+    }
+)
+GUARANTEE_LOOKS: Mapping[Guarantee, StatusLabel] = MappingProxyType(
+    {
+        guarantee: StatusLabel(GUARANTEE_WORDS[guarantee], tone, means)
+        for guarantee, tone, means in (
+            (Guarantee.EXACTLY_ONCE, "ok", "each record gets through once"),
+            (Guarantee.AT_LEAST_ONCE, "warning", "a record may be there again"),
+            (Guarantee.AT_MOST_ONCE, "critical", "a record may be missing"),
+            (Guarantee.UNKNOWN, "unknown", "too little was observed"),
+        )
+    }
+)
+AUDIT_LOOKS: Mapping[AuditVerdict, StatusLabel] = MappingProxyType(
+    {
+        AuditVerdict.PROVED: StatusLabel(
+            "proved", "ok", "every input record is readable once, or was dropped by the query"
+        ),
+        AuditVerdict.PREPARED: StatusLabel("prepared", "warning", "its transactions are not committed yet"),
+        AuditVerdict.UNPROVED: StatusLabel("not proved", "unknown", "something could not be observed"),
+        AuditVerdict.VIOLATED: StatusLabel("violated", "critical", "records are missing or duplicated"),
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.facts import Severity
@@ -11,6 +12,22 @@ from fenceline.flow.graph import UNKNOWN_LATENCY, FlowGap, Latency
 from fenceline.histograms import Histogram
 from fenceline.kafka.groups import GroupStatus
 from fenceline.spark.records import QueryState
+
+
+class Isolation(StrEnum):
+    """The isolation level of a reader; Kafka does not report it."""
+
+    UNKNOWN = "unknown"
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class ProducerKind(StrEnum):
+    """How records were written outside of any transaction, by the headers of their batches."""
+
+    IDEMPOTENT = "idempotent"
+    #: Neither transactional nor idempotent.
+    PLAIN = "plain"
 
 
 class TopicWrites(NamedTuple):
@@ -48,6 +65,7 @@ class GroupReads(NamedTuple):
     lag: Latency = UNKNOWN_LATENCY
     #: Where its offsets are kept in `__consumer_offsets`.
     log_partition: int | None = None
+    isolation: Isolation = Isolation.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,14 @@ class QueryLinks:
     prepared: int = 0
     #: Why its checkpoint cannot be read; "" where it can.
     error: str = ""
+    #: Whether its checkpoint was read.
+    checkpoint: bool = False
+    #: Whether it tracks its progress asynchronously; None where that is not known.
+    asynchronous: bool | None = None
+    isolation: Isolation = Isolation.UNKNOWN
+    #: How many batches of its ledger are lost, and whether files of the ledger cannot be read.
+    lost: int = 0
+    ledger_damaged: bool = False
 
 
 class TopicPartitionCounts(NamedTuple):
@@ -104,5 +130,7 @@ class FlowObservations:
     #: Applications and topics in whose blocked partitions they have a transaction open.
     blocking: frozenset[tuple[str, str]] = frozenset()
     findings: Sequence[OpenFindingFacts] = ()
+    #: Topics with records outside of any transaction, where producers or headers of batches were read.
+    outside: Mapping[str, ProducerKind] = field(default_factory=dict)
     #: What collectors could not observe.
     gaps: Sequence[FlowGap] = ()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dashboard.config import Config
+from dashboard.history import audits
 from dashboard.models import Cluster
 from tests.api.client import Ask, all_items
+from tests.audit_manifests import audit_manifest, leave_audit
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -119,3 +123,31 @@ def test_a_range_without_history_names_since_when_there_is_some(ask: Ask, prod: 
     assert body["kept_since"]["prod"] > "2026-01-01"
     assert "produces" not in {each["kind"] for each in body["items"]}
     assert [each["subject"] for each in body["not_observed"]] == [""]
+
+
+def test_a_proof_has_each_link_and_the_newest_audit(
+    ask: Ask, prod: Cluster, tmp_path: Path, settings: Any
+) -> None:
+    scenarios.busy_flow(prod)
+    settings.FENCELINE = Config(audit_url=tmp_path.as_uri())
+    audit = audit_manifest(query_id=factories.QUERY_ID, sources=("order_events",))
+    leave_audit(tmp_path, audit)
+    leave_audit(tmp_path, audit_manifest("torn")).write_text("{")
+    audits.clear_cache()
+    body = ask("pipelines/proof?cluster=prod&end=group:warehouse")
+    assert body["verdict"] == "proved"
+    assert body["statements"] == [
+        "Each record of order_events appears exactly once in orders_enriched, through batch 1,203."
+    ]
+    assert [each["guarantee"] for each in body["links"]] == ["exactly_once"] * 3 + ["at_least_once"]
+    assert body["weakest"] == body["links"][-1]
+    (found,) = body["audits"]
+    assert (found["proved_through"], found["batches"][0]["batch_id"]) == (1_203, 1_203)
+    assert body["troubles"][0].startswith("The manifest cannot be read. ")
+
+
+def test_a_proof_of_no_pipeline_or_of_a_bad_range_is_refused(ask: Ask, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    ask("pipelines/proof?cluster=prod&end=group:nobody", 404)
+    ask("pipelines/proof?cluster=nowhere&end=group:warehouse", 404)
+    ask("pipelines/proof?end=group:warehouse&last=never", 400)

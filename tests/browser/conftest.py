@@ -49,7 +49,10 @@ class Server:
         #: Where the history job's output would be; nothing is there yet.
         self.reports = folder / "reports"
         history = f'[history]\nurl = "{self.reports.as_uri()}"\n'
-        (folder / "fenceline.toml").write_text(CONFIG + history)
+        #: The same of the audit job.
+        self.audits = folder / "audits"
+        audit = f'[audit]\nurl = "{self.audits.as_uri()}"\n'
+        (folder / "fenceline.toml").write_text(CONFIG + history + audit)
         _play_a_scene(folder)
         self._environment = os.environ | {
             "DJANGO_SETTINGS_MODULE": "dashboard.settings",

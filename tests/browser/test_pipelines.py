@@ -3,11 +3,16 @@ and opened with the keyboard; a wide drawing scrolls in its own frame, never the
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from playwright.sync_api import expect
 
+from fenceline.audits import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
+from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.browser.conftest import Opener, Server
 from tests.browser.page_checks import problems_of_pages
+from tests.web.factories import QUERY_ID
 
 PAGES = {
     "pipelines": "/pipelines",
@@ -21,6 +26,37 @@ PAGES = {
 def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), PAGES) == {}
+
+
+def test_a_page_with_proofs_passes_axe_and_fits_every_width(server: Server, opened: Opener) -> None:
+    server("reset", "flow")
+    leave_audits(server)
+    try:
+        assert problems_of_pages(opened("/"), {"proofs": "/pipelines"}) == {}
+        page = opened("/pipelines")
+        table = page.get_by_role("region", name="Batches of order_events → orders_enrich → orders_enriched")
+        expect(table.get_by_role("row")).to_have_count(4)
+        expect(page.get_by_role("link", name="order_events-3: 5–7")).to_be_visible()
+    finally:
+        shutil.rmtree(server.audits)
+
+
+def leave_audits(server: Server) -> None:
+    """Leave an audit with a loss, one with an obstacle, and one that is torn."""
+    violated = AuditedBatch(
+        1_203, AuditVerdict.VIOLATED, None, 17_880, 0, 17_880, 17_877, 17_877, 0, 3,
+        (AuditedRange("order_events", 3, 5, 8),),
+    )  # fmt: skip
+    prepared = AuditedBatch(1_204, AuditVerdict.PREPARED, None, 18_004, None, 18_004, 0, 0)
+    batches = prepared, violated, proved_batch(1_202)
+    enriched = {"query_id": QUERY_ID, "sources": ("order_events",), "proved_through": 1_202}
+    leave_audit(server.audits, audit_manifest(**enriched, batches=batches, missing=3))
+    gone = AuditObstacle(
+        ObstacleKind.COMPACTED, "payments_ledger", "it is compacted", "deleted records count as missing"
+    )
+    ledger = {"sources": ("payments",), "targets": ("payments_ledger",), "obstacles": (gone,)}
+    leave_audit(server.audits, audit_manifest("ledger", **ledger))
+    leave_audit(server.audits, audit_manifest("torn")).write_text("{")
 
 
 def test_a_node_is_reached_and_opened_with_the_keyboard(server: Server, opened: Opener) -> None:

@@ -123,6 +123,8 @@ def test_without_a_file_no_cluster_is_configured() -> None:
             'checkpoints[1].map must be a table; write map = { "a" = "b" }',
         ),
         ("[history]\nurl = 3", "history.url must be text, not 3"),
+        ("[audit]\nurl = 3", "audit.url must be text, not 3"),
+        ("[audit]\nurls = 3", "unknown key 'audit.urls'; did you mean 'url'?"),
         ("[alerts]\nfor_ticks = 2.0", "alerts.for_ticks must be a whole number, 0 or more, not 2.0"),
         ("[alerts]\nflap_s = -1", "alerts.flap_s must be a number of seconds, 0 or more, not -1"),
         ('[alerts]\ngroup_by = "a"', """alerts.group_by must be a list of texts, ["a", "b"], not 'a'"""),

@@ -109,6 +109,7 @@ ROUTE_PERMISSIONS = (
     # Alerting.
     RoutePermission("GET", "/events", PAGE),
     RoutePermission("GET", "/pipelines", PAGE),
+    RoutePermission("GET", "/pipelines/proof.json", PAGE, there=False),
     RoutePermission("GET", "/find", PAGE),
     RoutePermission("GET", "/incidents", PAGE),
     RoutePermission("GET", "/incidents/{incident}", PAGE),
@@ -163,6 +164,7 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/api/v1/events", API_READ),
     RoutePermission("GET", "/api/v1/pipelines", API_READ),
     RoutePermission("GET", "/api/v1/pipelines/edges", API_READ),
+    RoutePermission("GET", "/api/v1/pipelines/proof", API_READ, there=False),
     RoutePermission("GET", "/api/v1/exports/transactions.csv", API_READ),
     RoutePermission("GET", "/api/v1/transitions", API_READ),
     RoutePermission("GET", "/api/v1/applications", API_READ),

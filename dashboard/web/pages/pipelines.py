@@ -6,19 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from django.http import HttpRequest, HttpResponse
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from dashboard.flow import queries as flow_queries
 from dashboard.flow.queries import ClusterFlow
+from dashboard.history.audits import read_audits
 from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.flow.picture import FlowPicture, PipelineRow, flow_picture, path_name, pipeline_rows
+from dashboard.web.flow.proof import ProofPart, proof_part, proofs_line
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.flow.graph import Flow, FlowGap, FlowHealth
 from fenceline.flow.pipelines import Pipeline, find_pipelines
+from fenceline.flow.proof import PipelineProof, pipeline_proofs, proof_document
 from fenceline.flow.view import MOST_UNFOLDED, flow_around_nodes, fold_flow, search_flow
 from fenceline.formatting import count_noun, format_duration
 from fenceline.time_range import TimeRange
@@ -40,6 +44,13 @@ class PipelinesQuery(list_forms.ListQuery):
     fold: Literal["", "no"] = ""
 
 
+class ProofQuery(list_forms.ListQuery):
+    """The query string of a pipeline's proof: its cluster, and its end as `group:billing`."""
+
+    cluster: Name = ""
+    end: Name = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterPart:
     """What the page shows of one cluster."""
@@ -53,6 +64,8 @@ class ClusterPart:
     #: How many nodes were folded into fewer, 0 where none were.
     folded: int
     edges: int
+    proofs: Sequence[PipelineProof]
+    proof: ProofPart
 
 
 @signed_in
@@ -62,6 +75,31 @@ def pipelines_page(request: HttpRequest) -> HttpResponse:
     shown = page_context.chrome_of(request).time_range.window()
     moved = now_ms(request) // _STEP_MS if shown.live else 0
     return render_page(request, "pipelines/page", lambda: _read(request, wanted, shown), depends_on=moved)
+
+
+@signed_in
+def pipeline_proof_file(request: HttpRequest) -> HttpResponse:
+    """Answer with what is proved of one pipeline as a JSON file."""
+    wanted = list_forms.read(request, ProofQuery)
+    if wanted.ignored:
+        raise Http404("Unknown pipeline.")
+    shown = page_context.chrome_of(request).time_range.window()
+    for each in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms(request)):
+        for proof in _proofs(each, find_pipelines(each.flow)):
+            if str(proof.pipeline.end.id) == wanted.end:
+                return _file(proof_document(each.cluster, proof), f"proof-{each.cluster}.json")
+    raise Http404("Unknown pipeline.")
+
+
+def _file(document: Mapping[str, Any], name: str) -> HttpResponse:
+    answer = JsonResponse(document, json_dumps_params={"indent": 1})
+    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def _proofs(of: ClusterFlow, found: Sequence[Pipeline]) -> Sequence[PipelineProof]:
+    audits = read_audits(settings.FENCELINE.audit_url, of.cluster)
+    return pipeline_proofs(found, of.observed, audits.manifests)
 
 
 def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Mapping[str, Any]:
@@ -83,6 +121,7 @@ def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Map
         "problems": problems,
         "shown": shown,
         "headline": pipelines_headline([each for some in whole for each in some]),
+        "proofs_line": proofs_line([each for part in parts for each in part.proofs]),
         "parts": parts,
         "several": len(parts) > 1,
         "limit": MOST_UNFOLDED,
@@ -103,6 +142,8 @@ def _part(of: ClusterFlow, wanted: PipelinesQuery, number: int, whole: Sequence[
     found = whole if flow is of.flow else find_pipelines(flow)
     drawn = flow if wanted.fold == "no" else fold_flow(flow)
     rows = pipeline_rows(of.cluster, found)
+    proofs = _proofs(of, found)
+    audits = read_audits(settings.FENCELINE.audit_url, of.cluster)
     return ClusterPart(
         of,
         flow_picture(of.cluster, drawn, f"flow-{number}") if drawn.nodes else None,
@@ -112,6 +153,8 @@ def _part(of: ClusterFlow, wanted: PipelinesQuery, number: int, whole: Sequence[
         len(flow.gaps[_MOST_GAPS:]),
         len(flow.nodes) if len(drawn.nodes) < len(flow.nodes) else 0,
         len(drawn.edges),
+        proofs,
+        proof_part(of.cluster, of.flow, proofs, audits, narrowed=wanted.narrowed),
     )
 
 

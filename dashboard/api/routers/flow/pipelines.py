@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 
+from django.conf import settings
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from ninja.errors import HttpError
@@ -14,11 +15,15 @@ from pydantic import Field
 from dashboard.api import cursors, schemas
 from dashboard.flow import queries as flow_queries
 from dashboard.flow.queries import ClusterFlow
+from dashboard.history.audits import read_audits
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.runtime.criteria import Criteria, Name
+from fenceline.audits import AuditedBatch, AuditMode, AuditObstacle, AuditVerdict
 from fenceline.flow.graph import Flow, FlowEdge, FlowHealth, FlowNode, LinkKind, NodeKind, RateUnit
+from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.pipelines import Pipeline, find_pipelines
+from fenceline.flow.proof import pipeline_proofs, proof_document
 from fenceline.flow.view import flow_around_nodes, search_flow
 from fenceline.time_range import InvalidTimeRange, TimeRange, read_time_range
 
@@ -122,6 +127,62 @@ class PipelineOut(Schema):
         )
 
 
+class LinkGuaranteeOut(Schema):
+    """One link of a pipeline, what it guarantees, and why; `unknown` where too little was observed."""
+
+    source: str
+    target: str
+    guarantee: Guarantee
+    reason: str
+
+
+class PipelineAuditOut(Schema):
+    """What the newest run of the audit job has found of a pipeline, as its manifest has it.
+
+    Counts that could not be had are null. Ranges are `[topic, partition, from, to]`, obstacles `[kind, where,
+    detail, consequence]`.
+    """
+
+    cluster: str
+    pipeline: str
+    verdict: AuditVerdict
+    mode: AuditMode
+    run: int
+    at_ms: int
+    query_id: str
+    sources: list[str]
+    targets: list[str]
+    first_batch: int | None
+    proved_through: int | None
+    input: int
+    readable: int
+    duplicated: int
+    missing: int
+    batches: list[AuditedBatch]
+    obstacles: list[AuditObstacle]
+    parts: list[str]
+
+
+class PipelineProofOut(Schema):
+    """What is proved of a pipeline, and what its links guarantee; `verdict` is null without an audit.
+
+    `path` has its nodes as `kind:name`, `labels` what they are called, `troubles` why audits of the cluster
+    cannot be read.
+    """
+
+    format: int
+    cluster: str
+    path: list[str]
+    labels: list[str]
+    verdict: AuditVerdict | None
+    statements: list[str]
+    guarantee: Guarantee
+    weakest: LinkGuaranteeOut
+    links: list[LinkGuaranteeOut]
+    audits: list[PipelineAuditOut]
+    troubles: list[str]
+
+
 class _FlowListing(schemas.Listing):
     range_from: str | None = Field(serialization_alias="from")
     range_to: str | None = Field(serialization_alias="to")
@@ -140,6 +201,19 @@ class FlowEdgeList(_FlowListing):
     """The edges of the flow of `from` ≤ t < `to`, by cluster and the names of their ends."""
 
     items: list[FlowEdgeOut]
+
+
+class ProofFilters(Criteria):
+    """The query string: the last node of the pipeline, as `group:billing`, and a range.
+
+    Without `cluster` it is the first one with such a pipeline.
+    """
+
+    cluster: Name = ""
+    end: Name = ""
+    start: Name = Field("", alias="from")
+    until: Name = Field("", alias="to")
+    last: Name = "1h"
 
 
 class FlowFilters(schemas.ListFilters, Criteria):
@@ -179,12 +253,30 @@ def list_flow_edges(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[st
     )
 
 
-def _read(wanted: FlowFilters) -> tuple[TimeRange, Sequence[ClusterFlow]]:
+@router.get("/proof", response=PipelineProofOut, summary="Get the proof of a pipeline")
+def get_pipeline_proof(request: HttpRequest, wanted: Query[ProofFilters]) -> dict[str, object]:
+    """What is proved of the pipeline that leads to one end: its guarantee link by link, and its audits."""
     now_ms = time.time_ns() // 1_000_000
+    shown = _range(wanted.start, wanted.until, wanted.last, now_ms)
+    for each in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms):
+        audits = read_audits(settings.FENCELINE.audit_url, each.cluster)
+        found = [one for one in find_pipelines(each.flow) if str(one.end.id) == wanted.end]
+        for proof in pipeline_proofs(found, each.observed, audits.manifests):
+            troubles = [f"{trouble.what}. {trouble.why} {trouble.remedy}" for trouble in audits.troubles]
+            return proof_document(each.cluster, proof) | {"troubles": troubles}
+    raise HttpError(404, "No pipeline of this cluster leads there.")
+
+
+def _range(start: str, end: str, last: str, now_ms: int) -> TimeRange:
     try:
-        shown = read_time_range(wanted.start, wanted.end, wanted.last, now_ms=now_ms)
+        return read_time_range(start, end, last, now_ms=now_ms)
     except InvalidTimeRange as error:
         raise HttpError(400, str(error)) from None
+
+
+def _read(wanted: FlowFilters) -> tuple[TimeRange, Sequence[ClusterFlow]]:
+    now_ms = time.time_ns() // 1_000_000
+    shown = _range(wanted.start, wanted.end, wanted.last, now_ms)
     flows = flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms)
     return shown, [
         ClusterFlow(each.cluster, _narrowed(each.flow, wanted), each.kept_since_ms) for each in flows

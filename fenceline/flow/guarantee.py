@@ -1,0 +1,183 @@
+"""What each link of a pipeline guarantees, and the weakest one: derived from what was observed, never a guess.
+
+| link | exactly once where | else |
+|---|---|---|
+| application → topic | its ids are transactional: such a producer cannot send outside a transaction | |
+| topic → Spark query | the offsets are in its checkpoint, and it reads read_committed or an audit proves its output | at least once with asynchronous progress or read_uncommitted |
+| Spark query → topic | our sink, whose ledger is complete | at least once without our sink, at most once where batches are lost |
+| topic → group | its offsets are committed inside transactions, read_committed | at least once where they are not |
+| topic → application | the same | at least once where it reads read_uncommitted |
+
+What was not observed makes a link unknown. Records outside of transactions are a link of their own.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from fenceline.flow.graph import FlowEdge, FlowNode, LinkKind, NodeKind
+from fenceline.flow.observations import FlowObservations, GroupReads, Isolation, ProducerKind, QueryLinks
+from fenceline.flow.pipelines import Pipeline
+
+
+class Guarantee(StrEnum):
+    """How often a record gets through a link, from the strongest to the weakest."""
+
+    EXACTLY_ONCE = "exactly_once"
+    #: Too little was observed.
+    UNKNOWN = "unknown"
+    #: It may be there again.
+    AT_LEAST_ONCE = "at_least_once"
+    #: It may be missing.
+    AT_MOST_ONCE = "at_most_once"
+
+
+_RANKS = {guarantee: number for number, guarantee in enumerate(Guarantee)}
+
+TRANSACTIONAL = "transactional, all sends inside transactions"
+IDEMPOTENT = "idempotent only: a producer that restarts may send again"
+PLAIN = "neither transactional nor idempotent: a retry may send again"
+PRODUCERS_UNKNOWN = "its producers are not known: no transaction names it"
+ISOLATION_UNKNOWN = "isolation of its readers is not known"
+UNCOMMITTED = "read_uncommitted: records of aborted transactions are read"
+IN_CHECKPOINT = "read_committed, offsets in the checkpoint"
+CHECKPOINT_UNKNOWN = "its checkpoint was not read"
+ASYNCHRONOUS = "progress is tracked asynchronously: batches may run again"
+SINK_COMPLETE = "transactional sink, ledger complete"
+SINK_PLAIN = "sink without transactions: a batch that runs again is written again"
+SINK_UNKNOWN = "what its sink guarantees is not known"
+LEDGER_DAMAGED = "transactional sink, files of its ledger cannot be read"
+OUTSIDE = "offsets committed outside a transaction"
+INSIDE = "offsets committed inside transactions (send_offsets_to_transaction)"
+COMMITTER_UNKNOWN = "which producer commits its offsets is not known"
+
+Reasoned = tuple[Guarantee, str]
+
+
+class LinkGuarantee(NamedTuple):
+    """One link of a pipeline, what it guarantees, and why."""
+
+    source: str
+    target: str
+    guarantee: Guarantee
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Return it as `orders → billing`."""
+        return f"{self.source} → {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineGuarantee:
+    """The links of a pipeline along its way."""
+
+    links: Sequence[LinkGuarantee]
+
+    @property
+    def weakest(self) -> LinkGuarantee:
+        """Return the first of its weakest links: known to be weak counts before unknown."""
+        return max(self.links, key=lambda link: _RANKS[link.guarantee])
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what its weakest link guarantees."""
+        return self.weakest.guarantee
+
+    @property
+    def unknown(self) -> int:
+        """Return of how many links the guarantee is not known."""
+        return sum(link.guarantee is Guarantee.UNKNOWN for link in self.links)
+
+
+class GuaranteeFacts:
+    """What guarantees are derived from, by its key; `proved` has the ids of queries that an audit proves."""
+
+    def __init__(self, observed: FlowObservations, proved: Mapping[str, int] | None = None) -> None:
+        self.queries = {query.ident: query for query in observed.queries}
+        self.outside = observed.outside
+        self.proved = proved or {}
+        self.reads: Mapping[tuple[str, str], list[GroupReads]] = defaultdict(list)
+        for each in observed.groups:
+            self.reads[each.group, each.topic].append(each)
+
+
+def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGuarantee:
+    """Return what each link of a pipeline's way guarantees."""
+    nodes = {node.id: node for node in pipeline.path}
+    links = list(_into(pipeline.path[0], facts, starts=True))
+    for edge in pipeline.edges:
+        source, target = nodes[edge.source], nodes[edge.target]
+        links.append(LinkGuarantee(source.label, target.label, *_of_edge(edge, facts)))
+        links += _into(target, facts)
+    if pipeline.end.id.kind is NodeKind.QUERY:
+        written = _written(facts.queries[pipeline.end.id.name])
+        links.append(LinkGuarantee(pipeline.end.label, "its sink", *written))
+    return PipelineGuarantee(links)
+
+
+def _into(node: FlowNode, facts: GuaranteeFacts, *, starts: bool = False) -> Iterator[LinkGuarantee]:
+    """Yield who writes a topic outside of transactions, or unknown where nobody is observed to write it."""
+    if node.id.kind is not NodeKind.TOPIC:
+        return
+    kind = facts.outside.get(node.id.name)
+    if kind is not None:
+        reason = IDEMPOTENT if kind is ProducerKind.IDEMPOTENT else PLAIN
+        yield LinkGuarantee("other producers", node.label, Guarantee.AT_LEAST_ONCE, reason)
+    elif starts:
+        yield LinkGuarantee("producers", node.label, Guarantee.UNKNOWN, PRODUCERS_UNKNOWN)
+
+
+def _of_edge(edge: FlowEdge, facts: GuaranteeFacts) -> Reasoned:
+    if edge.kind is LinkKind.PRODUCES:
+        return Guarantee.EXACTLY_ONCE, TRANSACTIONAL
+    if edge.kind is LinkKind.READS:
+        return _read(facts.queries[edge.target.name], facts.proved.get(edge.target.name))
+    if edge.kind is LinkKind.WRITES:
+        return _written(facts.queries[edge.source.name])
+    found = facts.reads[edge.group or edge.target.name, edge.source.name]
+    if edge.kind is LinkKind.PROCESSES:
+        found = [each for each in found if each.application == edge.target.name]
+    return max(map(_consumed, found), key=lambda each: _RANKS[each[0]])
+
+
+def _read(query: QueryLinks, proved: int | None) -> Reasoned:
+    if query.asynchronous:
+        return Guarantee.AT_LEAST_ONCE, ASYNCHRONOUS
+    if query.isolation is Isolation.READ_UNCOMMITTED:
+        return Guarantee.AT_LEAST_ONCE, UNCOMMITTED
+    if query.error or not query.checkpoint:
+        return Guarantee.UNKNOWN, CHECKPOINT_UNKNOWN
+    if query.isolation is Isolation.READ_COMMITTED:
+        return Guarantee.EXACTLY_ONCE, IN_CHECKPOINT
+    if proved is not None:
+        return Guarantee.EXACTLY_ONCE, f"offsets in the checkpoint, audited through batch {proved:,}"
+    return Guarantee.UNKNOWN, f"offsets in the checkpoint; {ISOLATION_UNKNOWN}"
+
+
+def _written(query: QueryLinks) -> Reasoned:
+    if query.sink == "kafka":
+        return Guarantee.AT_LEAST_ONCE, SINK_PLAIN
+    if query.sink != "exactly_once":
+        return Guarantee.UNKNOWN, SINK_UNKNOWN
+    if query.lost:
+        return Guarantee.AT_MOST_ONCE, f"transactional sink, batches lost: {query.lost:,}"
+    if query.ledger_damaged or query.error:
+        return Guarantee.UNKNOWN, LEDGER_DAMAGED
+    return Guarantee.EXACTLY_ONCE, SINK_COMPLETE
+
+
+def _consumed(reads: GroupReads) -> Reasoned:
+    if reads.application is None:
+        return Guarantee.UNKNOWN, COMMITTER_UNKNOWN
+    if not reads.application:
+        return Guarantee.AT_LEAST_ONCE, OUTSIDE
+    if reads.isolation is Isolation.READ_UNCOMMITTED:
+        return Guarantee.AT_LEAST_ONCE, UNCOMMITTED
+    if reads.isolation is Isolation.READ_COMMITTED:
+        return Guarantee.EXACTLY_ONCE, INSIDE
+    return Guarantee.UNKNOWN, f"{INSIDE}; {ISOLATION_UNKNOWN}"

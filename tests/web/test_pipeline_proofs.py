@@ -1,0 +1,230 @@
+"""Proves what the page of pipelines shows below the flow: the guarantee of each link, the proof of each batch
+by real manifests in a folder, why there is none, and the proof as a file."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from django.test import Client
+from fsspec import AbstractFileSystem
+
+from dashboard.config import Config
+from dashboard.history import audits
+from dashboard.models import Cluster
+from fenceline.audits import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
+from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
+from tests.web import factories, scenarios
+from tests.web.roles import page_html
+
+LINK = re.compile(r'data-link="([^"]+)" data-guarantee="([^"]+)"')
+BATCH = re.compile(r'data-batch="([^"]+)" data-verdict="([^"]+)"')
+TROUBLE = re.compile(r"data-audit-trouble.*?<b>([^<]+)\.</b>")
+ENRICHED = {"query_id": factories.QUERY_ID, "sources": ("order_events",)}
+
+
+@pytest.fixture
+def place(tmp_path: Path, settings: Any, prod: Cluster) -> Path:
+    """The folder that the configuration names, and a flow with a query that is audited there."""
+    audits.clear_cache()
+    settings.FENCELINE = Config(audit_url=tmp_path.as_uri())
+    scenarios.busy_flow(prod)
+    return tmp_path
+
+
+def statement_of(text: str, end: str) -> str:
+    card = text.split(f'data-statement="{end}"')[1].split("</article>")[0]
+    return " ".join(re.sub("<[^>]+>", " ", card).split())
+
+
+def links_of(text: str) -> dict[str, str]:
+    return dict(LINK.findall(" ".join(text.split())))
+
+
+def test_each_link_has_a_guarantee_with_its_reason(page: Client, place: Path) -> None:
+    text = page_html(page, "/pipelines")
+    found = links_of(text)
+    assert found["orders-gateway order_events"] == "exactly_once"
+    assert found["order_events orders_enrich"] == "unknown"
+    assert found["orders_enrich orders_enriched"] == "exactly_once"
+    assert found["orders_enriched warehouse"] == "at_least_once"
+    assert found["payments ledger-writer"] == "unknown"
+    for reason in ("transactional sink, ledger complete", "isolation of its readers is not known"):
+        assert reason in text
+
+
+def test_what_rows_say_of_links_changes_them(page: Client, prod: Cluster, place: Path) -> None:
+    query = prod.query_set.get()
+    query.asynchronous = True
+    query.save()
+    factories.sink_decision(query, 1_200, "lost")
+    factories.replica(prod, "order_events", 0, 1, [factories.replica_producer(7)])
+    prod.group_set.get(group_id="ledger").groupoffset_set.update(waiting="reads_past")
+    found = links_of(page_html(page, "/pipelines"))
+    assert found["order_events orders_enrich"] == "at_least_once"
+    assert found["orders_enrich orders_enriched"] == "at_most_once"
+    assert found["other producers order_events"] == "at_least_once"
+    assert found["payments ledger-writer"] == "at_least_once"
+
+
+def test_a_transactional_producer_of_a_replica_is_not_outside(
+    page: Client, prod: Cluster, place: Path
+) -> None:
+    producers = [factories.replica_producer(7, 1_200), factories.replica_producer(8, None, "payments-7")]
+    factories.replica(prod, "order_events", 0, 1, producers)
+    assert "other producers order_events" not in links_of(page_html(page, "/pipelines"))
+
+
+def test_a_proved_pipeline_has_its_batches_and_its_statement(page: Client, place: Path) -> None:
+    prepared = AuditedBatch(1_204, AuditVerdict.PREPARED, None, 18_004, 0, 18_004, 0, 0)
+    batches = prepared, proved_batch(1_203), proved_batch(1_202)
+    leave_audit(place, audit_manifest(**ENRICHED, batches=batches))
+    text = page_html(page, "/pipelines")
+    assert BATCH.findall(" ".join(text.split())) == [
+        ("1204", "prepared"),
+        ("1203", "proved"),
+        ("1202", "proved"),
+    ]
+    words = statement_of(text, "group:warehouse")
+    assert "Each record of order_events appears exactly once in orders_enriched" in words
+    assert "21,640,112 input records since batch 0 · 0 duplicated · 0 missing" in words
+    assert "Weakest link: orders_enriched → warehouse (at least once)." in words
+    assert links_of(text)["order_events orders_enrich"] == "exactly_once"
+    assert f"/queries/prod/{factories.QUERY_ID}?batch=1203#chain" in text
+    assert "1 of 4 audited and proved exactly once" in text
+    assert not TROUBLE.findall(text)
+
+
+def test_losses_and_duplicates_lead_to_their_partitions(page: Client, place: Path) -> None:
+    batch = AuditedBatch(
+        1_203, AuditVerdict.VIOLATED, None, 10, 0, 10, 10, 10, 1, 3,
+        (AuditedRange("order_events", 3, 5, 8),), (AuditedRange("orders_enriched", 0, 9, 10),),
+    )  # fmt: skip
+    leave_audit(place, audit_manifest(**ENRICHED, batches=(batch,), missing=3, duplicated=1))
+    text = page_html(page, "/pipelines")
+    assert 'href="/partitions/prod/order_events/3">order_events-3: 5–7</a>' in text
+    assert 'href="/partitions/prod/orders_enriched/0">orders_enriched-0: 9</a>' in text
+    assert "3 records missing and 1 record duplicated of order_events" in statement_of(
+        text, "group:warehouse"
+    )
+    assert "1 with missing or duplicated records" in text
+
+
+def test_an_obstacle_is_named_with_its_consequence(page: Client, place: Path) -> None:
+    gone = AuditObstacle(ObstacleKind.COMPACTED, "orders_enriched", "it is compacted", "nothing is proved")
+    leave_audit(place, audit_manifest(**ENRICHED, obstacles=(gone,)))
+    text = page_html(page, "/pipelines")
+    obstacle = " ".join(text.split('data-obstacle="compacted"')[1].split("</li>")[0].split())
+    assert obstacle.endswith("orders_enriched</bdi></b>: it is compacted; nothing is proved")
+    assert "exactly once in" not in statement_of(text, "group:warehouse")
+
+
+def test_the_newest_run_counts_and_one_before_a_torn_one(page: Client, place: Path) -> None:
+    leave_audit(place, audit_manifest(**ENRICHED, run=9, proved_through=900))
+    leave_audit(place, audit_manifest(**ENRICHED, run=10, proved_through=1_000))
+    leave_audit(place, audit_manifest(run=11)).write_text('{"format": 1')
+    assert "through batch 1,000." in page_html(page, "/pipelines")
+
+
+def _torn(place: Path) -> None:
+    leave_audit(place, audit_manifest()).write_text("{")
+
+
+def _newer(place: Path) -> None:
+    leave_audit(place, audit_manifest()).write_text(json.dumps({"format": 2}))
+
+
+def _denied(place: Path) -> None:
+    file = leave_audit(place, audit_manifest())
+    file.unlink()
+    file.mkdir()
+
+
+def _no_manifest(place: Path) -> None:
+    leave_audit(place, audit_manifest()).unlink()
+
+
+@pytest.mark.parametrize(
+    ("make", "trouble"),
+    [
+        (lambda place: None, "No audit yet"),
+        (_no_manifest, "No audit yet"),
+        (_torn, "The manifest cannot be read"),
+        (_newer, "Written by a newer Fenceline"),
+        (_denied, "The audits cannot be read"),
+    ],
+)
+def test_why_there_is_no_proof_is_named(page: Client, place: Path, make: Any, trouble: str) -> None:
+    make(place)
+    text = " ".join(page_html(page, "/pipelines").split())
+    assert TROUBLE.findall(text) == [trouble]
+    assert "Not proved: no audit of it was read." in text
+
+
+@pytest.mark.parametrize(
+    ("url", "trouble"),
+    [("", "The audit is not configured"), ("nowhere://bucket/x", "The audits cannot be read")],
+)
+def test_a_store_that_cannot_be_read_is_named(
+    page: Client, place: Path, settings: Any, url: str, trouble: str
+) -> None:
+    settings.FENCELINE = Config(audit_url=url)
+    assert TROUBLE.findall(" ".join(page_html(page, "/pipelines").split())) == [trouble]
+
+
+class SilentStore(AbstractFileSystem):  # type: ignore[misc]
+    """A store that answers nothing until the test ends."""
+
+    protocol = "silent"
+    ended = threading.Event()
+
+    def ls(self, path: str, **_: Any) -> list[str]:
+        self.ended.wait(60)
+        raise FileNotFoundError(path)
+
+
+def test_a_store_that_hangs_holds_up_one_request_for_a_moment(
+    page: Client, place: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audits, "PATIENCE_S", 0.05)
+    fsspec.register_implementation("silent", SilentStore, clobber=True)
+    settings.FENCELINE = Config(audit_url="silent://bucket/x")
+    try:
+        for _ in range(2):
+            text = " ".join(page_html(page, "/pipelines").split())
+            assert TROUBLE.findall(text) == ["The audits cannot be read"]
+            assert "no answer for " in text
+        assert sum("_finish" in each.name for each in threading.enumerate()) == 1
+    finally:
+        SilentStore.ended.set()
+
+
+def test_the_proof_is_a_json_file(page: Client, place: Path) -> None:
+    leave_audit(place, audit_manifest(**ENRICHED))
+    text = page_html(page, "/pipelines")
+    assert re.search(r'href="/pipelines/proof\.json\?cluster=prod&amp;end=group%3Awarehouse[^"]*"', text)
+    answer = page.get("/pipelines/proof.json?cluster=prod&end=group:warehouse")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="proof-prod.json"'
+    found = json.loads(answer.content)
+    assert found["verdict"] == "proved"
+    assert found["audits"][0]["pipeline"] == "orders_enrich"
+    assert [each["guarantee"] for each in found["links"]][-1] == "at_least_once"
+
+
+@pytest.mark.parametrize("query", ["", "?cluster=prod&end=group:nobody", "?cluster=x&end=group:warehouse"])
+def test_a_proof_of_no_pipeline_is_not_found(page: Client, place: Path, query: str) -> None:
+    assert page.get(f"/pipelines/proof.json{query}").status_code == 404
+
+
+def test_names_that_break_pages_are_escaped(page: Client, place: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    gone = AuditObstacle(ObstacleKind.UNREADABLE, evil, evil, evil)
+    leave_audit(place, audit_manifest("x", sources=(evil,), targets=(evil,), obstacles=(gone,)))
+    text = page_html(page, "/pipelines")
+    assert 'data-audit="x"' in text
+    assert "<script>alert" not in text
