@@ -203,7 +203,7 @@ class SinkTransaction(NamedTuple):
     timeout_ms: int
     #: By partition, ascending; None where a leader did not report it, and in ledgers of before.
     written: tuple[PartitionRecords, ...] | None = None
-    #: 128 bits as hex, of keys and values in any order (`spark_pipeline.sink.digests`); None without.
+    #: 128 bits as hex, of keys and values in any order (`spark_pipeline.digests`); None without.
     digest: str | None = None
 
     @property

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark.records import SinkTransaction
+from spark_pipeline.digests import RunningDigest, with_digests
 from spark_pipeline.sink import running
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
-from spark_pipeline.sink.digests import RunningDigest, with_digests
 from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.host import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.ledger import LedgerFolder

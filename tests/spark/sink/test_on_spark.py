@@ -18,8 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fenceline.facts import TransactionState
 from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
 from sandbox.kafka import Broker
+from spark_pipeline.digests import digest_of, sum_digests
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
-from spark_pipeline.sink.digests import digest_of, sum_digests
 from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import open_ledger
 from spark_pipeline.sink.writer import admin_for, from_arrow, from_rows
