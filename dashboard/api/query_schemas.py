@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from ninja import Schema
 
@@ -14,9 +14,10 @@ from dashboard.models import PinRecord, Run, SinkDecision
 from dashboard.runtime.visibility import AnswerVisibility
 from dashboard.streaming import lag
 from dashboard.streaming.batches import BatchEntry
+from fenceline.decode.ledger import transaction_from_json
 from fenceline.kafka.groups import Waiting
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
-from fenceline.spark.records import Decided, DecisionOutcome
+from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
 from fenceline.spark.safe_to_restart import RestartSafety
 
 
@@ -30,8 +31,20 @@ class LinkOut(Schema):
     recovery: str
 
 
+class PartitionRecordsOut(Schema):
+    """What a transaction has written to a partition."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    records: int
+
+
 class LedgerTransactionOut(Schema):
-    """A transaction of a batch, as the sink's ledger names it."""
+    """A transaction of a batch, as the sink's ledger names it.
+
+    `written` and `digest` are null where the ledger does not have them.
+    """
 
     transactional_id: str
     producer_id: int
@@ -41,6 +54,8 @@ class LedgerTransactionOut(Schema):
     records: int
     started_at: str | None
     timeout_ms: int
+    written: list[PartitionRecordsOut] | None
+    digest: str | None
 
 
 class DecisionOut(Schema):
@@ -270,21 +285,25 @@ def _decision(row: SinkDecision) -> DecisionOut:
         done_at=schemas.format_iso(row.done_ms),
         done_by=row.done_by,
         reason=row.reason,
-        transactions=[_transaction(each) for each in row.transactions],
+        transactions=[_transaction(transaction_from_json(each)) for each in row.transactions],
         lost=row.lost,
     )
 
 
-def _transaction(told: dict[str, Any]) -> LedgerTransactionOut:
+def _transaction(each: SinkTransaction) -> LedgerTransactionOut:
     return LedgerTransactionOut(
-        transactional_id=told["transactional_id"],
-        producer_id=told["producer_id"],
-        producer_epoch=told["producer_epoch"],
-        partition=told["partition"],
-        partitions=[{"topic": topic, "partition": number} for topic, number in told["partitions"]],
-        records=told["records"],
-        started_at=schemas.format_iso(told["started_ms"]),
-        timeout_ms=told["timeout_ms"],
+        transactional_id=each.transactional_id,
+        producer_id=each.producer_id,
+        producer_epoch=each.producer_epoch,
+        partition=each.partition,
+        partitions=[{"topic": topic, "partition": number} for topic, number in each.partitions],
+        records=each.records,
+        started_at=schemas.format_iso(each.started_ms),
+        timeout_ms=each.timeout_ms,
+        written=None
+        if each.written is None
+        else [PartitionRecordsOut(**found._asdict()) for found in each.written],
+        digest=each.digest,
     )
 
 

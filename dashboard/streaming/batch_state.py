@@ -29,7 +29,8 @@ from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.loop import now_ms as clock_ms
 from dashboard.streaming.registry import driver_of
 from fenceline.decode import text
-from fenceline.facts import NOT_FROM_LOG, Severity, TopicPartition, TransactionState
+from fenceline.decode.ledger import transaction_from_json
+from fenceline.facts import NOT_FROM_LOG, Severity, TransactionState
 from fenceline.kafka import transition_ring
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.transactional_ids import key_of
@@ -166,7 +167,7 @@ def decision_of(row: SinkDecision) -> Decision:
         query_id="",
         run_id=row.run_id,
         generation=row.generation,
-        transactions=tuple(map(_transaction, row.transactions)),
+        transactions=tuple(map(transaction_from_json, row.transactions)),
         input=tuple(InputRange(*each) for each in row.input),
         reason=row.reason,
     )
@@ -257,11 +258,6 @@ def _facts(
         silent_since_ms=driver.silent_since_ms,
         overdue=row is not None and is_overdue(query, row, now_ms),
     )
-
-
-def _transaction(told: Mapping[str, Any]) -> SinkTransaction:
-    partitions = tuple(TopicPartition(topic, number) for topic, number in told["partitions"])
-    return SinkTransaction(**{**told, "partitions": partitions})
 
 
 def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coordinated]:

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dashboard.models import Batch, Query, SinkDecision
+from fenceline.decode.ledger import transaction_to_json
 from fenceline.spark.records import (
     Broken,
     Checkpoint,
@@ -170,17 +171,13 @@ def _decision(query: Query, told: Decision, done: Done | None) -> SinkDecision:
         run_id=told.run_id[:36],
         generation=told.generation,
         reason=told.reason,
-        transactions=[_packed_transaction(each._asdict()) for each in told.transactions],
+        transactions=[transaction_to_json(each) for each in told.transactions],
         input=[list(each) for each in told.input],
         outcome="" if done is None else done.outcome.value,
         done_ms=None if done is None else done.at_ms,
         done_by="" if done is None else done.by[:16],
         lost=[] if done is None else list(done.lost),
     )
-
-
-def _packed_transaction(told: dict[str, Any]) -> dict[str, Any]:
-    return {**told, "partitions": [list(each) for each in told["partitions"]]}
 
 
 def _prepared(ledger: LedgerState | None) -> Sequence[Decision]:

@@ -27,6 +27,7 @@ from fenceline.spark.records import (
     InputRange,
     Ledger,
     LedgerState,
+    PartitionRecords,
     SinkTransaction,
 )
 
@@ -155,7 +156,12 @@ def encode_completion(done: Done) -> bytes:
 
 def transaction_to_json(transaction: SinkTransaction) -> dict[str, Any]:
     """Return a transaction as the plain values that JSON takes."""
-    return {**transaction._asdict(), "partitions": [list(each) for each in transaction.partitions]}
+    written = transaction.written
+    return {
+        **transaction._asdict(),
+        "partitions": [list(each) for each in transaction.partitions],
+        "written": None if written is None else [list(each) for each in written],
+    }
 
 
 def transaction_from_json(said: Mapping[str, Any]) -> SinkTransaction:
@@ -170,6 +176,8 @@ def transaction_from_json(said: Mapping[str, Any]) -> SinkTransaction:
         _whole(said, "records"),
         _whole(said, "started_ms"),
         _whole(said, "timeout_ms"),
+        _written(said.get("written")),
+        _text(said, "digest") if said.get("digest") is not None else None,
     )
 
 
@@ -276,6 +284,12 @@ def _done(which: Round, said: Mapping[str, Any]) -> Done:
         _text(said, "by"),
         lost,
     )
+
+
+def _written(said: Any) -> tuple[PartitionRecords, ...] | None:
+    if said is None:
+        return None
+    return tuple(PartitionRecords(_is_text(topic), *map(_is_whole, numbers)) for topic, *numbers in said)
 
 
 def _input_range(said: Mapping[str, Any]) -> InputRange:

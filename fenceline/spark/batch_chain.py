@@ -260,7 +260,7 @@ def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
     if not decision.transactions:
         return ChainLink(BatchStep.COMMITTED, LinkState.DONE, decision.at_ms, "it has nothing to commit")
     if len(ids[TransactionFate.COMMITTED]) == len(decision.transactions):
-        return ChainLink(BatchStep.COMMITTED, LinkState.DONE, at_ms, _all_complete(whole))
+        return ChainLink(BatchStep.COMMITTED, LinkState.DONE, at_ms, _all_complete(decision))
     if batch.done is not None:
         return _by_done_mark(batch, batch.done, whole)
     if ids[TransactionFate.OPEN] or ids[TransactionFate.COMMITTING]:
@@ -269,10 +269,17 @@ def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
     return ChainLink(BatchStep.COMMITTED, LinkState.UNKNOWN, None, f"{whole}: {words}")
 
 
-def _all_complete(whole: str) -> str:
-    if whole == "1 transaction":
-        return "its one transaction is CompleteCommit at its coordinator"
-    return f"all {whole} are CompleteCommit at their coordinators"
+def _all_complete(decision: Decision) -> str:
+    """Return that every coordinator confirms the commit, and where its records begin if the ledger has it."""
+    number = len(decision.transactions)
+    words = f"{number} of {count_noun(number, 'coordinator')}: CompleteCommit"
+    firsts: dict[str, int] = {}
+    for each in (found for transaction in decision.transactions for found in transaction.written or ()):
+        name = f"{each.topic}-{each.partition}"
+        firsts[name] = min(each.first_offset, firsts.get(name, each.first_offset))
+    if not firsts:
+        return words
+    return f"{words}; records from offsets {list_names([f'{name}: {at}' for name, at in firsts.items()])}"
 
 
 def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:
@@ -283,6 +290,8 @@ def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:
         if done.by
         else f"Spark went on after {whole}; {name} was not seen"
     )
+    if all(each.fate is TransactionFate.UNKNOWN for each in batch.ended):
+        words = f"ledger only: {words}"
     found = "; ".join([words, *_coordinator_part(batch.ended)])
     contradicted = batch.overdue and any(each.fate is TransactionFate.OPEN for each in batch.ended)
     state = LinkState.UNKNOWN if contradicted else LinkState.DONE

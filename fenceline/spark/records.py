@@ -174,6 +174,19 @@ class DecisionOutcome(StrEnum):
     LOST = "lost"
 
 
+class PartitionRecords(NamedTuple):
+    """What a transaction has written to one partition, by the partition's leader before the commit.
+
+    Leaders report no last offset, and it does not follow from the count: records of other producers, and
+    markers, may lie between. It is below the transaction's marker.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    records: int
+
+
 class SinkTransaction(NamedTuple):
     """A transaction that one task of the sink has written and left open."""
 
@@ -188,6 +201,10 @@ class SinkTransaction(NamedTuple):
     #: By its coordinator's clock.
     started_ms: int
     timeout_ms: int
+    #: By partition, ascending; None where a leader did not report it, and in ledgers of before.
+    written: tuple[PartitionRecords, ...] | None = None
+    #: 128 bits as hex, of keys and values in any order (`spark_pipeline.digests`); None without.
+    digest: str | None = None
 
     @property
     def expires_ms(self) -> int:

@@ -20,6 +20,7 @@ from spark_pipeline.sink.admission import Admission, SinkSettings, now_ms
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError, id_list, input_text
 from spark_pipeline.sink.ledger import LedgerFolder
+from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.steps import Observer, Step
 from spark_pipeline.sink.storage import Storage
 from spark_pipeline.sink.transactions import Bad, Transactions
@@ -63,8 +64,9 @@ class SinkCoordinator:
         checkpoint: Storage,
         admin: TransactionAdmin,
         observer: Observer | None = None,
+        counts: PartitionCounts | None = None,
     ) -> None:
-        self._settings, self._observer = settings, observer
+        self._settings, self._observer, self._counts = settings, observer, counts
         self._transactions = Transactions(admin)
         self._query = QueryFiles(checkpoint)
         self._ledger = LedgerFolder(checkpoint)
@@ -142,6 +144,7 @@ class SinkCoordinator:
         self._tell(Step.WRITTEN, attempt.batch_id)
         if not self._is_decided(attempt):
             self._refuse_bad(attempt, written, self._transactions.verify(written, self._open_s(attempt)))
+            written = written if self._counts is None else self._counts.add_to(written)
             self._tell(Step.VERIFIED, attempt.batch_id)
         held = self._decide(attempt, Decided.PREPARED, written)
         if held.decided is Decided.ABORTED:

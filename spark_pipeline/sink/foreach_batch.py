@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark.records import SinkTransaction
+from spark_pipeline.digests import RunningDigest, with_digests
 from spark_pipeline.sink import running
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
@@ -48,7 +49,8 @@ class ExactlyOnceKafkaSink:
     longest that the brokers take; a batch that takes longer than `timeout_warning_ratio` of it is logged.
     `accept_loss` names batches whose lost transactions (`LostTransactions`) are accepted and recorded.
     `adopt` begins a ledger on a checkpoint that another sink has used until now. `on_step` is told of each
-    step with the batch's id.
+    step with the batch's id. `partition_counts` adds to the ledger what each transaction has written to each
+    partition (it takes READ on the topics), `digests` a digest of each transaction's keys and values.
 
     Raises `SinkError` inside of the query, which fails with it; the constructor raises `Refused`.
     """
@@ -65,11 +67,14 @@ class ExactlyOnceKafkaSink:
         accept_loss: Collection[int] = (),
         adopt: bool = False,
         on_step: Callable[[Step, int], None] | None = None,
+        partition_counts: bool = True,
+        digests: bool = False,
     ) -> None:
         self._checkpoint = checkpoint
         self._options = make_options(
-            options, topic, prefix, transaction_timeout_ms, timeout_warning_ratio, accept_loss, adopt
-        )
+            options, topic, prefix, transaction_timeout_ms, timeout_warning_ratio, accept_loss, adopt,
+            partition_counts=partition_counts, digests=digests,
+        )  # fmt: skip
         self._observer = load_observer(on_step)
         self._coordinator: SinkCoordinator | None = None
         self._run_id = ""
@@ -85,7 +90,7 @@ class ExactlyOnceKafkaSink:
             return
         written: Sequence[SinkTransaction] = ()
         try:
-            written = _written(rows, task_plan(self._options, attempt))
+            written = _written(rows, task_plan(self._options, attempt), digests=self._options.digests)
             coordinator.commit(attempt, written)
         except BaseException as error:
             _give_up(coordinator, attempt, written, error)
@@ -137,7 +142,8 @@ def _run_unwritten(rows: DataFrame) -> None:
     rows.write.format("noop").mode("append").save()
 
 
-def _written(rows: DataFrame, plan: TaskPlan) -> Sequence[SinkTransaction]:
+def _written(rows: DataFrame, plan: TaskPlan, *, digests: bool) -> Sequence[SinkTransaction]:
+    rows = with_digests(rows) if digests else rows
     found = rows.mapInArrow(partial(_write_partition, plan), _MESSAGE).collect()
     return [transaction_from_json(json.loads(row.transaction)) for row in found]
 
@@ -149,8 +155,10 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
 
     context: Any = TaskContext.get()
     task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-    transaction = write_transaction(plan, task, from_arrow(batches))
+    digest = RunningDigest()
+    transaction = write_transaction(plan, task, from_arrow(digest.over(batches)))
     if transaction is not None:
+        transaction = transaction._replace(digest=digest.as_hex)
         message = json.dumps(transaction_to_json(transaction))
         yield pa.RecordBatch.from_arrays([pa.array([message])], names=["transaction"])
 

@@ -11,6 +11,7 @@ from spark_pipeline.sink.admission import SinkSettings
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import Properties, translate_options
+from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.storage import Storage
 from spark_pipeline.sink.writer import TaskPlan, admin_for
@@ -28,6 +29,8 @@ class SinkOptions(NamedTuple):
     timeout_warning_ratio: float
     accept_loss: frozenset[int]
     adopt: bool
+    partition_counts: bool = True
+    digests: bool = False
 
 
 def make_options(
@@ -38,6 +41,9 @@ def make_options(
     timeout_warning_ratio: float,
     accept_loss: Collection[int],
     adopt: bool,
+    *,
+    partition_counts: bool = True,
+    digests: bool = False,
 ) -> SinkOptions:
     """Return checked options; raises `Refused` with what is wrong."""
     if prefix is not None and (reason := names.prefix_refusal(prefix)):
@@ -53,6 +59,8 @@ def make_options(
         timeout_warning_ratio,
         frozenset(accept_loss),
         adopt,
+        partition_counts,
+        digests,
     )
 
 
@@ -80,7 +88,9 @@ def make_coordinator(
         options.adopt,
         speculation,
     )
-    return SinkCoordinator(settings, checkpoint, admin_for(options.properties.connection), observer)
+    connection = options.properties.connection
+    counts = PartitionCounts(connection) if options.partition_counts else None
+    return SinkCoordinator(settings, checkpoint, admin_for(connection), observer, counts)
 
 
 def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:

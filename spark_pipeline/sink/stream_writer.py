@@ -37,6 +37,7 @@ ASYNC = "asyncprogresstrackingenabled"
 _SPARKS = (CHECKPOINT, ASYNC, "asyncprogresstrackingcheckpointintervalms", "queryname", "path")
 _OURS = (
     "topic", "prefix", "transaction_timeout_ms", "timeout_warning_ratio", "accept_loss", "adopt", "on_step",
+    "partition_counts",
 )  # fmt: skip
 #: Arrow batches come to a writer from 4.1 on, rows before.
 _ARROW = hasattr(datasource, "DataSourceStreamArrowWriter")
@@ -210,6 +211,7 @@ def make_data_source_options(given: Mapping[str, str]) -> SinkOptions:
         float(given.get("timeout_warning_ratio", "0.8")),
         [int(each) for each in given.get("accept_loss", "").split(",") if each.strip()],
         given.get("adopt", "false").lower() == "true",
+        partition_counts=given.get("partition_counts", "true").lower() == "true",
     )
 
 

@@ -134,7 +134,7 @@ def test_coordinators_records_take_precedence_over_the_ledger() -> None:
     at_coordinator(0, "CompleteCommit", updated_ms=NOW_MS + 60)
     at_coordinator(1, "CompleteCommit", updated_ms=NOW_MS + 70)
     committed = chain_of(row, over, now_ms=NOW_MS + 1_000)[3]
-    assert committed.evidence == "all 2 transactions are CompleteCommit at their coordinators"
+    assert committed.evidence == "2 of 2 coordinators: CompleteCommit"
     assert committed.at_ms == NOW_MS + 70
 
 

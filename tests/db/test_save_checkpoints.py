@@ -231,6 +231,8 @@ def test_decisions_of_a_ledger_are_saved_with_their_outcome(save: Save) -> None:
         "records": 500,
         "started_ms": NOW_MS,
         "timeout_ms": 60_000,
+        "written": None,
+        "digest": None,
     }
     save(checkpoint_look(3, 3, ledger=ledger_state([decision(3)], [decision_end(3)])))
     kept = SinkDecision.objects.get()

@@ -27,7 +27,14 @@ from fenceline.spark.batch_chain import (
     first_broken_link,
     no_chain,
 )
-from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, SinkTransaction
+from fenceline.spark.records import (
+    Decided,
+    Decision,
+    DecisionOutcome,
+    Done,
+    PartitionRecords,
+    SinkTransaction,
+)
 from fenceline.spark.sink_fates import (
     Coordinated,
     EndedTransaction,
@@ -312,18 +319,18 @@ ANSWERED = "EndTxn was answered for 2 transactions (17.0.done by the driver)"
     ("number", "facts", "state", "evidence"),
     [
         (1, {"done": done(), "ended": ended(GOOD, GOOD)}, "done",
-         "all 2 transactions are CompleteCommit at their coordinators"),
+         "2 of 2 coordinators: CompleteCommit"),
         (2, {"ended": ended(GOOD, GOOD)}, "done",
-         "all 2 transactions are CompleteCommit at their coordinators"),
+         "2 of 2 coordinators: CompleteCommit"),
         (3, {"decision": decided(number=1), "done": done(), "ended": ended(GOOD)}, "done",
-         "its one transaction is CompleteCommit at its coordinator"),
+         "1 of 1 coordinator: CompleteCommit"),
         (4, {"done": done(), "ended": ended(GOOD, GOING)}, "done",
          f"{ANSWERED}; 1 CompleteCommit at the coordinator; 1 PrepareCommit: markers are being written"),
         (5, {"done": done(), "ended": (AGAIN, *ended(DARK))}, "done",
-         f"{ANSWERED}; 1 not confirmed by a coordinator: its id used again since; "
+         f"ledger only: {ANSWERED}; 1 not confirmed by a coordinator: its id used again since; "
          "1 not confirmed by a coordinator: no record of its id is known"),
         (6, {"done": replace(done(), by=""), "ended": ended(DARK, DARK)}, "done",
-         "Spark went on after 2 transactions; 17.0.done was not seen; "
+         "ledger only: Spark went on after 2 transactions; 17.0.done was not seen; "
          "2 not confirmed by a coordinator: no record of their ids is known"),
         (7, {"done": done(), "ended": ended(GOOD, OPEN)}, "done",
          f"{ANSWERED}; 1 CompleteCommit at the coordinator; "
@@ -354,7 +361,20 @@ def test_an_unconfirmed_commit_is_never_shown_as_confirmed(
         3
     ].evidence
     assert "not confirmed by a coordinator" in said
-    assert "all 2 transactions" not in said
+    assert "2 of 2 coordinators" not in said
+
+
+def test_a_confirmed_commit_names_where_its_records_begin() -> None:
+    first, second = (
+        written(number)._replace(
+            written=(PartitionRecords("out", 0, 70 + offset, 5), PartitionRecords("out", 1, 9, 1))
+        )
+        for number, offset in enumerate((6, 0))
+    )
+    decision = replace(decided(), transactions=(first, second))
+    said = links(decision=decision, done=done(), ended=ended(GOOD, GOOD))[3].evidence
+    assert said.startswith("2 of 2 coordinators: CompleteCommit; records from offsets out-0: 70")
+    assert "out-1: 9" in said
 
 
 @pytest.mark.parametrize(

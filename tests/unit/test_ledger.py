@@ -4,6 +4,7 @@ of a file makes a reader raise, and that a file of a newer version or of another
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from fenceline.spark.records import (
     Done,
     InputRange,
     Ledger,
+    PartitionRecords,
     SinkTransaction,
 )
 
@@ -110,6 +112,34 @@ def test_a_file_of_another_batch_than_its_name_is_broken() -> None:
     said = ledger.decode_decision(Round(13, 1), ledger.encode_decision(DECISION))
     assert isinstance(said, Broken)
     assert "batch_id is 12, by its name it is 13" in said.detail
+
+
+@pytest.mark.parametrize(
+    "written", [None, (), (PartitionRecords("out", 0, 17, 200), PartitionRecords("ö-✓", 11, 0, 50))]
+)
+def test_records_by_partition_and_digest_read_back(written: tuple[PartitionRecords, ...] | None) -> None:
+    transaction = TRANSACTION._replace(written=written, digest="0f" * 16)
+    decision = replace(DECISION, transactions=(transaction,))
+    assert ledger.decode_decision(WHICH, ledger.encode_decision(decision)) == decision
+
+
+def test_a_transaction_of_an_older_ledger_has_neither_records_by_partition_nor_digest() -> None:
+    said = ledger.transaction_to_json(TRANSACTION._replace(written=(), digest="00"))
+    old = {name: value for name, value in said.items() if name not in ("written", "digest")}
+    assert ledger.transaction_from_json(old) == TRANSACTION
+    assert (TRANSACTION.written, TRANSACTION.digest) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"written": [["out", 0, "17", 1]]}, {"written": [["out", 0, 17]]}, {"written": 5}, {"digest": 5}],
+)
+def test_wrong_records_by_partition_or_digest_break_the_file(wrong: dict[str, object]) -> None:
+    said = json.loads(ledger.encode_decision(DECISION))
+    said["transactions"][0] |= wrong
+    found = ledger.decode_decision(WHICH, json.dumps(said).encode())
+    assert isinstance(found, Broken)
+    assert found.damage is Damage.TORN
 
 
 def test_unknown_fields_are_ignored() -> None:

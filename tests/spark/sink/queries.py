@@ -17,6 +17,7 @@ from spark_pipeline.sink.admission import SinkSettings
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.options import translate_options
+from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.storage import LocalStorage
 from spark_pipeline.sink.writer import ANY_PARTITION, NOW, Task, TaskPlan, admin_for, write_transaction
@@ -87,7 +88,8 @@ class FakeQuery:
 
     def _coordinator(self, settings: SinkSettings, observer: Observer | None) -> SinkCoordinator:
         admin = admin_for(translate_options(self.options).connection)
-        return SinkCoordinator(settings, LocalStorage(self.folder), admin, observer)
+        counts = PartitionCounts(translate_options(self.options).connection)
+        return SinkCoordinator(settings, LocalStorage(self.folder), admin, observer, counts)
 
     def begin(self, driver: SinkCoordinator, batch_id: int) -> Attempt:
         """Begin a batch that is not committed."""

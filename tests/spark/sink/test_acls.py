@@ -65,3 +65,5 @@ def test_a_batch_needs_the_documented_rights(guarded: Broker, tmp_path: Path) ->
     written = wait_for(lambda: query.run_tasks(attempt), "the rights are known to the broker")
     again.commit(attempt, written)
     assert read(guarded.bootstrap, TOPIC) == values_of(0, 0, 1)
+    # Only with READ on the topic its leaders report what was written to each partition.
+    assert [each.written for each in query.ledger.read_state().decisions[-1].transactions] == [None, None]

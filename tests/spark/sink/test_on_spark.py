@@ -1,6 +1,6 @@
 """Proves on real Spark that both adapters write what Spark's own Kafka sink writes, column by column, and the
-timestamps too, that a checkpoint may be on HDFS, that a stop amid a batch leaves nothing open, and that the
-adapters refuse what they must."""
+timestamps too, that the ledger's counts and digests are of what was written, that a checkpoint may be on
+HDFS, that a stop amid a batch leaves nothing open, and that the adapters refuse what they must."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fenceline.facts import TransactionState
-from fenceline.spark.records import DecisionOutcome
+from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
 from sandbox.kafka import Broker
+from spark_pipeline.digests import digest_of, sum_digests
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
 from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import open_ledger
@@ -286,3 +287,39 @@ def test_rows_and_arrow_batches_are_the_same_records(spark: SparkSession) -> Non
     plain = [record for chunk in from_rows(iter(rows.collect())) for record in chunk]
     assert plain == arrow
     assert len(arrow) == 40
+
+
+def ledger_transactions(place: Place) -> list[SinkTransaction]:
+    decisions = open_ledger(str(place.checkpoint)).read_state().decisions
+    prepared = [each for each in decisions if each.decided is Decided.PREPARED]
+    return [each for decision in prepared for each in decision.transactions]
+
+
+def test_digests_of_the_ledger_equal_those_of_the_records_read_back(
+    place: Callable[[], Place], spark: SparkSession
+) -> None:
+    here = place()
+    run(here.foreach_batch(here.rows(*COLUMNS[:2]), topic=here.topic, digests=True))
+    written = ledger_transactions(here)
+    options = {
+        "subscribe": here.topic, "kafka.isolation.level": "read_committed",
+        "kafka.bootstrap.servers": here.bootstrap,
+    }  # fmt: skip
+    records = spark.read.format("kafka").options(**options).load()
+    assert len(written) >= 2 * BATCHES
+    assert sum_digests(each.digest or "" for each in written) == digest_of(records)
+    fewer = records.where("NOT (partition = 0 AND offset = 0)")
+    swapped = records.selectExpr("value AS key", "key AS value")
+    assert len({digest_of(each) for each in (records, fewer, swapped, records.union(records))}) == 4
+    assert digest_of(records.where("false")) == "0" * 32
+
+
+def test_both_adapters_note_records_by_partition_unless_they_are_not_to(place: Callable[[], Place]) -> None:
+    counted, data_source, without = place(), place(), place()
+    run(counted.foreach_batch(counted.rows(*COLUMNS[:2]), topic=counted.topic))
+    run(data_source.data_source(data_source.rows(*COLUMNS[:2]), topic=data_source.topic))
+    run(without.foreach_batch(without.rows(*COLUMNS[:2]), topic=without.topic, partition_counts=False))
+    for each in (*ledger_transactions(counted), *ledger_transactions(data_source)):
+        assert sum(found.records for found in each.written or ()) == each.records == ROWS / 2
+        assert each.digest is None
+    assert {each.written for each in ledger_transactions(without)} == {None}

@@ -1,0 +1,81 @@
+"""A digest of records in any order: the same for what was sent and for what is read back.
+
+Of each record two 64-bit hashes of key and value (xxhash64, by Spark in the JVM), each summed modulo 2^64:
+sums of parts add up to the sum of the whole, and tell a record that is missing, doubled or changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: The columns of the two hashes, which the sink adds to its rows and does not write.
+_COLUMNS = ("_fenceline_digest_1", "_fenceline_digest_2")
+_MODULUS = 1 << 64
+
+
+def with_digests(rows: DataFrame) -> DataFrame:
+    """Return rows of the sink, or of Kafka's source, with the two hashes of each."""
+    return rows.withColumns(dict(zip(_COLUMNS, _hashes(rows), strict=True)))
+
+
+def digest_of(rows: DataFrame) -> str:
+    """Return the digest of records with the columns `key` and `value`, as the ledger has it."""
+    # As decimals: sums of BIGINT fail where they overflow (ANSI mode).
+    sums = (f.sum(each.cast("decimal(20,0)")) for each in _hashes(rows))
+    found = rows.select(*sums).first()
+    return _as_hex(int(each or 0) for each in found or (0, 0))
+
+
+def sum_digests(digests: Iterable[str]) -> str:
+    """Return the digest of all records of which these are the digests of parts."""
+    parts = [(int(each[:16], 16), int(each[16:], 16)) for each in digests]
+    return _as_hex(map(sum, zip(*parts, strict=True))) if parts else _as_hex((0, 0))
+
+
+class RunningDigest:
+    """The digest of the records of one task, while they pass by."""
+
+    def __init__(self) -> None:
+        self._sums: list[int] | None = None
+
+    def over(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield Arrow batches; add their hashes, where they have the columns of `with_digests`."""
+        for batch in batches:
+            if set(_COLUMNS) <= set(batch.schema.names):
+                self._add([_sum(batch.column(name)) for name in _COLUMNS])
+            yield batch
+
+    @property
+    def as_hex(self) -> str | None:
+        """Return the digest so far; None where there were no hashes."""
+        return None if self._sums is None else _as_hex(self._sums)
+
+    def _add(self, sums: list[int]) -> None:
+        before = self._sums or [0, 0]
+        self._sums = [sum(pair) for pair in zip(before, sums, strict=True)]
+
+
+def _hashes(rows: DataFrame) -> tuple[Column, Column]:
+    """Return the two hashes: text as its bytes; the second one differs for a null key and a null value."""
+    nothing = f.lit(None)
+    key, value = (
+        (f.col(name) if name in rows.columns else nothing).cast("binary") for name in ("key", "value")
+    )
+    return f.xxhash64(key, value), f.xxhash64(value, key, key.isNull())
+
+
+def _sum(column: Any) -> int:
+    import pyarrow.compute as pc
+
+    # Sums of int64 wrap around, which is what is wanted.
+    return pc.sum(column).as_py() or 0
+
+
+def _as_hex(sums: Iterable[int]) -> str:
+    return "".join(f"{each % _MODULUS:016x}" for each in sums)

@@ -1,0 +1,77 @@
+"""What each transaction has written to each partition, asked of the partitions' leaders before the decision.
+
+A leader reports where a producer's open transaction begins, and the last sequence number of the producer
+(DescribeProducers, KIP-664). Sequence numbers begin at 0 with the epoch that `init_transactions` gave: they
+count the records. What a leader does not report, and what does not add up, stays None: no batch fails by it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from fenceline.facts import TopicPartition
+from fenceline.kafka.partitions import ProducerState
+from fenceline.spark.records import PartitionRecords, SinkTransaction
+from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.reads import ClusterReads
+
+log = logging.getLogger(__name__)
+
+#: How long a leader may take to answer while a batch waits to be decided.
+_PATIENCE_S = 5.0
+
+#: What leaders report of partitions.
+Producers = Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]
+
+_reads: dict[tuple[tuple[str, str], ...], ClusterReads] = {}
+
+
+class PartitionCounts:
+    """Adds to transactions what they have written to each partition. It needs READ on the topics."""
+
+    def __init__(self, connection: Mapping[str, str]) -> None:
+        self._connection = connection
+
+    def add_to(self, transactions: Sequence[SinkTransaction]) -> Sequence[SinkTransaction]:
+        """Return open transactions with their records by partition, as far as leaders report them."""
+        partitions = {where for each in transactions for where in each.partitions}
+        if not partitions:
+            return transactions
+        try:
+            told = reads_for(self._connection).describe_producers(partitions)
+        except AdminUnavailable as error:
+            log.info("records by partition stay unknown: %s", error)
+            return transactions
+        return [each._replace(written=records_of(each, told)) for each in transactions]
+
+
+def reads_for(connection: Mapping[str, str]) -> ClusterReads:
+    """Return this process's connection for reads of a cluster."""
+    key = tuple(sorted(connection.items()))
+    if key not in _reads:
+        _reads[key] = KafkaPythonReads(connection, _PATIENCE_S)
+    return _reads[key]
+
+
+def records_of(transaction: SinkTransaction, told: Producers) -> tuple[PartitionRecords, ...] | None:
+    """Return the records of a transaction by partition; None unless all of them are accounted for."""
+    found = [_in_partition(transaction, where, told[where]) for where in sorted(transaction.partitions)]
+    known = tuple(each for each in found if each is not None)
+    if len(known) < len(found) or sum(each.records for each in known) != transaction.records:
+        log.info("%s: records by partition stay unknown", transaction.transactional_id)
+        return None
+    return known
+
+
+def _in_partition(
+    transaction: SinkTransaction, where: TopicPartition, told: tuple[ProducerState, ...] | Unseen
+) -> PartitionRecords | None:
+    if isinstance(told, Unseen):
+        return None
+    wanted = transaction.producer_id, transaction.producer_epoch
+    for each in told:
+        if (each.producer_id, each.producer_epoch) == wanted and each.start_offset is not None:
+            return PartitionRecords(*where, each.start_offset, each.last_sequence + 1)
+    return None
