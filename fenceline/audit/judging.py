@@ -139,7 +139,7 @@ def judge_unknown(batch_id: int, read: BatchInput, folder: str) -> Judged:
         ObstacleKind.LEDGER_MISSING,
         folder,
         f"no decision about batch {batch_id} is in the ledger",
-        "what this batch wrote cannot be told from other records: compare them by key (--mode keys)",
+        "what this batch wrote cannot be told from other records",
     )
     found = [each for each in (read.obstacle, obstacle) if each is not None]
     return Judged(AuditedBatch(batch_id, AuditVerdict.UNPROVED, input=read.records), (), tuple(found))
@@ -245,8 +245,7 @@ def _dropped(batch_id: int, read: BatchInput, said: int) -> tuple[int | None, Au
         ObstacleKind.INPUT_UNKNOWN,
         "query",
         f"batch {batch_id} read {count_noun(read.records, 'record')} and wrote {wrote}",
-        "nothing says how many of them the query drops or adds: compare by key (--mode keys), or say "
-        "--one-to-one where it does neither",
+        "nothing says how many of them the query drops or adds: say --one-to-one where it does neither",
     )
 
 

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from pyspark.sql import SparkSession
 
 from fenceline.audits import (
@@ -24,12 +30,13 @@ from fenceline.audits import (
     audit_folder,
     read_audit,
 )
-from fenceline.decode.ledger import FOLDER
+from fenceline.decode.ledger import FOLDER, transaction_to_json
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from spark_pipeline import audit
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.sink import ExactlyOnceKafkaSink
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from tests.brokers import create_topics
 from tests.spark.sink.queries import FakeQuery
 from tests.waiting import wait_for
@@ -42,21 +49,23 @@ CLUSTER, PIPELINE = "test", "orders"
 class Pipeline(FakeQuery):
     """A query from one topic to another; each of its two tasks writes half of what a batch reads."""
 
-    def __init__(self, folder: Path, bootstrap: str, output: Path, **config: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, output: Path) -> None:
         name = uuid.uuid4().hex[:8]
         self.source, self.bootstrap, self.output = f"audit-in-{name}", bootstrap, output
         super().__init__(folder, bootstrap, f"audit-out-{name}")
         create_topics(bootstrap, self.source, partitions=1)
-        self.create_target(**config)
+        create_topics(bootstrap, self.topic, partitions=2)
         (folder / "sources" / "0").mkdir(parents=True)
         (folder / "sources" / "0" / "0").write_text(f"\0v1\n{json.dumps({self.source: {'0': 0}})}")
-        self._end, self._driver = 0, None
+        self._end = 0
+        self._driver: SinkCoordinator | None = None
 
-    def create_target(self, **config: str) -> None:
+    def compact_target(self) -> None:
+        """Let the output keep the newest record of each key only."""
+        entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        settings = {name.replace("_", "."): value for name, value in config.items()}
-        made = admin.create_topics([NewTopic(self.topic, 2, 1, config=settings)])
-        made[self.topic].result(30)
+        admin.incremental_alter_configs([resource])[resource].result(30)
 
     def delete_target(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -71,19 +80,20 @@ class Pipeline(FakeQuery):
     def batch(self, batch_id: int, records: int = 6, *, written: int | None = None) -> None:
         """Run a batch that reads so many records, and commit it."""
         self.read(records)
-        attempt = self.prepare(batch_id)
+        driver, attempt = self.prepare(batch_id)
         found = [self.run_task(attempt, number, self._values(number, written, records)) for number in (0, 1)]
-        self._driver.commit(attempt, [each for each in found if each is not None])
+        driver.commit(attempt, [each for each in found if each is not None])
 
     def _values(self, task: int, written: int | None, records: int) -> list[str]:
         return [str(value) for value in range(records if written is None else written) if value % 2 == task]
 
-    def prepare(self, batch_id: int) -> Any:
+    def prepare(self, batch_id: int) -> tuple[SinkCoordinator, Attempt]:
+        """Plan a batch and begin it."""
         line = json.dumps({self.source: {"0": self._end}})
         head = json.dumps({"batchTimestampMs": 1})
         (self.folder / "offsets" / str(batch_id)).write_text(f"v1\n{head}\n{line}")
         self._driver = self._driver or self.driver(batch_id)
-        return self.begin(self._driver, batch_id)
+        return self._driver, self.begin(self._driver, batch_id)
 
     def arguments(self, *more: str) -> list[str]:
         return [
@@ -108,33 +118,29 @@ class Pipeline(FakeQuery):
         return [row.asDict() for row in spark.read.parquet(*paths).orderBy("batch_id", "partition").collect()]
 
 
-def produce(bootstrap: str, topic: str, values: list[bytes], **config: str) -> None:
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, **{k.replace("_", "."): v for k, v in config.items()}}
-    )
-    if config:
+def produce(bootstrap: str, topic: str, values: list[bytes], transactional_id: str = "") -> None:
+    named = {"transactional.id": transactional_id} if transactional_id else {}
+    producer = Producer({"bootstrap.servers": bootstrap, **named})
+    if named:
         producer.init_transactions(60)
         producer.begin_transaction()
     for value in values:
         producer.produce(topic, value, partition=0)
     assert producer.flush(30) == 0
-    if config:
+    if named:
         producer.commit_transaction(60)
 
 
 @pytest.fixture
-def make(kafka_42: Broker, tmp_path: Path) -> Callable[..., Pipeline]:
-    return lambda **config: Pipeline(
-        tmp_path / "checkpoint", kafka_42.bootstrap, tmp_path / "output", **config
-    )
+def pipeline(kafka_42: Broker, tmp_path: Path) -> Pipeline:
+    return Pipeline(tmp_path / "checkpoint", kafka_42.bootstrap, tmp_path / "output")
 
 
 def kinds(manifest: AuditManifest) -> set[ObstacleKind]:
     return {each.kind for each in manifest.obstacles}
 
 
-def test_clean_batches_are_proved_over_restarts(spark: SparkSession, make: Callable[..., Pipeline]) -> None:
-    pipeline = make()
+def test_clean_batches_are_proved_over_restarts(spark: SparkSession, pipeline: Pipeline) -> None:
     for batch in range(3):
         pipeline.batch(batch)
     first = pipeline.audit(spark)
@@ -155,8 +161,8 @@ def test_clean_batches_are_proved_over_restarts(spark: SparkSession, make: Calla
     assert sum(row["committed"] for row in rows) == 24 == sum(row["written"] for row in rows)
 
 
-def test_a_real_query_is_proved(spark: SparkSession, make: Callable[..., Pipeline], tmp_path: Path) -> None:
-    pipeline, checkpoint = make(), tmp_path / "real"
+def test_a_real_query_is_proved(spark: SparkSession, pipeline: Pipeline, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "real"
     pipeline.read(40)
     options = {"kafka.bootstrap.servers": pipeline.bootstrap}
     reader = spark.readStream.format("kafka").options(**options, subscribe=pipeline.source)
@@ -177,9 +183,8 @@ def test_a_real_query_is_proved(spark: SparkSession, make: Callable[..., Pipelin
 
 
 def test_a_dropped_and_a_duplicated_send_are_found_in_their_batches(
-    spark: SparkSession, make: Callable[..., Pipeline]
+    spark: SparkSession, pipeline: Pipeline
 ) -> None:
-    pipeline = make()
     for batch in range(3):
         pipeline.batch(batch)
     # What a task has counted, and what is there, differ: by one less in batch 1, by one more in batch 2.
@@ -197,22 +202,22 @@ def test_a_dropped_and_a_duplicated_send_are_found_in_their_batches(
 
 
 def test_a_transaction_that_was_aborted_behind_the_ledger_is_a_loss(
-    spark: SparkSession, make: Callable[..., Pipeline]
+    spark: SparkSession, pipeline: Pipeline
 ) -> None:
-    pipeline = make()
     pipeline.batch(0)
     pipeline.read(4)
-    attempt = pipeline.prepare(1)
-    written = [pipeline.run_task(attempt, 0, ["a", "b", "c", "d"])]
-    pipeline._driver.commit(attempt, written)
-    # The ledger says committed; another producer of that id aborts what follows, and nothing is said of it.
-    path = pipeline.folder / FOLDER / "1.0.decision"
-    said = json.loads(path.read_text())
-    aborted = pipeline.run_task(attempt, 5, ["a", "b", "c", "d"])
+    driver, attempt = pipeline.prepare(1)
+    values = ["a", "b", "c", "d"]
+    written, aborted = (pipeline.run_task(attempt, task, values) for task in (0, 1))
+    assert written is not None
+    assert aborted is not None
+    driver.commit(attempt, [written])
     end = Producer({"bootstrap.servers": pipeline.bootstrap, "transactional.id": aborted.transactional_id})
     end.init_transactions(60)
-    said["transactions"][0]["producer_id"] = aborted.producer_id
-    said["transactions"][0]["producer_epoch"] = aborted.producer_epoch
+    # The ledger says that the aborted one was committed.
+    path = pipeline.folder / FOLDER / "1.0.decision"
+    said = json.loads(path.read_text())
+    said["transactions"] = [transaction_to_json(aborted)]
     path.unlink()
     path.write_text(json.dumps(said))
     batch = pipeline.audit(spark).batches[0]
@@ -220,10 +225,7 @@ def test_a_transaction_that_was_aborted_behind_the_ledger_is_a_loss(
     assert [tuple(each) for each in batch.losses] == [(pipeline.source, 0, 6, 10)]
 
 
-def test_rows_that_a_query_drops_are_no_loss_and_no_proof(
-    spark: SparkSession, make: Callable[..., Pipeline]
-) -> None:
-    pipeline = make()
+def test_rows_that_a_query_drops_are_no_loss_and_no_proof(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.batch(0, 6, written=4)
     found = pipeline.audit(spark)
     assert (found.verdict, kinds(found)) == (AuditVerdict.UNPROVED, {ObstacleKind.INPUT_UNKNOWN})
@@ -232,8 +234,7 @@ def test_rows_that_a_query_drops_are_no_loss_and_no_proof(
     assert (found.verdict, found.missing) == (AuditVerdict.VIOLATED, 2)
 
 
-def test_a_batch_that_is_not_committed_waits(spark: SparkSession, make: Callable[..., Pipeline]) -> None:
-    pipeline = make()
+def test_a_batch_that_is_not_committed_waits(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.batch(0)
     blocking = Producer({"bootstrap.servers": pipeline.bootstrap, "transactional.id": pipeline.topic})
     blocking.init_transactions(60)
@@ -250,8 +251,7 @@ def test_a_batch_that_is_not_committed_waits(spark: SparkSession, make: Callable
     assert (found.verdict, found.proved_through, found.readable) == (AuditVerdict.PROVED, 1, 12)
 
 
-def test_other_writers_are_named(spark: SparkSession, make: Callable[..., Pipeline]) -> None:
-    pipeline = make()
+def test_other_writers_are_named(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.batch(0)
     assert pipeline.audit(spark).verdict is AuditVerdict.PROVED
     produce(pipeline.bootstrap, pipeline.topic, [b"x"] * 3)
@@ -269,27 +269,22 @@ def test_other_writers_are_named(spark: SparkSession, make: Callable[..., Pipeli
 
 
 def test_a_topic_that_is_made_again_and_a_compacted_one_are_named(
-    spark: SparkSession, make: Callable[..., Pipeline]
+    spark: SparkSession, pipeline: Pipeline
 ) -> None:
-    pipeline = make(cleanup_policy="compact")
     pipeline.batch(0)
+    pipeline.compact_target()
     assert kinds(pipeline.audit(spark)) == {ObstacleKind.COMPACTED}
     pipeline.delete_target()
-    pipeline.create_target()
+    create_topics(pipeline.bootstrap, pipeline.topic, partitions=2)
     pipeline.batch(1)
     found = pipeline.audit(spark)
     assert kinds(found) == {ObstacleKind.COMPACTED, ObstacleKind.TOPIC_RECREATED}
     assert found.verdict is AuditVerdict.UNPROVED
 
 
-def test_records_that_retention_has_deleted_are_named(
-    spark: SparkSession, make: Callable[..., Pipeline]
-) -> None:
-    pipeline = make()
+def test_records_that_retention_has_deleted_are_named(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.batch(0)
     pipeline.batch(1)
-    from confluent_kafka import TopicPartition
-
     admin = AdminClient({"bootstrap.servers": pipeline.bootstrap})
     for topic in (pipeline.source, pipeline.topic):
         for each in admin.delete_records([TopicPartition(topic, 0, 3)]).values():
@@ -300,10 +295,7 @@ def test_records_that_retention_has_deleted_are_named(
     assert found.missing == 0
 
 
-def test_what_is_wrong_is_one_sentence(
-    spark: SparkSession, make: Callable[..., Pipeline], tmp_path: Path
-) -> None:
-    pipeline = make()
+def test_what_is_wrong_is_one_sentence(spark: SparkSession, pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.batch(0)
     pipeline.audit(spark)
     nobody = f"127.0.0.1:{free_port()}"
