@@ -104,7 +104,8 @@ def test_headers_become_runs() -> None:
     found = fold.finish()
     told = [(run.producer_id, run.first, run.last, run.records, run.end, run.marker) for run in found.runs]
     assert told == [
-        (1, 0, 6, 5, "commit", 7), (2, 8, 8, 1, "abort", 9), (-1, 10, 11, 2, "", None), (3, 12, 12, 1, "", None),
+        (1, 0, 6, 5, "commit", 7), (2, 8, 8, 1, "abort", 9), (-1, 10, 11, 2, "", None),
+        (3, 12, 12, 1, "", None),
     ]  # fmt: skip
     assert [run.is_committed for run in found.runs] == [True, False, True, False]
     assert found.hole is None
