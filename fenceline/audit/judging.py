@@ -58,7 +58,7 @@ class BatchInput(NamedTuple):
     obstacle: AuditObstacle | None = None
 
 
-class PartitionRow(NamedTuple):
+class AuditedPartition(NamedTuple):
     """A row of the table `partitions`: one batch in one output partition. Offsets: the second is excluded."""
 
     batch_id: int
@@ -76,7 +76,7 @@ class Judged(NamedTuple):
     """A batch with its verdict, its rows, and what stands in the way of a proof."""
 
     batch: AuditedBatch
-    rows: tuple[PartitionRow, ...] = ()
+    rows: tuple[AuditedPartition, ...] = ()
     obstacles: tuple[AuditObstacle, ...] = ()
 
 
@@ -259,11 +259,11 @@ def _range(run: ProducerRun) -> AuditedRange:
 
 def _rows(
     batch_id: int, runs: Sequence[ProducerRun], again: Sequence[ProducerRun], output: Output
-) -> tuple[PartitionRow, ...]:
-    found: dict[TopicPartition, PartitionRow] = {}
+) -> tuple[AuditedPartition, ...]:
+    found: dict[TopicPartition, AuditedPartition] = {}
     for run, counts in [*((run, True) for run in runs), *((run, False) for run in again)]:
         where = run.partition
-        row = found.get(where) or PartitionRow(
+        row = found.get(where) or AuditedPartition(
             batch_id, where.topic, where.partition, 0, 0, 0, 0, run.first, 0
         )
         found[where] = row._replace(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, LedgerState
 
 
-class Producer(NamedTuple):
+class ProducerKey(NamedTuple):
     """Who wrote a run: a producer id with its epoch is one transaction of the sink."""
 
     producer_id: int
@@ -23,12 +23,12 @@ class LedgerIndex:
             (each.batch_id, each.round): each for each in state.done
         }
         self._prepared: dict[int, Decision] = {}
-        self._owners: dict[Producer, Decision] = {}
+        self._owners: dict[ProducerKey, Decision] = {}
         for decision in state.decisions:
             if decision.decided is Decided.PREPARED:
                 self._prepared[decision.batch_id] = decision
             for each in decision.transactions:
-                self._owners[Producer(each.producer_id, each.producer_epoch)] = decision
+                self._owners[ProducerKey(each.producer_id, each.producer_epoch)] = decision
 
     @property
     def batch_ids(self) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ class LedgerIndex:
 
     def owner(self, producer_id: int, producer_epoch: int) -> Decision | None:
         """Return the decision about a producer's transaction, None for a producer that no decision names."""
-        return self._owners.get(Producer(producer_id, producer_epoch))
+        return self._owners.get(ProducerKey(producer_id, producer_epoch))
 
     def settled(self, first: int, finished: Iterable[int]) -> tuple[int, ...]:
         """Return the batches from `first` on that have ended, up to the first one that has not, ascending.

@@ -14,7 +14,7 @@ from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 
 
-class Owner(NamedTuple):
+class ProducerOwner(NamedTuple):
     """Whose a producer id is, as coordinators tell."""
 
     transactional_id: str
@@ -47,7 +47,7 @@ def _begins(index: LedgerIndex, output: Output, runs: Iterable[ProducerRun]) -> 
 
 
 def foreign_obstacles(
-    foreign: Iterable[ProducerRun], owners: Mapping[int, Owner], stem: str
+    foreign: Iterable[ProducerRun], owners: Mapping[int, ProducerOwner], stem: str
 ) -> tuple[AuditObstacle, ...]:
     """Return an obstacle for each partition that others write to, and for each other query that does.
 
@@ -64,7 +64,7 @@ def foreign_obstacles(
     return tuple(found.values())
 
 
-def _obstacle(run: ProducerRun, owner: Owner | None) -> AuditObstacle:
+def _obstacle(run: ProducerRun, owner: ProducerOwner | None) -> AuditObstacle:
     records = f"{count_noun(run.records, 'record')} from offset {run.first:,} on"
     if owner is not None and owner.stem:
         return AuditObstacle(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from fenceline.audit.producers import Owner
+from fenceline.audit.producers import ProducerOwner
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from spark_pipeline.audits.errors import AuditError
@@ -22,8 +22,8 @@ _CLEANUP_POLICY = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
-    """Topics at one moment."""
+class TopicEnds:
+    """TopicEnds at one moment."""
 
     offsets: Mapping[TopicPartition, Offsets]
     topic_ids: Mapping[str, str]
@@ -31,7 +31,7 @@ class Topics:
     compacted: frozenset[str]
 
 
-def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> Topics:
+def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> TopicEnds:
     """Return where the partitions of topics begin and end. Raises AuditError where one cannot be seen."""
     with closing(_connect(properties)) as reads:
         found = reads.describe_topology(topics)
@@ -45,10 +45,10 @@ def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> Topic
         policies = {topic: reads.topic_setting(topic, _CLEANUP_POLICY) or "" for topic in topics}
     seen = {where: each for where, each in offsets.items() if isinstance(each, Offsets)}
     compacted = frozenset(topic for topic, policy in policies.items() if "compact" in policy)
-    return Topics(seen, found.topic_ids, compacted)
+    return TopicEnds(seen, found.topic_ids, compacted)
 
 
-def read_owners(properties: Mapping[str, str], producer_ids: Iterable[int]) -> Mapping[int, Owner]:
+def read_owners(properties: Mapping[str, str], producer_ids: Iterable[int]) -> Mapping[int, ProducerOwner]:
     """Return whose some producers are; those that no coordinator names are not in it."""
     asked = sorted({each for each in producer_ids if each >= 0})[:_MOST_OWNERS]
     if not asked:
@@ -61,9 +61,9 @@ def read_owners(properties: Mapping[str, str], producer_ids: Iterable[int]) -> M
     return {producer_id: _owner(name) for producer_id, name in found.items()}
 
 
-def _owner(transactional_id: str) -> Owner:
+def _owner(transactional_id: str) -> ProducerOwner:
     parts = names.parse_id(transactional_id)
-    return Owner(transactional_id, parts.stem if parts else "")
+    return ProducerOwner(transactional_id, parts.stem if parts else "")
 
 
 def _connect(properties: Mapping[str, str]) -> KafkaPythonReads:

@@ -33,7 +33,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from fenceline.spark.records import Ledger
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
-from spark_pipeline.audits.cluster import Topics, read_owners, read_topics
+from spark_pipeline.audits.cluster import TopicEnds, read_owners, read_topics
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.scan import InputScan, OutputScan, scan_inputs, scan_outputs
 from spark_pipeline.sink.names import id_stem
@@ -126,7 +126,7 @@ def _first_batch(
 def _read_output(
     spark: SparkSession,
     options: CountsOptions,
-    targets: Topics,
+    targets: TopicEnds,
     positions: Mapping[TopicPartition, AuditedPosition],
 ) -> Output:
     ranges = {
@@ -219,7 +219,9 @@ def _read_inputs(
 
 
 def _input_scans(
-    topics: Topics | None, by_partition: Mapping[TopicPartition, Sequence[ReadRange]], options: CountsOptions
+    topics: TopicEnds | None,
+    by_partition: Mapping[TopicPartition, Sequence[ReadRange]],
+    options: CountsOptions,
 ) -> tuple[Mapping[int, AuditObstacle], list[InputScan]]:
     """Return what is gone of the input, by batch, and how to count the rest."""
     gone: dict[int, AuditObstacle] = {}
@@ -310,7 +312,7 @@ def _ledger_obstacles(
 
 
 def _topic_obstacles(
-    targets: Topics, positions: Mapping[TopicPartition, AuditedPosition]
+    targets: TopicEnds, positions: Mapping[TopicPartition, AuditedPosition]
 ) -> Iterable[AuditObstacle]:
     for topic in sorted(targets.compacted):
         yield AuditObstacle(
