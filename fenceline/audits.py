@@ -12,7 +12,7 @@ A count that could not be had is None: it is never a guess, and nothing is prove
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -84,6 +84,19 @@ class AuditedRange(NamedTuple):
     to_offset: int
 
 
+class AuditedPosition(NamedTuple):
+    """How far a partition of the output was audited: the job goes on here."""
+
+    topic: str
+    partition: int
+    #: Kafka's own id of the topic; "" where brokers do not tell.
+    topic_id: str
+    #: The next offset to audit.
+    offset: int
+    #: Transactions that were audited and end after it: producer id, offset of the marker.
+    spanning: tuple[tuple[int, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class AuditedBatch:
     """One micro-batch. Records, None where they are not known."""
@@ -136,6 +149,9 @@ class AuditManifest:
     obstacles: tuple[AuditObstacle, ...] = ()
     #: Names of the folders below `parts/` that count.
     parts: tuple[str, ...] = ()
+    #: The batch that is audited next; None before the first one.
+    next_batch: int | None = None
+    positions: tuple[AuditedPosition, ...] = ()
 
     @property
     def verdict(self) -> AuditVerdict:
@@ -190,8 +206,15 @@ def _manifest(found: dict[str, Any]) -> AuditManifest:
         found[name] = tuple(found[name])
     found["mode"] = AuditMode(found["mode"])
     found["batches"] = tuple(map(_batch, found["batches"]))
+    found["positions"] = tuple(map(_position, found.get("positions", ())))
     found["obstacles"] = tuple(AuditObstacle(ObstacleKind(kind), *rest) for kind, *rest in found["obstacles"])
     return AuditManifest(**found)
+
+
+def _position(found: Sequence[Any]) -> AuditedPosition:
+    topic, partition, topic_id, offset, spanning = found
+    pairs = tuple((producer_id, marker) for producer_id, marker in spanning)
+    return AuditedPosition(topic, partition, topic_id, offset, pairs)
 
 
 def _batch(found: Mapping[str, Any]) -> AuditedBatch:

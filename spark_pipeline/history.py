@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from spark_pipeline.arguments import folder_name, key_value, positive_number
 from spark_pipeline.reports import sight
 from spark_pipeline.reports.batches import History
 from spark_pipeline.reports.store import HistoryError, ReportStore
@@ -70,9 +71,14 @@ def argument_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     say = made.add_argument
     say("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
-    say("--kafka", action="append", default=[], type=_property, metavar="KEY=VALUE",
+    say("--kafka", action="append", default=[], type=key_value, metavar="KEY=VALUE",
         help="a property of Kafka's Java clients, such as security.protocol=SSL; repeatable")  # fmt: skip
-    say("--cluster", required=True, type=_name, help="its name in fenceline.toml: the dashboard looks for it")
+    say(
+        "--cluster",
+        required=True,
+        type=folder_name,
+        help="its name in fenceline.toml: the dashboard looks for it",
+    )
     say(
         "--output",
         required=True,
@@ -82,9 +88,16 @@ def argument_parser() -> argparse.ArgumentParser:
     say("--checkpoint", required=True, metavar="URL", help="a folder of its own; it belongs to the output")
     say("--trigger", default=AVAILABLE_NOW, help='available-now (the default), or an interval: "1 minute"')
     say("--starting", default="earliest", choices=("earliest", "latest"), help="where the first run begins")
-    say("--tasks", type=_positive, help="how many fold in parallel; by default as many as there are cores")
     say(
-        "--max-records", type=_positive, default=2_000_000, help="most records of one micro-batch (2,000,000)"
+        "--tasks",
+        type=positive_number,
+        help="how many fold in parallel; by default as many as there are cores",
+    )
+    say(
+        "--max-records",
+        type=positive_number,
+        default=2_000_000,
+        help="most records of one micro-batch (2,000,000)",
     )
     say("--topic", default=TOPIC, help=argparse.SUPPRESS)
     return made
@@ -152,27 +165,6 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         spark.stop()
     return 0
-
-
-def _property(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"write KEY=VALUE, not {name!r}")
-    return name.removeprefix("kafka."), value
-
-
-def _name(text: str) -> str:
-    # As dashboard.config has it: it becomes a folder's name.
-    if not text or len(text) > 64 or not all((c.isalnum() and c.isascii()) or c in "-_." for c in text):
-        raise argparse.ArgumentTypeError("use letters, digits, - _ and . (at most 64)")
-    return text
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
-    return number
 
 
 if __name__ == "__main__":

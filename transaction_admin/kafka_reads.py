@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import kafka.errors as errors
@@ -25,7 +26,7 @@ _UNCOMMITTED, _COMMITTED = 0, 1
 _IN_ORDER = ((_UNCOMMITTED, _EARLIEST), (_COMMITTED, _LATEST), (_UNCOMMITTED, _LATEST))
 #: From version 13 on topics go by their ids.
 _FETCH_BY_NAME = 12
-_BROKER_RESOURCE = 4
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _NONE = -1
 
 #: Topic and partition -> error code, offset, leader epoch.
@@ -126,19 +127,25 @@ class KafkaPythonReads:
 
     def broker_setting(self, name: str) -> str | None:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
-        return self._connection.run(self._setting, name)
+        return self._connection.run(self._broker_setting, name)
 
-    async def _setting(self, name: str) -> str | None:
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        """Return a topic's own setting (DescribeConfigs); None where it may not be seen."""
+        return self._connection.run(self._topic_setting, topic, name)
+
+    async def _broker_setting(self, name: str) -> str | None:
         brokers = (await self._leaders.refresh_leaders([])).brokers
         # Any one of them: the first that answers.
         for broker in brokers:
-            (answer,) = await self._connection.send_each([(_setting_request(broker, name), broker)])
+            request = _setting_request(_BROKER_RESOURCE, str(broker), name)
+            (answer,) = await self._connection.send_each([(request, broker)])
             if not isinstance(answer, errors.KafkaError):
-                return next(
-                    (each.value for result in answer.results for each in result.configs if each.name == name),
-                    None,
-                )
+                return _setting(answer, name)
         return None
+
+    async def _topic_setting(self, topic: str, name: str) -> str | None:
+        request = partial(_setting_request, _TOPIC_RESOURCE, topic, name)
+        return _setting(await self._connection.send_to_any(request), name)
 
 
 def _offset_requests(topics: Topics) -> Sequence[Any]:
@@ -234,10 +241,13 @@ def _read_batches(answer: Any, start: int) -> Iterator[tuple[TopicPartition, Bat
             yield where, Batches(found, found[-1].last + 1 if found else start, each.high_watermark)
 
 
-def _setting_request(broker: int, name: str) -> Any:
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    return DescribeConfigsRequest(
-        resources=[
-            resource(resource_type=_BROKER_RESOURCE, resource_name=str(broker), configuration_keys=[name])
-        ]
+def _setting(answer: Any, name: str) -> str | None:
+    return next(
+        (each.value for result in answer.results for each in result.configs or () if each.name == name), None
     )
+
+
+def _setting_request(kind: int, resource_name: str, name: str) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    asked = resource(resource_type=kind, resource_name=resource_name, configuration_keys=[name])
+    return DescribeConfigsRequest(resources=[asked])

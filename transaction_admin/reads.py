@@ -127,5 +127,8 @@ class ClusterReads(Protocol):
     def broker_setting(self, name: str) -> str | None:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
 
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        """Return a topic's own setting (DescribeConfigs); None where it may not be seen."""
+
     def close(self) -> None:
         """Close every connection."""

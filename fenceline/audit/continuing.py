@@ -1,0 +1,120 @@
+"""From one run of the audit to the next: where to go on, and the manifest of all that was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fenceline.audit.judging import Judged, Output
+from fenceline.audit.ledgers import LedgerIndex
+from fenceline.audit.runs import ProducerRun
+from fenceline.audits import (
+    AuditedBatch,
+    AuditedPosition,
+    AuditManifest,
+    AuditObstacle,
+    AuditVerdict,
+    ObstacleKind,
+)
+from fenceline.facts import TopicPartition
+
+#: Batches in a manifest, the newest ones.
+MOST_BATCHES = 100
+#: Obstacles in a manifest: the first of each kind and place.
+MOST_OBSTACLES = 100
+
+
+def next_positions(
+    index: LedgerIndex, output: Output, next_batch: int, topic_ids: Mapping[str, str]
+) -> tuple[AuditedPosition, ...]:
+    """Return where the next audit goes on: in each partition before all runs of batches that are to come."""
+    runs: dict[TopicPartition, list[ProducerRun]] = {where: [] for where in output.ranges}
+    for found in output.runs.values():
+        for run in found:
+            runs[run.partition].append(run)
+    positions = []
+    for where in sorted(output.ranges):
+        waiting = (run.first for run in runs[where] if _waits(index, run, next_batch))
+        cut = min([output.ranges[where].lso, *waiting])
+        spanning = tuple(
+            (run.producer_id, run.marker)
+            for run in runs[where]
+            if run.marker is not None and run.marker >= cut and not _waits(index, run, next_batch)
+            if run.first < cut or index.owner(run.producer_id, run.producer_epoch) is not None
+        )
+        positions.append(
+            AuditedPosition(where.topic, where.partition, topic_ids.get(where.topic, ""), cut, spanning)
+        )
+    return tuple(positions)
+
+
+def _waits(index: LedgerIndex, run: ProducerRun, next_batch: int) -> bool:
+    decision = index.owner(run.producer_id, run.producer_epoch)
+    return decision is not None and decision.batch_id >= next_batch
+
+
+def extend_manifest(
+    before: AuditManifest,
+    judged: Sequence[Judged],
+    waiting: Iterable[Judged],
+    obstacles: Iterable[AuditObstacle],
+) -> AuditManifest:
+    """Return the manifest with batches that were audited now, ascending, and with those that wait.
+
+    Those that wait are in it as they are now, and are audited again: nothing of theirs is summed up.
+    """
+    after = before
+    for each in judged:
+        after = _with_batch(after, each.batch)
+    waiting = tuple(waiting)
+    kept = tuple(each for each in before.batches if each.batch_id < (before.next_batch or 0))
+    newest = _newest_first([*kept, *(each.batch for each in judged)], [each.batch for each in waiting])
+    lasting = [each for each in before.obstacles if each.kind is not ObstacleKind.UNREADABLE]
+    found = [*lasting, *obstacles, *(found for each in (*judged, *waiting) for found in each.obstacles)]
+    first: dict[tuple[ObstacleKind, str], AuditObstacle] = {}
+    for each_found in found:
+        first.setdefault((each_found.kind, each_found.where), each_found)
+    return replace(after, batches=newest, obstacles=tuple(first.values())[:MOST_OBSTACLES])
+
+
+def _newest_first(
+    audited: Iterable[AuditedBatch], waiting: Iterable[AuditedBatch]
+) -> tuple[AuditedBatch, ...]:
+    by_id: dict[int, AuditedBatch] = {}
+    for each in (*audited, *waiting):
+        old = by_id.get(each.batch_id)
+        by_id[each.batch_id] = each if old is None else _with_duplicates(old, each)
+    return tuple(by_id[number] for number in sorted(by_id, reverse=True))[:MOST_BATCHES]
+
+
+def _with_duplicates(old: AuditedBatch, again: AuditedBatch) -> AuditedBatch:
+    """Return an audited batch of which records were found once more."""
+    return replace(
+        old,
+        verdict=AuditVerdict.VIOLATED,
+        duplicated=(old.duplicated or 0) + (again.duplicated or 0),
+        duplicates=(*old.duplicates, *again.duplicates),
+    )
+
+
+def _with_batch(manifest: AuditManifest, batch: AuditedBatch) -> AuditManifest:
+    last = None if manifest.next_batch is None else manifest.next_batch - 1
+    proved = manifest.proved_through
+    is_next = last is None or batch.batch_id == last + 1
+    if batch.verdict is AuditVerdict.PROVED and is_next and proved == last:
+        proved = batch.batch_id
+    elif last is not None and batch.batch_id <= last:
+        # It was audited before: all batches before it are as they were.
+        first = manifest.first_batch if manifest.first_batch is not None else batch.batch_id
+        earlier = batch.batch_id - 1 if batch.batch_id > first else None
+        proved = None if proved is None or earlier is None else min(proved, earlier)
+    return replace(
+        manifest,
+        first_batch=batch.batch_id if manifest.first_batch is None else manifest.first_batch,
+        proved_through=proved,
+        next_batch=max(batch.batch_id + 1, manifest.next_batch or 0),
+        input=manifest.input + (batch.input or 0),
+        readable=manifest.readable + (batch.readable or 0),
+        duplicated=manifest.duplicated + (batch.duplicated or 0),
+        missing=manifest.missing + (batch.missing or 0),
+    )

@@ -1,0 +1,114 @@
+"""How many records each micro-batch read: input ranges of the offset log, counted by batch headers."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from fenceline.audit.runs import ABORT
+from fenceline.batches import RecordBatch
+from fenceline.facts import TopicPartition
+from fenceline.spark.records import Positions
+
+
+class ReadRange(NamedTuple):
+    """What one micro-batch read of one partition: from the first offset up to before the second."""
+
+    batch_id: int
+    from_offset: int
+    to_offset: int
+
+
+class ReadCount(NamedTuple):
+    """How many records there are in one range; None where headers cannot tell, and why."""
+
+    partition: TopicPartition
+    batch_id: int
+    records: int | None
+    reason: str = ""
+
+
+def read_ranges(batch_id: int, start: Positions, end: Positions) -> Mapping[TopicPartition, ReadRange]:
+    """Return what a micro-batch read between two positions; a partition that is new begins at 0."""
+    return {
+        where: ReadRange(batch_id, start.get(where, 0), offset)
+        for where, offset in end.items()
+        if offset > start.get(where, 0) >= 0
+    }
+
+
+class InputFold:
+    """Counts records of one partition in ascending ranges that follow each other.
+
+    With `committed_only` records of aborted transactions do not count: those of transactions whose marker
+    was not seen do not either.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, ranges: Sequence[ReadRange], *, committed_only: bool
+    ) -> None:
+        self.partition, self._ranges, self._committed_only = partition, ranges, committed_only
+        self._starts = [each.from_offset for each in ranges]
+        self._counts: dict[int, int] = dict.fromkeys((each.batch_id for each in ranges), 0)
+        self._split: set[int] = set()
+        #: Of transactions that are not ended yet, by producer id: records by micro-batch.
+        self._open: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+
+    @property
+    def end(self) -> int:
+        """The offset after the last range."""
+        return self._ranges[-1].to_offset
+
+    def is_complete(self, next_offset: int) -> bool:
+        """Whether nothing that comes from this offset on can change the counts."""
+        return next_offset >= self.end and not (self._committed_only and self._open)
+
+    def take_batches(self, batches: Iterable[RecordBatch]) -> None:
+        """Count more headers."""
+        for each in batches:
+            if each.marker:
+                self._end(each)
+            elif each.records and each.first < self.end:
+                self._add(each)
+
+    def finish(self) -> list[ReadCount]:
+        """Return the count of each range."""
+        if not self._committed_only:
+            for found in self._open.values():
+                self._count(found)
+        return [self._told(batch_id, records) for batch_id, records in self._counts.items()]
+
+    def _told(self, batch_id: int, records: int) -> ReadCount:
+        if batch_id in self._split:
+            return ReadCount(self.partition, batch_id, None, "a compacted batch lies in two micro-batches")
+        return ReadCount(self.partition, batch_id, records)
+
+    def _add(self, batch: RecordBatch) -> None:
+        found = self._open[batch.producer_id] if batch.transactional else defaultdict(int)
+        for batch_id, records in self._shares(batch):
+            found[batch_id] += records
+        if not batch.transactional:
+            self._count(found)
+
+    def _end(self, marker: RecordBatch) -> None:
+        found = self._open.pop(marker.producer_id, None)
+        if found and not (self._committed_only and marker.marker == ABORT):
+            self._count(found)
+
+    def _count(self, found: Mapping[int, int]) -> None:
+        for batch_id, records in found.items():
+            self._counts[batch_id] += records
+
+    def _shares(self, batch: RecordBatch) -> Iterable[tuple[int, int]]:
+        """Yield how many of a batch's records each micro-batch read."""
+        first = max(0, bisect_right(self._starts, batch.first) - 1)
+        dense = batch.records == batch.last - batch.first + 1
+        for each in self._ranges[first:]:
+            low, high = max(batch.first, each.from_offset), min(batch.last + 1, each.to_offset)
+            if low < high:
+                whole = high - low == batch.last - batch.first + 1
+                if not dense and not whole:
+                    self._split.add(each.batch_id)
+                yield each.batch_id, batch.records if whole else high - low

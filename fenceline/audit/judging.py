@@ -1,0 +1,277 @@
+"""One batch of the exactly-once sink: what it read, wrote and left readable -> its verdict and obstacles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fenceline.audit.ledgers import LedgerIndex
+from fenceline.audit.runs import COMMIT, PartitionRuns, ProducerRun
+from fenceline.audits import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
+from fenceline.facts import TopicPartition
+from fenceline.formatting import count_noun
+from fenceline.spark.records import Decision, SinkTransaction
+
+#: Ranges of one batch in the manifest.
+MOST_RANGES = 20
+
+
+class OutputRange(NamedTuple):
+    """What a partition of the output holds, and from where on it was read."""
+
+    #: Where the last audit ended.
+    asked: int
+    log_start: int
+    lso: int
+    #: Whether the topic is another one than the last audit found, or has lost offsets that were known.
+    recreated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output's partitions, and the runs in them."""
+
+    ranges: Mapping[TopicPartition, OutputRange]
+    runs: Mapping[tuple[int, int], tuple[ProducerRun, ...]]
+    holes: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def of_transaction(self, transaction: SinkTransaction) -> tuple[ProducerRun, ...]:
+        """Return what a transaction of the sink has written."""
+        return self.runs.get((transaction.producer_id, transaction.producer_epoch), ())
+
+    def why_gone(self, partition: TopicPartition) -> ObstacleKind | None:
+        """Return why records may be gone from a partition that were there once."""
+        found = self.ranges.get(partition)
+        if found is None or found.recreated:
+            return ObstacleKind.TOPIC_RECREATED
+        if found.log_start > found.asked:
+            return ObstacleKind.RETENTION
+        return ObstacleKind.COMPACTED if partition in self.holes else None
+
+
+class BatchInput(NamedTuple):
+    """What a batch read: records, None where that is not known, and why."""
+
+    records: int | None
+    ranges: tuple[AuditedRange, ...] = ()
+    obstacle: AuditObstacle | None = None
+
+
+class AuditedPartition(NamedTuple):
+    """A row of the table `partitions`: one batch in one output partition. Offsets: the second is excluded."""
+
+    batch_id: int
+    topic: str
+    partition: int
+    written: int
+    committed: int
+    readable: int
+    duplicated: int
+    from_offset: int
+    to_offset: int
+
+
+class Judged(NamedTuple):
+    """A batch with its verdict, its rows, and what stands in the way of a proof."""
+
+    batch: AuditedBatch
+    rows: tuple[AuditedPartition, ...] = ()
+    obstacles: tuple[AuditObstacle, ...] = ()
+
+
+def index_output(ranges: Mapping[TopicPartition, OutputRange], found: Iterable[PartitionRuns]) -> Output:
+    """Return the output with its runs by producer id and epoch."""
+    runs: dict[tuple[int, int], list[ProducerRun]] = {}
+    holes = {}
+    for partition in found:
+        if partition.hole is not None:
+            holes[partition.partition] = partition.hole
+        for run in partition.runs:
+            runs.setdefault((run.producer_id, run.producer_epoch), []).append(run)
+    return Output(ranges, {key: tuple(each) for key, each in runs.items()}, holes)
+
+
+def judge_batch(
+    decision: Decision, read: BatchInput, output: Output, again: Sequence[ProducerRun], *, one_to_one: bool
+) -> Judged:
+    """Return the verdict on a batch whose decision was carried out.
+
+    `again` are committed runs of rounds that were to be aborted. `one_to_one`: the query neither drops nor
+    adds records; otherwise records that it read and did not write are an obstacle, not a loss.
+    """
+    runs = [run for each in decision.transactions for run in output.of_transaction(each)]
+    said = sum(each.records for each in decision.transactions)
+    committed = sum(run.records for run in runs if run.is_committed)
+    readable = sum(run.records for run in runs if _is_readable(run, output))
+    short, extra = _differences(decision, output)
+    obstacles = [*_gone(decision, output), *_unreadable(decision, runs, output)]
+    missing: int | None = short + max(0, sum(run.records for run in runs) - extra - committed)
+    if missing and any(each.kind is not ObstacleKind.UNREADABLE for each in obstacles):
+        missing = None
+    duplicated = extra + sum(run.records for run in again)
+    dropped, unknown = _dropped(decision.batch_id, read, said)
+    if one_to_one and read.records is not None:
+        dropped, unknown = 0, None
+        missing = None if missing is None else missing + max(0, read.records - said)
+        duplicated += max(0, said - read.records)
+    obstacles += [each for each in (read.obstacle, unknown) if each is not None]
+    batch = AuditedBatch(
+        decision.batch_id,
+        _verdict(missing, duplicated, proved=not obstacles and dropped is not None),
+        decision.at_ms,
+        read.records,
+        dropped,
+        sum(run.records for run in runs),
+        committed,
+        readable,
+        duplicated,
+        missing,
+        read.ranges[:MOST_RANGES] if missing and not committed else (),
+        tuple(_range(run) for run in again)[:MOST_RANGES],
+    )
+    return Judged(batch, _rows(decision.batch_id, runs, again, output), tuple(obstacles))
+
+
+def judge_unknown(batch_id: int, read: BatchInput, folder: str) -> Judged:
+    """Return what can be said of a batch that no decision of a ledger names: what it read."""
+    obstacle = AuditObstacle(
+        ObstacleKind.LEDGER_MISSING,
+        folder,
+        f"no decision about batch {batch_id} is in the ledger",
+        "what this batch wrote cannot be told from other records",
+    )
+    found = [each for each in (read.obstacle, obstacle) if each is not None]
+    return Judged(AuditedBatch(batch_id, AuditVerdict.UNPROVED, input=read.records), (), tuple(found))
+
+
+def judge_control(batch_id: int) -> Judged:
+    """Return the verdict on a batch without data that never gets to the sink (Spark 4.2's `repartition`)."""
+    return Judged(AuditedBatch(batch_id, AuditVerdict.PROVED, None, 0, 0, 0, 0, 0, 0, 0))
+
+
+def pending_batch(decision: Decision) -> AuditedBatch:
+    """Return a batch that is prepared and not carried out yet."""
+    return AuditedBatch(decision.batch_id, AuditVerdict.PREPARED, decision.at_ms)
+
+
+def runs_again(index: LedgerIndex, output: Output, first: int) -> Mapping[int, tuple[ProducerRun, ...]]:
+    """Return committed runs, by batch, of rounds that were not to be committed, and of audited batches.
+
+    Batches before `first` are audited already: every committed run of theirs that is found now is one more.
+    """
+    found: dict[int, tuple[ProducerRun, ...]] = {}
+    for (producer_id, epoch), runs in output.runs.items():
+        decision = index.owner(producer_id, epoch)
+        if decision is None:
+            continue
+        if decision is index.decision(decision.batch_id) and decision.batch_id >= first:
+            continue
+        committed = tuple(run for run in runs if run.is_committed)
+        if committed:
+            found[decision.batch_id] = found.get(decision.batch_id, ()) + committed
+    return found
+
+
+def judge_again(batch_id: int, again: Sequence[ProducerRun], output: Output) -> Judged:
+    """Return what is found of a batch that was audited before: records that are there once more."""
+    batch = AuditedBatch(
+        batch_id,
+        AuditVerdict.VIOLATED,
+        duplicated=sum(run.records for run in again),
+        duplicates=tuple(map(_range, again))[:MOST_RANGES],
+    )
+    return Judged(batch, _rows(batch_id, (), again, output))
+
+
+def _verdict(missing: int | None, duplicated: int, *, proved: bool) -> AuditVerdict:
+    if missing or duplicated:
+        return AuditVerdict.VIOLATED
+    return AuditVerdict.PROVED if proved and missing == 0 else AuditVerdict.UNPROVED
+
+
+def _differences(decision: Decision, output: Output) -> tuple[int, int]:
+    """Return how many records fewer, and how many more, there are than tasks have counted."""
+    short = extra = 0
+    for each in decision.transactions:
+        difference = each.records - sum(run.records for run in output.of_transaction(each))
+        short, extra = short + max(0, difference), extra + max(0, -difference)
+    return short, extra
+
+
+def _gone(decision: Decision, output: Output) -> Iterable[AuditObstacle]:
+    for each in decision.transactions:
+        if each.records <= sum(run.records for run in output.of_transaction(each)):
+            continue
+        for partition in each.partitions:
+            kind = output.why_gone(partition)
+            if kind is not None:
+                yield _gone_obstacle(kind, partition, decision.batch_id)
+
+
+_GONE = {
+    ObstacleKind.RETENTION: "records were deleted by retention before this audit came",
+    ObstacleKind.COMPACTED: "records were removed by compaction",
+    ObstacleKind.TOPIC_RECREATED: "the topic was deleted and created again, or has lost offsets",
+}
+
+
+def _gone_obstacle(kind: ObstacleKind, partition: TopicPartition, batch_id: int) -> AuditObstacle:
+    where = f"{partition.topic}-{partition.partition}"
+    return AuditObstacle(
+        kind, where, _GONE[kind], f"from batch {batch_id} on, records of it can no longer be counted"
+    )
+
+
+def _unreadable(decision: Decision, runs: Sequence[ProducerRun], output: Output) -> Iterable[AuditObstacle]:
+    for run in runs:
+        if run.is_committed and not _is_readable(run, output):
+            lso = output.ranges[run.partition].lso
+            yield AuditObstacle(
+                ObstacleKind.UNREADABLE,
+                f"{run.partition.topic}-{run.partition.partition}",
+                f"committed records of batch {decision.batch_id} follow the last stable offset {lso:,}",
+                "readers of committed records do not get them until the transaction that blocks them ends",
+            )
+
+
+def _dropped(batch_id: int, read: BatchInput, said: int) -> tuple[int | None, AuditObstacle | None]:
+    if read.records is None:
+        return None, None
+    if read.records == said:
+        return 0, None
+    wrote = count_noun(said, "record")
+    return None, AuditObstacle(
+        ObstacleKind.INPUT_UNKNOWN,
+        "query",
+        f"batch {batch_id} read {count_noun(read.records, 'record')} and wrote {wrote}",
+        "nothing says how many of them the query drops or adds: say --one-to-one where it does neither",
+    )
+
+
+def _is_readable(run: ProducerRun, output: Output) -> bool:
+    return run.is_committed and run.last < output.ranges[run.partition].lso
+
+
+def _range(run: ProducerRun) -> AuditedRange:
+    return AuditedRange(run.partition.topic, run.partition.partition, run.first, run.last + 1)
+
+
+def _rows(
+    batch_id: int, runs: Sequence[ProducerRun], again: Sequence[ProducerRun], output: Output
+) -> tuple[AuditedPartition, ...]:
+    found: dict[TopicPartition, AuditedPartition] = {}
+    for run, counts in [*((run, True) for run in runs), *((run, False) for run in again)]:
+        where = run.partition
+        row = found.get(where) or AuditedPartition(
+            batch_id, where.topic, where.partition, 0, 0, 0, 0, run.first, 0
+        )
+        found[where] = row._replace(
+            written=row.written + run.records * counts,
+            committed=row.committed + run.records * (counts and (run.end == COMMIT)),
+            readable=row.readable + run.records * (counts and _is_readable(run, output)),
+            duplicated=row.duplicated + run.records * (not counts),
+            from_offset=min(row.from_offset, run.first),
+            to_offset=max(row.to_offset, run.last + 1),
+        )
+    return tuple(found[where] for where in sorted(found))

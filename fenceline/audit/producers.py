@@ -1,0 +1,89 @@
+"""Who else writes to the output: records of producers that no decision of the ledger names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from fenceline.audit.judging import Output
+from fenceline.audit.ledgers import LedgerIndex
+from fenceline.audit.runs import ProducerRun
+from fenceline.audits import AuditObstacle, ObstacleKind
+from fenceline.facts import TopicPartition
+from fenceline.formatting import count_noun
+
+
+class ProducerOwner(NamedTuple):
+    """Whose a producer id is, as coordinators tell."""
+
+    transactional_id: str
+    #: How all ids of that sink's ledger begin; "" where it is no exactly-once sink.
+    stem: str = ""
+
+
+def foreign_runs(index: LedgerIndex, output: Output, since_ms: int) -> tuple[ProducerRun, ...]:
+    """Return readable runs that no decision names, since the sink writes there.
+
+    What lay in a partition before the sink's first run, and is older than `since_ms`, is no part of it.
+    """
+    runs = list(chain.from_iterable(output.runs.values()))
+    begins = _begins(index, output, runs)
+    return tuple(
+        run
+        for run in runs
+        if run.is_committed and index.owner(run.producer_id, run.producer_epoch) is None
+        if run.newest_ms >= since_ms or run.last >= begins.get(run.partition, run.last + 1)
+    )
+
+
+def _begins(index: LedgerIndex, output: Output, runs: Iterable[ProducerRun]) -> Mapping[TopicPartition, int]:
+    """Return from where on the sink is known to write to each partition."""
+    found = {where: each.asked for where, each in output.ranges.items() if each.asked}
+    for run in runs:
+        if index.owner(run.producer_id, run.producer_epoch) is not None:
+            found[run.partition] = min(run.first, found.get(run.partition, run.first))
+    return found
+
+
+def foreign_obstacles(
+    foreign: Iterable[ProducerRun], owners: Mapping[int, ProducerOwner], stem: str
+) -> tuple[AuditObstacle, ...]:
+    """Return an obstacle for each partition that others write to, and for each other query that does.
+
+    `stem` is how the transactional ids of the audited sink begin: its own runs that no decision names are of
+    batches that have left the ledger.
+    """
+    found: dict[tuple[ObstacleKind, str], AuditObstacle] = {}
+    for run in foreign:
+        owner = owners.get(run.producer_id)
+        if owner is not None and owner.stem == stem:
+            continue
+        each = _obstacle(run, owner)
+        found.setdefault((each.kind, each.where), each)
+    return tuple(found.values())
+
+
+def _obstacle(run: ProducerRun, owner: ProducerOwner | None) -> AuditObstacle:
+    records = f"{count_noun(run.records, 'record')} from offset {run.first:,} on"
+    if owner is not None and owner.stem:
+        return AuditObstacle(
+            ObstacleKind.SHARED_OUTPUT,
+            run.partition.topic,
+            f"the exactly-once sink {owner.stem} writes to it too: {records} in {run.partition}",
+            "each query is audited by its own ledger; the topic as a whole is not proved",
+        )
+    who = f"transactional id {owner.transactional_id}" if owner else _unnamed(run)
+    return AuditObstacle(
+        ObstacleKind.FOREIGN_RECORDS,
+        str(run.partition),
+        f"{who} has written {records}, and no decision of the ledger names it",
+        "these records may repeat or replace those of the query; the topic as a whole is not proved",
+    )
+
+
+def _unnamed(run: ProducerRun) -> str:
+    if run.producer_id < 0:
+        return "a producer without idempotence"
+    kind = "a transactional producer" if run.transactional else "an idempotent producer"
+    return f"{kind} (producer id {run.producer_id})"

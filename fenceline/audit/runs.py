@@ -1,0 +1,115 @@
+"""Batch headers of one partition -> runs: what each producer wrote in each transaction, and how that ended.
+
+Offsets are inclusive unless said otherwise. No record is decoded: a header tells the producer, its epoch, the
+first and last offset and the number of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from fenceline.batches import RecordBatch
+from fenceline.facts import TopicPartition
+
+COMMIT, ABORT = "commit", "abort"
+
+
+class ProducerRun(NamedTuple):
+    """What one producer wrote in one transaction in one partition, or in all outside of transactions."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    transactional: bool
+    first: int
+    last: int
+    records: int
+    #: The newest timestamp of its records, in milliseconds.
+    newest_ms: int
+    #: "commit" or "abort"; "" while it is open, and outside of transactions.
+    end: str = ""
+    #: The offset of its marker.
+    marker: int | None = None
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether readers of committed records get it."""
+        return not self.transactional or self.end == COMMIT
+
+
+class PartitionRuns(NamedTuple):
+    """What was found in one partition."""
+
+    partition: TopicPartition
+    runs: tuple[ProducerRun, ...]
+    #: The first offset at which records are gone although later ones are there: compaction; None without.
+    hole: int | None
+    #: The size of all that was fetched is not known to headers: batches that were read.
+    batches: int
+
+
+class RunFold:
+    """Folds headers of a partition in order of offsets, from `start` on.
+
+    `spanning` are transactions that an earlier fold has told already: producer id -> offset of the marker.
+    What was written outside of transactions counts below the last stable offset `lso` only: what follows it
+    is folded again later.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, start: int, lso: int, spanning: Mapping[int, int] | None = None
+    ) -> None:
+        self.partition, self._next, self._lso = partition, start, lso
+        self._spanning = dict(spanning or {})
+        self._open: dict[int, ProducerRun] = {}
+        self._plain: dict[tuple[int, int], ProducerRun] = {}
+        self._ended: list[ProducerRun] = []
+        self._hole: int | None = None
+        self._batches = 0
+
+    def take_batches(self, batches: Iterable[RecordBatch]) -> None:
+        """Fold more headers; those of batches that begin before `start` are left out."""
+        for each in batches:
+            if each.first < self._next:
+                continue
+            self._batches += 1
+            self._note_hole(each)
+            if each.marker:
+                self._end(each)
+            elif each.records and each.first > self._spanning.get(each.producer_id, -1):
+                self._add(each)
+
+    def finish(self) -> PartitionRuns:
+        """Return what was found, in order of offsets."""
+        runs = sorted((*self._ended, *self._open.values(), *self._plain.values()), key=lambda run: run.first)
+        return PartitionRuns(self.partition, tuple(runs), self._hole, self._batches)
+
+    def _note_hole(self, batch: RecordBatch) -> None:
+        gone = batch.first > self._next or (not batch.marker and batch.records < batch.last - batch.first + 1)
+        if gone and self._hole is None:
+            self._hole = min(batch.first, self._next)
+        self._next = batch.last + 1
+
+    def _end(self, marker: RecordBatch) -> None:
+        run = self._open.pop(marker.producer_id, None)
+        if run is not None:
+            self._ended.append(run._replace(end=marker.marker, marker=marker.first))
+
+    def _add(self, batch: RecordBatch) -> None:
+        if batch.transactional:
+            before = self._open.get(batch.producer_id)
+            self._open[batch.producer_id] = _joined(self.partition, before, batch)
+        elif batch.first < self._lso:
+            key = batch.producer_id, batch.producer_epoch
+            self._plain[key] = _joined(self.partition, self._plain.get(key), batch)
+
+
+def _joined(partition: TopicPartition, run: ProducerRun | None, batch: RecordBatch) -> ProducerRun:
+    if run is None:
+        return ProducerRun(
+            partition, batch.producer_id, batch.producer_epoch, batch.transactional, batch.first, batch.last,
+            batch.records, batch.max_timestamp_ms,
+        )  # fmt: skip
+    newest_ms = max(run.newest_ms, batch.max_timestamp_ms)
+    return run._replace(last=batch.last, records=run.records + batch.records, newest_ms=newest_ms)

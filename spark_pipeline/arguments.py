@@ -1,0 +1,29 @@
+"""Types of arguments that the jobs share, for argparse."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Return a property of Kafka's Java clients and its value from `KEY=VALUE`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"write KEY=VALUE, not {name!r}")
+    return name.removeprefix("kafka."), value
+
+
+def folder_name(text: str) -> str:
+    """Return a name that becomes a folder's, such as a cluster's."""
+    # As dashboard.config has it.
+    if not text or len(text) > 64 or not all((c.isalnum() and c.isascii()) or c in "-_." for c in text):
+        raise argparse.ArgumentTypeError("use letters, digits, - _ and . (at most 64)")
+    return text
+
+
+def positive_number(text: str) -> int:
+    """Return a whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number

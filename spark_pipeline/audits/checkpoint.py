@@ -1,0 +1,95 @@
+"""What the audit reads of a query's checkpoint: who it is, its ledger, and what each batch read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from fenceline.audit.inputs import ReadRange, read_ranges
+from fenceline.decode.checkpoint import (
+    batch_of,
+    decode_initial_offsets,
+    parse_positions,
+)
+from fenceline.decode.ledger import FOLDER
+from fenceline.facts import TopicPartition
+from fenceline.spark.records import Broken, Decision, InputRange, Ledger, LedgerState, Positions
+from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.sink.checkpoint import QueryFiles
+from spark_pipeline.sink.errors import SinkError
+from spark_pipeline.sink.hadoop import open_from_spark
+from spark_pipeline.sink.ledger import LedgerFolder
+from spark_pipeline.sink.storage import Storage
+
+
+class AuditedCheckpoint:
+    """One query's checkpoint. Raises AuditError where it is none, or cannot be read."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        try:
+            self._root: Storage = open_from_spark(spark, url, "")
+            query_id = QueryFiles(self._root).query_id()
+        except (SinkError, OSError) as error:
+            raise AuditError(f"checkpoint {url} cannot be read: {error}") from error
+        if query_id is None:
+            raise AuditError(
+                f"{url} is no checkpoint of a streaming query: it has no file metadata. Name the query's own "
+                "checkpointLocation."
+            )
+        self.query_id, self.path = query_id, self._root.path
+        self._files, self._ledger = QueryFiles(self._root), LedgerFolder(self._root)
+
+    @property
+    def ledger_path(self) -> str:
+        """Where the sink's ledger is, or would be."""
+        return f"{self.path}/{FOLDER}"
+
+    def read_ledger(self) -> LedgerState:
+        """Return the sink's ledger as it is now. Raises AuditError for files that are broken."""
+        state = self._ledger.read_state()
+        if state.broken:
+            first = state.broken[0]
+            raise AuditError(f"{self.path}/{first.path} cannot be used: {first.detail}. Restore this file.")
+        return state
+
+    def read_identity(self) -> Ledger | None:
+        """Return which query the ledger belongs to, None without a ledger. Raises AuditError."""
+        try:
+            return self._ledger.read_identity()
+        except SinkError as error:
+            raise AuditError(str(error)) from error
+
+    def finished(self) -> frozenset[int]:
+        """Return the batches in the commit log that are in the offset log as well."""
+        names = (self._root.subfolder(log).file_names() for log in ("commits", "offsets"))
+        commits, offsets = ({batch for name in log if (batch := batch_of(name)) is not None} for log in names)
+        return frozenset(commits & offsets)
+
+    def is_control(self, batch_id: int) -> bool:
+        """Whether a batch has no data and never gets to the sink."""
+        return self._files.is_control(batch_id)
+
+    def input_of(self, batch_id: int, decision: Decision | None) -> Mapping[TopicPartition, ReadRange] | None:
+        """Return what a batch read of Kafka; None where a source is not Kafka, or the logs do not tell."""
+        found: dict[TopicPartition, ReadRange] = {}
+        told = decision.input if decision and decision.input else self._files.input_ranges(batch_id)
+        for source in told:
+            end = parse_positions(source.end)
+            start = self._start(source, batch_id)
+            if source.end is None:
+                continue
+            if end is None or start is None:
+                return None
+            found.update(read_ranges(batch_id, start, end))
+        return found if told else None
+
+    def _start(self, source: InputRange, batch_id: int) -> Positions | None:
+        if source.start is not None:
+            return parse_positions(source.start)
+        return self._initial(source.source) if batch_id == 0 else None
+
+    def _initial(self, source: str) -> Positions | None:
+        raw = self._root.subfolder("sources").subfolder(source).read("0")
+        found = None if raw is None else decode_initial_offsets(f"sources/{source}/0", raw)
+        return None if isinstance(found, Broken) else found

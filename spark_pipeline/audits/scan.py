@@ -1,0 +1,126 @@
+"""Tasks of the audit: batch headers of one partition, read by `ClusterReads` and folded where they arrive.
+
+No payload is decoded, and nothing but runs and counts goes back to the driver. What a partition does not
+tell is `Unseen` in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple, TypeVar
+
+from pyspark.sql import SparkSession
+
+from fenceline.audit.inputs import InputFold, ReadCount, ReadRange
+from fenceline.audit.runs import PartitionRuns, RunFold
+from fenceline.batches import RecordBatch
+from fenceline.facts import TopicPartition
+from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.reads import ClusterReads
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound="OutputScan | InputScan")
+
+#: Bytes of one answer.
+_FETCH = 8 * 1024 * 1024
+#: How long a broker may take to answer, in seconds.
+_PATIENCE_S = 30.0
+
+
+class OutputScan(NamedTuple):
+    """Read a partition of the output from `start` to its end."""
+
+    partition: TopicPartition
+    start: int
+    lso: int
+    end: int
+    spanning: Mapping[int, int]
+
+
+class InputScan(NamedTuple):
+    """Count the records of a partition of the input in ascending ranges; up to `end` for markers."""
+
+    partition: TopicPartition
+    ranges: Sequence[ReadRange]
+    end: int
+    committed_only: bool
+
+
+def scan_outputs(
+    spark: SparkSession, properties: Mapping[str, str], scans: Sequence[OutputScan]
+) -> list[PartitionRuns | Unseen]:
+    """Return the runs in each partition, a task for each. `properties` are librdkafka's."""
+    return _spread(spark, properties, scans, scan_output)
+
+
+def scan_inputs(
+    spark: SparkSession, properties: Mapping[str, str], scans: Sequence[InputScan]
+) -> list[list[ReadCount] | Unseen]:
+    """Return the counts of each partition's ranges, a task for each."""
+    return _spread(spark, properties, scans, scan_input)
+
+
+def _spread(
+    spark: SparkSession,
+    properties: Mapping[str, str],
+    scans: Sequence[Q],
+    scan: Callable[[ClusterReads, Q], T | Unseen],
+) -> list[T | Unseen]:
+    """Run scans as tasks of Spark; those of one task share a connection."""
+    if not scans:
+        return []
+    tasks = min(len(scans), spark.sparkContext.defaultParallelism * 4)
+    known = dict(properties)
+    return (
+        spark.sparkContext.parallelize(scans, tasks)
+        .mapPartitions(lambda some: _scan_all(known, list(some), scan))
+        .collect()
+    )
+
+
+def _scan_all(
+    properties: Mapping[str, str], scans: Sequence[Q], scan: Callable[[ClusterReads, Q], T | Unseen]
+) -> Iterable[T | Unseen]:
+    try:
+        with closing(KafkaPythonReads(properties, _PATIENCE_S)) as reads:
+            return [scan(reads, each) for each in scans]
+    except AdminUnavailable as error:
+        return [Unseen(str(each.partition), str(error)) for each in scans]
+
+
+def scan_output(reads: ClusterReads, scan: OutputScan) -> PartitionRuns | Unseen:
+    """Return the runs in one partition."""
+    fold = RunFold(scan.partition, scan.start, scan.lso, scan.spanning)
+    at = scan.start
+    while at < scan.end:
+        found = reads.batch_headers(scan.partition, at, most_bytes=_FETCH)
+        if isinstance(found, Unseen):
+            return found
+        if not found.batches:
+            return Unseen(
+                str(scan.partition), f"nothing arrives at offset {at:,}, and it ends at {scan.end:,}"
+            )
+        fold.take_batches(_before(found.batches, scan.end))
+        at = found.next
+    return fold.finish()
+
+
+def _before(batches: Iterable[RecordBatch], end: int) -> Iterable[RecordBatch]:
+    return (each for each in batches if each.first < end)
+
+
+def scan_input(reads: ClusterReads, scan: InputScan) -> list[ReadCount] | Unseen:
+    """Return the counts of one partition's ranges."""
+    fold = InputFold(scan.partition, scan.ranges, committed_only=scan.committed_only)
+    at = scan.ranges[0].from_offset
+    while at < scan.end and not fold.is_complete(at):
+        found = reads.batch_headers(scan.partition, at, most_bytes=_FETCH)
+        if isinstance(found, Unseen):
+            return found
+        if not found.batches:
+            break
+        fold.take_batches(found.batches)
+        at = found.next
+    return fold.finish()
