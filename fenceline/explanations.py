@@ -15,7 +15,7 @@ _WORDS: dict[TransitionReason, str] = {
     ),
     TransitionReason.REBORN_UNSEEN: (
         "Producer id {producer_id} is new though epoch {before} was not used up: the coordinator had "
-        "forgotten the id in between, and the record that says so was not seen."
+        "forgotten the id in between, and the record of that was not observed."
     ),
     TransitionReason.PARTITION_ADDED: (
         "The coordinator added a partition, or a group's offsets, at epoch {epoch}."

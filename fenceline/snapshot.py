@@ -147,7 +147,7 @@ class ApplicationFigures:
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """What a collector says of itself: how far it has seen, and what keeps it from seeing more."""
+    """A collector's own status: how far it has read, and what keeps it from reading more."""
 
     cluster: str
     name: str
@@ -160,11 +160,11 @@ class CollectorStatus:
     since_ms: int
     #: What the rules see through it.
     senses: frozenset[Sense] = frozenset()
-    #: The part of the cluster that it looks at: `shard:1` of a tail among several.
+    #: The part of the cluster that it reads: `shard:1` of a tail among several.
     scope: str = EVERYWHERE
     #: Parts that did not answer its last question, in words for an operator.
     unseen: tuple[str, ...] = ()
-    #: Since when the open finding about it says (`collector_behind`), None without one; and since when it has
+    #: The start of the open finding about it (`collector_behind`), None without one; and since when it has
     #: been on time again, None while it is not, or where that is not known yet.
     reported_ms: int | None = None
     on_time_ms: int | None = None
@@ -228,7 +228,7 @@ class Snapshot:
     def visibility(self, *, now_ms: int, limits: Limits) -> Visibility:
         """Return what is hidden now: in open gaps, behind collectors that are late, or by their absence.
 
-        An eye that cannot see hides what it should; a sense through which nobody looks sees nothing.
+        A collector that cannot read hides what it should read; a sense without any collector is hidden whole.
         """
         hidden: dict[Sense, set[str]] = {sense: {EVERYWHERE} for sense in Sense}
         for sense in {sense for collector in self.collectors for sense in collector.senses}:

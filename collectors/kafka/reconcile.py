@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from collectors.rate_limit import RecentDuration
-from fenceline.facts import NOT_TOLD, OPEN_STATES
+from fenceline.facts import NOT_REPORTED, OPEN_STATES
 from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,
     Correction,
@@ -192,7 +192,7 @@ def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, Kno
 
 
 def _is_vague(row: KnownTransaction | None, said: Listed) -> bool:
-    return row is None or row.producer_epoch == NOT_TOLD or (row.state, row.producer_id) != said
+    return row is None or row.producer_epoch == NOT_REPORTED or (row.state, row.producer_id) != said
 
 
 def _now_ms() -> int:

@@ -242,7 +242,7 @@ def inspect_partitions(
             leader.leader if leader else None,
             leader.leader_epoch if leader else None,
             tuple(judged.get(where, ())),
-            owners.said,
+            owners.descriptions,
             look.remedy,
             silent,
         )

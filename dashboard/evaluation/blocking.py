@@ -12,7 +12,7 @@ from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import blocked as blocked_queries
 from dashboard.streaming.blocked import BlockedQuery
 from dashboard.transactions import queries as transaction_queries
-from fenceline.facts import NOT_TOLD, OPEN_STATES
+from fenceline.facts import NOT_REPORTED, OPEN_STATES
 from fenceline.kafka.partitions import PartitionVerdict
 
 
@@ -102,7 +102,7 @@ def coordinator_brokers(rows: Sequence[Transaction]) -> Mapping[int, int]:
     """
     found: dict[int, int] = {}
     for cluster_id in {row.cluster_id for row in rows}:
-        those = [row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_TOLD]
+        those = [row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_REPORTED]
         leaders = partition_queries.coordinator_brokers(cluster_id, (row.log_partition for row in those))
         found |= {row.pk: leaders[row.log_partition] for row in those if row.log_partition in leaders}
     return found

@@ -19,7 +19,7 @@ from dashboard.models import (
 from dashboard.runtime import criteria
 from dashboard.runtime.criteria import Criteria, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
-from fenceline.facts import NOT_TOLD
+from fenceline.facts import NOT_REPORTED
 from fenceline.kafka.partitions import VERDICTS, WORST_VERDICTS, PartitionVerdict, Pin, VerdictReason
 
 #: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
@@ -143,7 +143,7 @@ def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
 
     A producer id is one id's for ever; an epoch before the present one's is a transaction that was left.
     """
-    by_producer = {(row.cluster_id, row.producer_id): row for row in rows if row.producer_id != NOT_TOLD}
+    by_producer = {(row.cluster_id, row.producer_id): row for row in rows if row.producer_id != NOT_REPORTED}
     if not by_producer:
         return {}
     clusters, producers = ({key[n] for key in by_producer} for n in (0, 1))

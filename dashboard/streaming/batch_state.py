@@ -240,7 +240,7 @@ def _facts(
     ended: tuple[EndedTransaction, ...],
     now_ms: int,
 ) -> BatchFacts:
-    told_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
+    ended_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
     driver = driver_of(query, now_ms)
     return BatchFacts(
         batch_id=batch.batch_id,
@@ -249,7 +249,7 @@ def _facts(
         planned_ms=batch.planned_ms,
         checkpointed=batch.committed_ms is not None,
         checkpointed_ms=batch.committed_ms,
-        told_ms=told_ms,
+        progress_ended_ms=ended_ms,
         decision=decision,
         done=None if row is None else done_of(row),
         ended=ended,

@@ -66,7 +66,7 @@ def _save(
         rev = write.next_rev()
         transaction_sql.write_newest(lease.cluster_id, rev, folded.newest)
         transaction_sql.mark_lost(lease.cluster_id, folded.lost)
-        transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
+        transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.notable.values(), now_ms)
         transaction_sql.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
         topic_tallies.add_topic_tallies(lease.cluster_id, lease.shard, folded.links)
         transaction_sql.add_states(lease.cluster_id, lease.shard, folded.states)
@@ -188,7 +188,7 @@ def _count_compacted(lease: Lease, count: int, now_ms: int) -> None:
 def _ring(write: WriteTransaction, look: TailBatch, folded: Folded) -> None:
     if folded.newest:
         write.notify_after_commit("transactions", [each.transactional_id for each in folded.newest.values()])
-    if folded.told:
+    if folded.notable:
         write.notify_after_commit("transitions")
     if look.seen_through_ms is not None or not folded.newest:
         write.notify_after_commit("collectors")

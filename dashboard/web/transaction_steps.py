@@ -13,7 +13,7 @@ from fenceline.decode import text
 from fenceline.explanations import explain_transition
 from fenceline.facts import (
     NOT_FROM_LOG,
-    NOT_TOLD,
+    NOT_REPORTED,
     OPEN_STATES,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Confidence,
@@ -56,7 +56,7 @@ class Deadline:
 
 def timeout_deadline(row: Transaction, now_ms: int) -> Deadline | None:
     """Return when an Ongoing transaction times out; None for another, and where that is not known."""
-    if row.state != TransactionState.ONGOING or row.started_ms is None or row.timeout_ms == NOT_TOLD:
+    if row.state != TransactionState.ONGOING or row.started_ms is None or row.timeout_ms == NOT_REPORTED:
         return None
     at_ms = row.started_ms + row.timeout_ms
     return Deadline(at_ms, at_ms < now_ms, row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)
@@ -125,7 +125,7 @@ def _led(row: Transaction, broker: int | None) -> str:
     if broker is not None:
         return f" → broker {broker}"
     # Where no partition is known there is no leader to be missed.
-    return "" if row.log_partition == NOT_TOLD else "; its leader is not known yet"
+    return "" if row.log_partition == NOT_REPORTED else "; its leader is not known yet"
 
 
 def _initialised(told: NewestTransaction) -> str:
@@ -137,13 +137,13 @@ def _initialised(told: NewestTransaction) -> str:
 
 
 def _epoch(row: Transaction) -> str:
-    return "" if row.producer_epoch == NOT_TOLD else f", epoch {row.producer_epoch}"
+    return "" if row.producer_epoch == NOT_REPORTED else f", epoch {row.producer_epoch}"
 
 
 def _session(row: Transaction) -> str:
     if row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return "two-phase commit: no timeout"
-    if row.timeout_ms == NOT_TOLD:
+    if row.timeout_ms == NOT_REPORTED:
         return "timeout not known yet"
     return f"transaction timeout {format_duration(row.timeout_ms)}"
 

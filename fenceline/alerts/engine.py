@@ -1,8 +1,8 @@
 """Findings over time: when an alert is pending, when it fires, when it is over, and when it flaps. Pure.
 
-The judge counts, finding by finding, the complete ticks that found it and those that missed it since; what a
-tick could not see, it does not count. So this may look as rarely as it likes: nothing that opened and closed
-between two looks is missed, and to look twice changes nothing.
+The evaluator counts, finding by finding, the complete ticks that found it and those that missed it since; a
+tick that could not see it does not count. So this may run at any interval: nothing that opened and closed
+between two runs is missed, and a repeated run changes nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AlertState:
 
 
 class StateChange(NamedTuple):
-    """One change that somebody may have to be told of, with the alert as it was then."""
+    """One change that channels may be notified of, with the alert as it was then."""
 
     old: str
     new: str
@@ -78,17 +78,17 @@ def severity_rank(severity: str) -> int:
 
 
 def advance_alert(
-    known: AlertState | None, looks: Sequence[FindingObservation], *, now_ms: int, limits: Alerting
+    known: AlertState | None, observations: Sequence[FindingObservation], *, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
-    """Return an alert as it is now, and what changed: it began to fire, it got worse, it is over.
+    """Return an alert as it is now, and its changes: it began to fire, it got worse, it is over.
 
-    `looks` are the rows of its finding, in order: the open one, those that have not settled, and those that
-    came since the last look. Without any it is over, however it stood.
+    `observations` are the rows of its finding, in order: the open one, those that have not settled, and those
+    that came since the last run. Without any it is over, whatever its state was.
     """
     changes: list[StateChange] = []
-    each: Sequence[FindingObservation | None] = looks or [None]
-    for look in each:
-        known, changed = _step(known, look, now_ms, limits)
+    each: Sequence[FindingObservation | None] = observations or [None]
+    for observation in each:
+        known, changed = _step(known, observation, now_ms, limits)
         changes += changed
     return known, changes
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fenceline.formatting import count_noun, format_clock
 
-#: Alerts that one message lists; of more it says how many they are.
+#: Alerts that one message lists; of more it contains the number.
 MOST_ALERTS = 100
 #: Alerts that words for a chat list.
 MOST_IN_WORDS = 10
@@ -54,7 +54,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class GroupMessage:
-    """What a group tells one receiver; of its alerts at most MOST_ALERTS, what is news first."""
+    """A group's message to one receiver; at most MOST_ALERTS of its alerts, new ones first."""
 
     receiver: str
     group_key: str
@@ -102,7 +102,7 @@ def alertmanager_body(message: GroupMessage, *, now_ms: int, lives_ms: int) -> l
     """Return the body for Alertmanager's own `POST /api/v2/alerts`.
 
     It takes an alert's labels for the alert, and one without an end for resolved after its `resolve_timeout`:
-    what fires says until when.
+    a firing alert contains until when.
     """
     return [
         {

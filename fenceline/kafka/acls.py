@@ -23,7 +23,7 @@ class Resource(StrEnum):
 
 
 class Right(NamedTuple):
-    """An operation on a resource; `dark` says which pages go without it, and what for."""
+    """An operation on a resource; `dark` names the pages that lack it, and what they need it for."""
 
     operation: str
     resource: Resource
@@ -105,14 +105,14 @@ TO_LOOK = (
         "DESCRIBE",
         Resource.CLUSTER,
         "",
-        "lists of groups hold only those that may be described; whether an ACL hides ids is not told",
+        "lists of groups hold only those that may be described; whether an ACL hides ids is unknown",
         needed=False,
     ),
     Right(
         "DESCRIBE_CONFIGS",
         Resource.CLUSTER,
         "",
-        "brokers' own limits: late is judged by Kafka's defaults",
+        "brokers' own limits: without them, Kafka's defaults decide what is overdue",
         needed=False,
     ),
 )

@@ -16,9 +16,9 @@ numbered        `name-number`
 random          what holds a UUID, long hex or a long number: the name is what is left without it
 plain           all else, whole
 
-Some shapes cannot be told apart, and then the reading was chosen that gives the same application, which
-says nothing of who wrote the id: any `name-N-M` is read as Flink's, a Connect task of a group with another
-name as `group-connector` numbered.
+Some shapes are ambiguous. Then the reading was chosen that gives the same application, whichever client wrote
+the id: any `name-N-M` is read as Flink's, a Connect task of a group with another name as `group-connector`
+numbered.
 A prefix that itself ends in a number loses it (`orders-2-0`, numbered twice, is `orders`).
 """
 
@@ -51,7 +51,7 @@ class Shape(StrEnum):
 
 
 class Application(NamedTuple):
-    """What an id says of its producer: the application, which of its members, which of a member's slots.
+    """What an id contains about its producer: the application, the member of it, and the member's slot.
 
     `member` and `slot` are "" where the shape has none. Flink: subtask, checkpoint or pool number.
     Streams: process, thread (v2) or subtopology, partition. Connect: "leader", or "" and the task. Our

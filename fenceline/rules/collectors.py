@@ -15,7 +15,7 @@ from fenceline.visibility import EVERYWHERE, Sense
 
 #: What is missing while a collector cannot look and others can.
 _ASIDE = {"reconcile": "The log is still read, but not checked against the coordinators."}
-#: What is not seen without one that looks around beside the tails.
+#: What is missing without a collector that polls, unlike the tails.
 _MISSING = {
     "partitions": "Offsets, blocked partitions and hanging transactions are as of the last poll.",
     "groups": "Lag, and what blocks which group, is as of the last poll.",
@@ -83,7 +83,7 @@ def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> I
 
 
 def collector_gap(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield what parts a collector has not seen for `limits.gap_s`; one that sees nothing says so itself."""
+    """Yield the parts that a collector has not seen for `limits.gap_s`; collector_behind is for all parts."""
     passed = [
         each
         for each in snapshot.gaps
@@ -161,7 +161,7 @@ def _finding(collector: CollectorStatus, severity: Severity, next_step: str) -> 
 
 
 def _since_ms(collector: CollectorStatus, now_since_ms: int) -> int:
-    """Return since when: one that is open says so already, whatever was seen in between."""
+    """Return since when it is late; an open finding keeps its start, whatever was read in between."""
     return now_since_ms if collector.reported_ms is None else min(collector.reported_ms, now_since_ms)
 
 

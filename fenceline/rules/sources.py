@@ -1,7 +1,7 @@
 """Rules about what streaming queries read: records that are deleted before that, and what stands still.
 
 A query's position in a partition is what its last finished batch has read up to. Spark commits nothing to its
-consumer groups: checkpoint and listener alone tell it.
+consumer groups: only the checkpoint and the listener contain it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fenceline.severity import before_loss
 from fenceline.snapshot import PinnedPartition, Snapshot
 from fenceline.spark.queries import QueryStatus, SourcePosition
 
-#: A position is only held against an end that was looked at after it was reached.
+#: A position is only compared with an end offset that was read after it was reached.
 _SETTLED_MS = 10_000
-#: Instants that are guessed are told no more precisely than this, so that words stay.
+#: Estimated instants are rounded to this, so that the wording does not change at each evaluation.
 _GUESSED_MS = 600_000
 
 

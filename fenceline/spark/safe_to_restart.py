@@ -60,7 +60,7 @@ class PreparedBatches:
     since_ms: int | None = None
     #: When the first transaction that is not known to be committed times out; None where none is open.
     expires_ms: int | None = None
-    #: Whether that lasts for longer than a commit takes, by our own looks at the ledger.
+    #: Whether that lasts for longer than a commit takes, by our own polls of the ledger.
     overdue: bool = False
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ from dashboard.models import Transaction
 from dashboard.runtime import visibility
 from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
-from fenceline.facts import NOT_TOLD
+from fenceline.facts import NOT_REPORTED
 from fenceline.kafka.partitions import PartitionVerdict
 
 router = Router(tags=["transactions"])
@@ -140,7 +140,7 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
 
 
 def _if_told(number: int) -> int | None:
-    return None if number == NOT_TOLD else number
+    return None if number == NOT_REPORTED else number
 
 
 def _all_told(rows: Sequence[Transaction]) -> Sequence[dict[str, Any]]:

@@ -15,7 +15,7 @@ from dashboard.labels.rule import rule_label
 from dashboard.labels.transition import LOOKS, TransitionStyle
 from dashboard.web import addresses
 from dashboard.web.server import bundles
-from fenceline.facts import NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
+from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import format_duration as in_words
 from fenceline.sentences import Age, Instant, Sentence
 
@@ -42,13 +42,13 @@ def group_digits(number: float | None) -> str:
 @register.filter
 def epoch(number: int) -> str:
     """Return a producer epoch, and a dash for one that a coordinator's list did not tell."""
-    return "—" if number == NOT_TOLD else str(number)
+    return "—" if number == NOT_REPORTED else str(number)
 
 
 @register.filter
 def duration(ms: int | None) -> str:
     """Return milliseconds in words, a dash for what is not known, "never" for a 2PC timeout."""
-    if ms is None or ms == NOT_TOLD:
+    if ms is None or ms == NOT_REPORTED:
         return "—"
     return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
 
