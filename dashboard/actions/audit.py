@@ -20,7 +20,7 @@ _MOST_EPISODES = 50
 
 @dataclass(frozen=True, slots=True)
 class ActionStatus:
-    """How an action stands now: as its state says, or "refused", or "expired"."""
+    """The status of an action now: its state, or "refused", or "expired"."""
 
     plan: Plan
     state: str

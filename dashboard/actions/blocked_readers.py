@@ -13,7 +13,7 @@ from dashboard.streaming import blocked as blocked_queries
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting
 
-#: Rows that one plan looks through, and parameters of one question: SQLite takes 32,766.
+#: Rows that one plan reads, and parameters of one query: SQLite takes 32,766.
 _MOST = 5_000
 
 

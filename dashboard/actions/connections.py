@@ -52,7 +52,7 @@ class ClusterConnections:
         return self.inspector.reads
 
     def describe_id(self, transactional_id: str) -> Described | NotDescribed:
-        """Return what the coordinator of an id says that was seen before."""
+        """Return the coordinator's description of an id that was observed before."""
         return self.admin.describe_transactions([transactional_id], listed=True)[transactional_id]
 
     def open_ledger(self, root: str, checkpoint: str) -> LedgerFolder:

@@ -1,4 +1,4 @@
-"""One entry point: an act and its subjects in, a `Plan` out. It looks, and changes nothing."""
+"""One entry point: an action and its subjects in, a `Plan` out. It only reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 100
 
 
 class CannotPlan(Exception):
-    """No plan can be made; the text says what is wrong and what to do."""
+    """No plan can be made; the text is the problem and the remedy."""
 
 
 class _Planned(NamedTuple):
@@ -45,7 +45,7 @@ def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, n
     `force` takes away what only an admin may take away; whether somebody is one, the caller has asked.
     Raises `CannotPlan` where no plan can be made at all; what speaks against one subject is its refusal.
     """
-    names = _told(subjects)
+    names = _distinct(subjects)
     try:
         with inspect.connect_cluster(cluster, now_ms) as look:
             planned = _PLANNERS[act](look, names, force)
@@ -56,7 +56,7 @@ def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, n
     return _assembled(cluster, act, planned, force=force, now_ms=now_ms)
 
 
-def _told(subjects: Sequence[str]) -> Sequence[str]:
+def _distinct(subjects: Sequence[str]) -> Sequence[str]:
     """Return each subject once. Raises `CannotPlan` for none and for too many."""
     found = list(dict.fromkeys(subjects))
     if not found:

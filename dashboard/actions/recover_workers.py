@@ -120,25 +120,25 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
 
 
 def _unbegun(subject: SubjectPlan) -> dict[str, Any]:
-    said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NO_WORKER)
-    return said.as_json(subject.subject, None, None)
+    result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NO_WORKER)
+    return result.as_json(subject.subject, None, None)
 
 
 def _observed(row: Action, plan: Plan, connections: ClusterConnections, now_ms: int) -> list[dict[str, Any]]:
     """Return the results: those that its worker has written down, and for the others what can be seen."""
-    look = execute.ACTS[plan.act][1]
+    read_outcome = execute.ACTS[plan.act][1]
     found = []
     for number, subject in enumerate(plan.subjects):
         known = row.results[number] if number < len(row.results) else None
         if known is not None and not _is_in_flight(known):
             found.append(known)
         elif known is None:
-            said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
-            found.append(said.as_json(subject.subject, None, None))
+            result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
+            found.append(result.as_json(subject.subject, None, None))
         else:
-            said = look(subject, connections)
-            words = f"its worker died while {known['words']}; seen afterwards: {said.words}"
-            result = Result(said.fate, words, said.parts)
+            outcome = read_outcome(subject, connections)
+            words = f"its worker died while {known['words']}; seen afterwards: {outcome.words}"
+            result = Result(outcome.fate, words, outcome.parts)
             found.append(result.as_json(subject.subject, known["started_ms"], now_ms))
     return found
 
@@ -149,8 +149,8 @@ def _unseen(row: Action, plan: Plan, why: str, now_ms: int) -> list[dict[str, An
     for number, subject in enumerate(plan.subjects):
         known: Mapping[str, Any] | None = row.results[number] if number < len(row.results) else None
         if known is None:
-            said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
-            found.append(said.as_json(subject.subject, None, None))
+            result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
+            found.append(result.as_json(subject.subject, None, None))
         elif _is_in_flight(known):
             result = Result(
                 SubjectOutcome.UNKNOWN, f"its worker died while {known['words']}, and then: {why}"
@@ -187,5 +187,5 @@ def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
     if news:
         fields["follow_up"] = [*row.follow_up, *news]
     if fields:
-        # Who else follows it has told the same.
+        # Another worker that follows it has written the same entries.
         action_store.update_action(row, Q(rev=row.rev), **fields)

@@ -32,12 +32,12 @@ _OFFSETS = "offsets"
 
 
 class _UnusableLedger(Exception):
-    """A ledger that nobody can act by; the text says why and what to do."""
+    """A ledger that no action can rest on; the text is the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LedgerFacts:
-    """What a ledger says that matters to one batch."""
+    """The contents of a ledger that matter to one batch."""
 
     ledger: Ledger
     generation: int
@@ -54,7 +54,7 @@ class _LedgerFacts:
 def inspect_batch(
     look: inspect.ClusterInspector, ident: str, batch_id: int, *, finish: bool
 ) -> SinkBatchFacts:
-    """Return a batch of a query as its ledger and the coordinators tell of it now.
+    """Return a batch of a query as its ledger and the coordinators describe it now.
 
     `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
     `AdminUnavailable`; what keeps the ledger from being read is the batch's `trouble`.
@@ -62,16 +62,16 @@ def inspect_batch(
     query = streaming_queries.find_query(look.cluster, ident)
     if query is None:
         return SinkBatchFacts(ident, ident, batch_id, trouble=f"no query {ident} is known on {look.cluster}")
-    told = SinkBatchFacts(
+    known = SinkBatchFacts(
         ident, _name(query), batch_id, alive=is_alive(query, look.now_ms), heard_ms=query.heard_ms
     )
     try:
         root, url = _where(look.cluster, query)
         read = _read(root, url, batch_id)
     except _UnusableLedger as trouble:
-        return replace(told, trouble=str(trouble))
+        return replace(known, trouble=str(trouble))
     found = replace(
-        told,
+        known,
         checkpoint=url,
         root=root.root,
         ledger_id=read.ledger.ledger_id,
@@ -89,13 +89,13 @@ def inspect_batch(
 
 def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts:
     """Return a batch of a query as our rows have it, without reading its ledger or asking a coordinator."""
-    told = SinkBatchFacts(
+    known = SinkBatchFacts(
         query.ident, _name(query), batch_id, alive=is_alive(query, now_ms), heard_ms=query.heard_ms
     )
     try:
         root, url = _where(query.cluster.name, query)
     except _UnusableLedger as trouble:
-        return replace(told, trouble=str(trouble))
+        return replace(known, trouble=str(trouble))
     rows = SinkDecision.objects.filter(query=query)
     rounds = list(rows.filter(batch_id=batch_id).order_by("round"))
     prepared = rows.filter(decided=Decided.PREPARED.value)
@@ -104,7 +104,7 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
     written = batch_state.decision_of(rounds[-1]).transactions if rounds else ()
     fates = batch_state.transaction_outcomes(query.cluster_id, written)
     return replace(
-        told,
+        known,
         checkpoint=url,
         root=root.root,
         ledger_id=query.ledger_id,
@@ -171,7 +171,7 @@ def _with_written(look: inspect.ClusterInspector, found: SinkBatchFacts) -> Sink
 
 
 def _is_past(fate: TransactionFate) -> bool:
-    """Whether our own rows may tell it: what is open they may only have told before."""
+    """Whether our own rows can prove it: a transaction that is open in them may have ended since."""
     return fate in (TransactionFate.COMMITTED, TransactionFate.ABORTED)
 
 
@@ -180,7 +180,7 @@ def _is_blind(answer: Described | NotDescribed) -> bool:
 
 
 def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> TransactionFate:
-    """Return what became of a transaction by what its coordinator says now."""
+    """Return the outcome of a transaction from its coordinator's current description."""
     if not isinstance(answer, Described):
         return TransactionFate.UNKNOWN
     if answer.state is TransactionState.ONGOING:
@@ -241,7 +241,7 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
     for root in settings.FENCELINE.checkpoints:
         if root.cluster == cluster and f"{query.checkpoint}/".startswith(f"{root.root.rstrip('/')}/"):
             url = to_url(query.checkpoint, mapped=root.map)
-            # Local folders are opened as Hadoop writes them: what looks like an escape there is none here.
+            # Local folders are opened as Hadoop writes them: a "%" there is no escape.
             return root, url.replace("%", "%25") if url.startswith("file:") else url
     raise _UnusableLedger(
         f"no root in [[checkpoints]] holds {query.checkpoint} any more: name the folder that does"
@@ -249,7 +249,7 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
 
 
 def _read(root: CheckpointRoot, url: str, batch_id: int) -> _LedgerFacts:
-    """Read what a ledger says of a batch; raise `_UnusableLedger`."""
+    """Read the ledger's files about a batch; raise `_UnusableLedger`."""
     try:
         checkpoint = open_storage(url, root.options)
         return _read_folder(checkpoint, batch_id)
