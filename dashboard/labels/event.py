@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dashboard.labels.action import ACTS, STATES
-from dashboard.labels.status import OUTCOME_LOOKS, StatusLabel
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.status import OUTCOME_LABELS, StatusLabel
+from dashboard.labels.transition import TRANSITION_STYLES
 from fenceline.facts import TransitionKind
 from fenceline.timeline import EventSource, TimelineEvent
 
@@ -20,14 +20,14 @@ def event_label(event: TimelineEvent) -> StatusLabel:
         return _transition(event)
     if event.source is EventSource.ACTION:
         return _action(event)
-    if event.source is EventSource.RECOVERY and event.what in OUTCOME_LOOKS:
-        look = OUTCOME_LOOKS[event.what]
+    if event.source is EventSource.RECOVERY and event.what in OUTCOME_LABELS:
+        look = OUTCOME_LABELS[event.what]
         return StatusLabel(f"recovery {look.words}", look.tone, look.means)
     return StatusLabel(f"{event.source} {event.what.replace('_', ' ')}", _tone(event), "")
 
 
 def _transition(event: TimelineEvent) -> StatusLabel:
-    look = LOOKS[TransitionKind(event.what)]
+    look = TRANSITION_STYLES[TransitionKind(event.what)]
     words = f"{event.count:,} × {look.words}" if event.count > 1 else look.words
     return StatusLabel(words, look.tone, look.means)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from dashboard.labels.status import StatusLabel
 from fenceline.flow.graph import FlowHealth, LinkKind
 
-HEALTH_LOOKS: Mapping[FlowHealth, StatusLabel] = MappingProxyType(
+HEALTH_LABELS: Mapping[FlowHealth, StatusLabel] = MappingProxyType(
     {
         FlowHealth.BLOCKED: StatusLabel("blocked", "critical", "records do not get through"),
         FlowHealth.WARNING: StatusLabel("warning", "warning", "something about it needs attention"),

@@ -11,7 +11,7 @@ from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety
 
-STATE_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
+STATE_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         QueryState.FAILED: StatusLabel("failed", "critical", "it ended with an exception"),
         QueryState.UNHEARD: StatusLabel(
@@ -30,11 +30,11 @@ def state_label(state: QueryState, driver: Driver) -> StatusLabel:
     """Return how the state of a query reads and looks; where its heartbeat is missing, since when."""
     if driver.status is DriverStatus.NO_HEARTBEAT:
         return StatusLabel("no heartbeat", "warning", f"{driver.status_text}: its driver may be gone")
-    return STATE_LOOKS[state]
+    return STATE_LABELS[state]
 
 
 #: How a batch's decision stands.
-DECISION_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
+DECISION_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         "lost": StatusLabel(
             "lost", "critical", "some of its transactions were gone before they were committed"

@@ -24,7 +24,7 @@ class TransitionStyle:
     means: str
 
 
-LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
+TRANSITION_STYLES: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
     {
         TransitionKind.TAKEOVER: TransitionStyle(
             "takeover",
@@ -97,4 +97,4 @@ LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
     }
 )
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
-NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)
+NOTABLE = tuple(kind for kind in TRANSITION_STYLES if kind not in EVERYDAY)

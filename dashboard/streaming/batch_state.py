@@ -1,7 +1,7 @@
 """The chain of batches, and whether queries are safe to restart: a reader beside `queries`.
 
-What a query's ledger says is held against what the coordinators say of the ids in it: by id, producer id,
-epoch and start. Nothing here opens a database transaction.
+A query's ledger is compared with the coordinators' states of the ids in it: by id, producer id, epoch and
+start. Nothing here opens a database transaction.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def chains_of(queries: Iterable[Query], *, now_ms: int | None = None) -> Mapping
 
 
 def newest_batch(query: Query) -> Batch | None:
-    """Return the newest batch of a query: what its offset log says, else its listener."""
+    """Return the newest batch of a query: by its offset log, else by its listener."""
     return next(iter(_newest([query])), None)
 
 
@@ -125,9 +125,9 @@ def prepared_batches(query: Query, rows: Sequence[SinkDecision], now_ms: int) ->
 
 
 def open_for_ms(query: Query, decision: SinkDecision) -> int | None:
-    """Return for how long our own looks have found a decision open, None where they do not tell.
+    """Return for how long our own polls have found a decision open, None where they have not.
 
-    The driver's clock does not count, nor the time since the last look: a look not made proves nothing.
+    The driver's clock does not count, nor the time since the last poll: without a poll nothing is proven.
     """
     if query.seen_ms is None or decision.first_seen_ms is None:
         return None
@@ -196,11 +196,11 @@ def transaction_outcomes(
 def _newest(queries: Iterable[Query]) -> list[Batch]:
     rows = list(queries)
     planned = [row.pk for row in rows if row.planned is not None]
-    told = [row.pk for row in rows if row.planned is None]
+    unplanned = [row.pk for row in rows if row.planned is None]
     batches = list(Batch.objects.filter(query__in=planned, batch_id=F("query__planned")))
-    if told:
+    if unplanned:
         latest = Batch.objects.filter(query=OuterRef("pk")).order_by("-batch_id").values("pk")[:1]
-        found = Query.objects.filter(pk__in=told).annotate(latest=Subquery(latest))
+        found = Query.objects.filter(pk__in=unplanned).annotate(latest=Subquery(latest))
         batches += Batch.objects.filter(pk__in=found.values_list("latest", flat=True))
     return batches
 
@@ -212,10 +212,10 @@ def _chains(
     newest: dict[int, SinkDecision] = {}
     for row in decisions.order_by("round"):
         newest[row.query_id] = row
-    told = {pk: decision_of(row) for pk, row in newest.items()}
-    ended = _ended({pk: batches[pk][0].cluster_id for pk in told if pk in batches}, told)
+    decided = {pk: decision_of(row) for pk, row in newest.items()}
+    ended = _ended({pk: batches[pk][0].cluster_id for pk in decided if pk in batches}, decided)
     return {
-        pk: chain_links(_facts(query, batch, told.get(pk), newest.get(pk), ended.get(pk, ()), at_ms))
+        pk: chain_links(_facts(query, batch, decided.get(pk), newest.get(pk), ended.get(pk, ()), at_ms))
         for pk, (query, batch) in batches.items()
     }
 
@@ -259,9 +259,9 @@ def _facts(
     )
 
 
-def _transaction(told: Mapping[str, Any]) -> SinkTransaction:
-    partitions = tuple(TopicPartition(topic, number) for topic, number in told["partitions"])
-    return SinkTransaction(**{**told, "partitions": partitions})
+def _transaction(packed: Mapping[str, Any]) -> SinkTransaction:
+    partitions = tuple(TopicPartition(topic, number) for topic, number in packed["partitions"])
+    return SinkTransaction(**{**packed, "partitions": partitions})
 
 
 def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coordinated]:
@@ -348,7 +348,7 @@ def _seen(cluster_id: int, now_ms: int) -> _ClusterObservation:
 def _behind(cluster_id: int, now_ms: int) -> str:
     row = Collector.objects.filter(cluster_id=cluster_id, name=CHECKPOINTS).first()
     if row is None:
-        return "no collector looks at checkpoints"
+        return "no collector reads checkpoints"
     limit_ms = settings.FENCELINE.limits.poller_behind_s * 1_000
     if row.seen_through_ms is None or now_ms - row.seen_through_ms > limit_ms:
         return row.error or "the collector of checkpoints is behind"

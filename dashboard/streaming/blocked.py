@@ -15,7 +15,7 @@ from dashboard.models import Batch, PinRecord
 from dashboard.partitions import queries as partition_queries
 from fenceline.decode.checkpoint import parse_positions
 
-#: Finished batches that one page looks through: one for each query.
+#: Finished batches that one page reads: one for each query.
 _MOST_QUERIES = 500
 
 

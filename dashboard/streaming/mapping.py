@@ -42,7 +42,7 @@ from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 
 
 def query_columns(look: CheckpointObservation, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
-    """Return what a look says of its query, by column: all but when it was, and what it could not read."""
+    """Return the columns of a query from one poll: all but its time and what it could not read."""
     checkpoint, ledger = look.checkpoint, look.ledger
     asynchronous = bool(row.asynchronous)
     verdict = predict_restart(checkpoint, alive=alive, asynchronous=asynchronous)
@@ -103,7 +103,7 @@ def checkpoint_detail(look: CheckpointObservation, verdict: Restart, *, asynchro
 
 
 def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Sequence[Batch]:
-    """Return what `offsets/N` says of batches."""
+    """Return batches with the columns that `offsets/N` has."""
     return [
         Batch(
             query=query,
@@ -120,7 +120,7 @@ def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Seq
 def finished_rows(
     query: Query, entries: Iterable[CommitsEntry], at_ms: Mapping[int, int], rev: int, now_ms: int
 ) -> Sequence[Batch]:
-    """Return what `commits/N` says of batches; one whose file has no time counts from now."""
+    """Return batches with the columns that `commits/N` has; one whose file has no time counts from now."""
     return [
         Batch(
             query=query,
@@ -159,19 +159,19 @@ def ledger_fingerprint(ledger: LedgerState) -> str:
     return hashlib.sha256(repr(sorted(decision_states(ledger).items())).encode()).hexdigest()[:16]
 
 
-def _decision(query: Query, told: Decision, done: Done | None) -> SinkDecision:
+def _decision(query: Query, decision: Decision, done: Done | None) -> SinkDecision:
     return SinkDecision(
         query=query,
-        batch_id=told.batch_id,
-        round=told.round,
-        decided=told.decided.value,
-        by=told.by[:16],
-        decided_ms=told.at_ms,
-        run_id=told.run_id[:36],
-        generation=told.generation,
-        reason=told.reason,
-        transactions=[_packed_transaction(each._asdict()) for each in told.transactions],
-        input=[list(each) for each in told.input],
+        batch_id=decision.batch_id,
+        round=decision.round,
+        decided=decision.decided.value,
+        by=decision.by[:16],
+        decided_ms=decision.at_ms,
+        run_id=decision.run_id[:36],
+        generation=decision.generation,
+        reason=decision.reason,
+        transactions=[_packed_transaction(each._asdict()) for each in decision.transactions],
+        input=[list(each) for each in decision.input],
         outcome="" if done is None else done.outcome.value,
         done_ms=None if done is None else done.at_ms,
         done_by="" if done is None else done.by[:16],
@@ -179,8 +179,8 @@ def _decision(query: Query, told: Decision, done: Done | None) -> SinkDecision:
     )
 
 
-def _packed_transaction(told: dict[str, Any]) -> dict[str, Any]:
-    return {**told, "partitions": [list(each) for each in told["partitions"]]}
+def _packed_transaction(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "partitions": [list(each) for each in fields["partitions"]]}
 
 
 def _prepared(ledger: LedgerState | None) -> Sequence[Decision]:

@@ -22,7 +22,7 @@ _ASK_AT_ONCE = 5_000
 
 
 class Folder(NamedTuple):
-    """A checkpoint as far as it says whose it is."""
+    """The identity of a checkpoint."""
 
     path: str
     #: None where its metadata cannot be read.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Transaction
 from dashboard.web.transaction_timeline import NewestTransaction
 from fenceline.decode import text
@@ -133,7 +133,7 @@ def _initialised(told: NewestTransaction) -> str:
         return "InitProducerId precedes the recorded history"
     before = told.initialised.previous_epoch
     was = "" if before is None else f", after epoch {before}"
-    return f"InitProducerId: {LOOKS[told.initialised.kind].words}{was}"
+    return f"InitProducerId: {TRANSITION_STYLES[told.initialised.kind].words}{was}"
 
 
 def _epoch(row: Transaction) -> str:
@@ -222,7 +222,7 @@ def _decided(
         why = "only the coordinator can complete it" if known else "time not recorded, only the completion"
         return TransactionStep("done", words, why, at_ms=row.updated_ms if known else None)
     sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
-    cause = "" if end.kind is TransitionKind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"
+    cause = "" if end.kind is TransitionKind.COMMIT else f" · {TRANSITION_STYLES[end.kind].words}{sure}"
     return TransactionStep(
         "done", f"{words}{cause}", explain_transition(end, actions.get(end.offset, "")), at_ms=end.at_ms
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Transaction
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline import histograms
@@ -141,7 +141,7 @@ def usual_durations(
 
 def _bar(told: Transition) -> Bar:
     open_ms = max(0, told.open_ms or 0)
-    words = f"{LOOKS[told.kind].words}: open for {format_duration(open_ms)}"
+    words = f"{TRANSITION_STYLES[told.kind].words}: open for {format_duration(open_ms)}"
     until_ms = told.at_ms
     if told.completed_ms is not None:
         words += f", markers sent after {format_duration(max(0, told.completed_ms - told.at_ms))}"
@@ -150,7 +150,9 @@ def _bar(told: Transition) -> Bar:
 
 
 def _mark_words(told: Transition) -> str:
-    return f"{LOOKS[told.kind].words}: producer id {told.producer_id}, epoch {told.producer_epoch}"
+    return (
+        f"{TRANSITION_STYLES[told.kind].words}: producer id {told.producer_id}, epoch {told.producer_epoch}"
+    )
 
 
 def _exact(whose: str, what: str, ordered: Sequence[int]) -> UsualDuration | None:
@@ -170,11 +172,11 @@ def timeline_summary(found: Sequence[Bar], others: Sequence[Mark]) -> str:
     """Return what a timeline shows in one sentence, for those who cannot see it."""
     parts = [count_noun(len(found), "transaction")] if found else []
     parts += [f"{n} {words}" for words, n in _tallied(found)]
-    parts += [f"{LOOKS[mark.kind].words}" for mark in others]
+    parts += [f"{TRANSITION_STYLES[mark.kind].words}" for mark in others]
     return f"Timeline: {', '.join(parts) or 'nothing'}."
 
 
 def _tallied(found: Sequence[Bar]) -> Iterator[tuple[str, int]]:
     ends = [bar.end for bar in found]
     for end in dict.fromkeys(ends):
-        yield ("open" if end is None else LOOKS[end].words), ends.count(end)
+        yield ("open" if end is None else TRANSITION_STYLES[end].words), ends.count(end)

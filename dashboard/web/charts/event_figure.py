@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import plotly.graph_objects as go
 
 from dashboard.history.buckets import Bucket
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Batch
 from dashboard.web.charts.figures import (
     Figure,
@@ -130,7 +130,7 @@ def event_figure(
 
 def commit_panel(buckets: Sequence[Bucket]) -> Panel:
     """Return how many commits there were in each step."""
-    look = LOOKS[TransitionKind.COMMIT]
+    look = TRANSITION_STYLES[TransitionKind.COMMIT]
     bar = go.Bar(
         name=look.plural,
         x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],

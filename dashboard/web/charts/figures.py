@@ -17,7 +17,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboard.history.buckets import Bucket
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from fenceline.facts import TransitionKind
 from fenceline.time_range import TimeRange
 
@@ -133,7 +133,7 @@ def plotly_figure(traces: Sequence[go.Bar | go.Scatter], layout: go.Layout) -> F
 def _bars(
     words: str, kinds: Sequence[TransitionKind], like: TransitionKind, buckets: Sequence[Bucket]
 ) -> go.Bar:
-    look = LOOKS[like]
+    look = TRANSITION_STYLES[like]
     return go.Bar(
         name=words,
         x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
@@ -154,7 +154,7 @@ def bar_marker(pattern: str) -> dict[str, Any]:
 
 
 def _lane(bars: Sequence[Bar], end: TransitionKind | None, span_ms: int) -> go.Bar:
-    look = LOOKS[TransitionKind.BEGIN if end is None else end]
+    look = TRANSITION_STYLES[TransitionKind.BEGIN if end is None else end]
     return go.Bar(
         orientation="h",
         name="open" if end is None else look.words,
@@ -169,7 +169,7 @@ def _lane(bars: Sequence[Bar], end: TransitionKind | None, span_ms: int) -> go.B
 
 
 def _events(marks: Sequence[Mark], kind: TransitionKind) -> go.Scatter:
-    look = LOOKS[kind]
+    look = TRANSITION_STYLES[kind]
     return go.Scatter(
         mode="markers",
         name=look.words,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.groups.queries import BlockingTransaction
-from dashboard.labels.status import STATUS_LOOKS
+from dashboard.labels.status import STATUS_LABELS
 from dashboard.models import Group, GroupOffset
 from dashboard.web.headlines.detail import DetailHeadline, behind_words
 from fenceline.formatting import count_noun, list_names
@@ -89,7 +89,7 @@ def _status(row: Group) -> Sentence:
     if row.status == GroupStatus.OK:
         words = behind_words(row.lag_hw)
         return (f"It is healthy and {words}." if words else "It is healthy.",)
-    means = STATUS_LOOKS[row.status].means
+    means = STATUS_LABELS[row.status].means
     if row.status == GroupStatus.UNKNOWN:
         means = "there is not enough data for a status"
     return (f"{means[:1].upper()}{means[1:]}", *_behind(row))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.labels.query import STATE_LOOKS
+from dashboard.labels.query import STATE_LABELS
 from dashboard.models import FindingRecord, Query
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import queries as streaming_queries
@@ -52,7 +52,7 @@ def queries_headline(
     """Return the verdict on `number` queries; `findings` are theirs, the worst first."""
     queries = f"{number:,} {'query' if number == 1 else 'queries'}"
     figures = [
-        f"{states[state]:,} {STATE_LOOKS[state].words}"
+        f"{states[state]:,} {STATE_LABELS[state].words}"
         for state in streaming_queries.WORST_STATES
         if states[state]
     ]

@@ -11,7 +11,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.actions import audit as action_audit
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime.criteria import choices
@@ -157,7 +157,7 @@ def _detail(found: Recovery) -> Mapping[str, Any]:
 
 def _steps(found: Recovery) -> Iterator[TransactionStep]:
     """Yield the way of an episode: what was done, and what is still waited for."""
-    look = LOOKS[TransitionKind(found.cause)]
+    look = TRANSITION_STYLES[TransitionKind(found.cause)]
     if found.begun_ms is not None:
         yield TransactionStep("done", "Begun", f"producer id {found.producer_id}", at_ms=found.begun_ms)
     cause = f"{look.means}; the verdict is {found.confidence}"

@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.rule import rule_label
-from dashboard.labels.transition import LOOKS, TransitionStyle
+from dashboard.labels.transition import TRANSITION_STYLES, TransitionStyle
 from dashboard.web import addresses
 from dashboard.web.server import bundles
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
@@ -153,7 +153,7 @@ def _part_of_sentence(context: dict[str, Any], part: str | Instant | Age) -> Saf
 @register.filter
 def transition_style(kind: str) -> TransitionStyle:
     """Return how a kind of transition reads and looks."""
-    return LOOKS[TransitionKind(kind)]
+    return TRANSITION_STYLES[TransitionKind(kind)]
 
 
 @register.filter

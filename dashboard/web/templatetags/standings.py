@@ -39,13 +39,13 @@ class LinkedTransaction(Protocol):
 @register.filter
 def verdict_label(verdict: str) -> StatusLabel:
     """Return how a partition's verdict reads and looks."""
-    return status_labels.VERDICT_LOOKS[verdict]
+    return status_labels.VERDICT_LABELS[verdict]
 
 
 @register.filter
 def status_label(status: str) -> StatusLabel:
     """Return how a group's status reads and looks."""
-    return status_labels.STATUS_LOOKS[status]
+    return status_labels.STATUS_LABELS[status]
 
 
 @register.filter
@@ -57,13 +57,13 @@ def transaction_state_tone(state: str) -> str:
 @register.filter
 def waiting_label(waiting: str) -> StatusLabel:
     """Return how a group's standing to a pinned LSO reads and looks."""
-    return status_labels.WAITING_LOOKS[waiting]
+    return status_labels.WAITING_LABELS[waiting]
 
 
 @register.filter
 def outcome_label(outcome: str) -> StatusLabel:
     """Return how an episode's outcome reads and looks."""
-    return status_labels.OUTCOME_LOOKS[outcome]
+    return status_labels.OUTCOME_LABELS[outcome]
 
 
 @register.simple_tag

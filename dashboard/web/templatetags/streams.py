@@ -27,13 +27,13 @@ register.simple_tag(addresses.batch_of, name="batch_url")
 @register.filter
 def query_state_label(state: str) -> StatusLabel:
     """Return how a state reads and looks, whoever's it is."""
-    return query_labels.STATE_LOOKS[state]
+    return query_labels.STATE_LABELS[state]
 
 
 @register.filter
 def decision_label(standing: str) -> StatusLabel:
     """Return how a batch's decision reads and looks."""
-    return query_labels.DECISION_LOOKS[standing]
+    return query_labels.DECISION_LABELS[standing]
 
 
 @register.filter
