@@ -152,7 +152,7 @@ def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
 
 
 def _why_not(request: HttpRequest, plan: Plan) -> str:
-    """Return why whoever looks may not confirm it, "" where they may."""
+    """Return why the user may not confirm it, "" where they may."""
     actor = action_buttons.request_actor(request)
     why_not = access.permission_refusal(actor, access.OF_ACT[plan.act])
     return why_not or (access.permission_refusal(actor, access.FORCE) if plan.forced else "")
@@ -161,7 +161,7 @@ def _why_not(request: HttpRequest, plan: Plan) -> str:
 def _again(
     request: HttpRequest, action: Action, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
 ) -> Again | None:
-    """Return the form that looks again: all of it where nothing was sent, else what was not done."""
+    """Return the form that plans again: all of it where nothing was sent, else what was not done."""
     if shown.state in ("expired", "refused"):
         names = [action_audit.subject_name(each.of) for each in subjects]
     elif shown.state in _NOT_ALL:

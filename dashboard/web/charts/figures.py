@@ -23,7 +23,7 @@ from fenceline.time_range import TimeRange
 
 Figure = dict[str, Any]
 
-#: What a strip of the first page tells apart, from below: words, kinds, and whose look it has.
+#: The bands of a strip on the first page, from below: words, kinds, and the kind whose style it has.
 STRIP = (
     (
         "aborts",

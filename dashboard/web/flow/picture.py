@@ -110,8 +110,8 @@ class DrawnEdge:
     def words(self) -> str:
         """Return what it is in one line."""
         through = f" through group {self.edge.group}" if self.edge.group else ""
-        said = f": {self.edge.reason}" if self.edge.reason else ""
-        return f"{self.source.label} to {self.target.label}{through}, {self.look.words}{said}"
+        reason = f": {self.edge.reason}" if self.edge.reason else ""
+        return f"{self.source.label} to {self.target.label}{through}, {self.look.words}{reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ Place = tuple[int, int]
 
 
 class ListQuery(Criteria):
-    """A query string of a list; `ignored` says in words what in it could not be used."""
+    """A query string of a list; `ignored` describes what in it could not be used."""
 
     ignored: tuple[str, ...] = ()
 

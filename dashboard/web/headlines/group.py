@@ -64,10 +64,10 @@ def _found(
 def _blocked(row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]) -> Sentence:
     where = _where([str(each) for each in waiting], row.blocked)
     instants = [each.waiting_ms for each in waiting if each.waiting_ms is not None]
-    whom = (_by(blockers, " by "), *_behind(row))
+    blocked_by = (_by(blockers, " by "), *_behind(row))
     if not instants:
-        return (f"It is likely blocked at {where}", *whom)
-    return (f"It has likely been blocked at {where} for ", Age(min(instants)), *whom)
+        return (f"It is likely blocked at {where}", *blocked_by)
+    return (f"It has likely been blocked at {where} for ", Age(min(instants)), *blocked_by)
 
 
 def _where(names: Sequence[str], number: int) -> str:

@@ -66,8 +66,8 @@ def queries_headline(
         return QueryHeadline(needs[0].severity, f"{queries}; {shown}{more}.", figures)
     if failed := states[QueryState.FAILED]:
         return QueryHeadline("critical", f"{queries}; {failed:,} of them failed.", figures)
-    unheard = states[QueryState.UNHEARD]
-    if unheard == number:
+    silent = states[QueryState.UNHEARD]
+    if silent == number:
         return QueryHeadline("unknown", f"{queries}; no heartbeat from any driver.", figures)
     return QueryHeadline("ok", f"{queries}; nothing waits for a commit.", figures)
 

@@ -51,7 +51,7 @@ class RecoveryRow:
 
     @property
     def listed_names(self) -> Sequence[str]:
-        """Return those of whom a line has room to tell."""
+        """Return the names that fit a line."""
         return self.waited[:_NAMED]
 
     @property

@@ -115,7 +115,7 @@ def _checks(
 
 
 def _agreement(detail: Mapping[str, Any]) -> str:
-    """Return how far the tail and the coordinators agree, in words; the full list says most."""
+    """Return how far the tail and the coordinators agree, in words; from the full list where there is one."""
     if detail.get("alone"):
         return "known from lists alone"
     for which in ("", "open_"):

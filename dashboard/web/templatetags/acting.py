@@ -15,11 +15,11 @@ register.simple_tag(addresses.action, name="action_url")
 
 @register.filter
 def action_state_label(state: str) -> StatusLabel:
-    """Return how the state of an action reads and looks."""
+    """Return the label and style of an action's state."""
     return action_labels.STATES[state]
 
 
 @register.filter
 def result_label(outcome: str) -> StatusLabel:
-    """Return how what came of one subject reads and looks."""
+    """Return the label and style of one subject's outcome."""
     return action_labels.OUTCOMES[outcome]

@@ -39,19 +39,19 @@ def tabs(here: str) -> Mapping[str, object]:
 
 @register.filter
 def alert_state(state: str) -> StatusLabel:
-    """Return how an alert's state reads and looks."""
+    """Return the label and style of an alert's state."""
     return alert_labels.ALERT_STATES[state]
 
 
 @register.filter
 def delivery_label(state: str) -> StatusLabel:
-    """Return how a delivery's state reads and looks."""
+    """Return the label and style of a delivery's state."""
     return alert_labels.DELIVERY_STATES[state]
 
 
 @register.filter
 def silence_label(state: str) -> StatusLabel:
-    """Return how a silence's state reads and looks."""
+    """Return the label and style of a silence's state."""
     return alert_labels.SILENCE_STATES[state]
 
 

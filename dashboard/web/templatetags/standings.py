@@ -38,13 +38,13 @@ class LinkedTransaction(Protocol):
 
 @register.filter
 def verdict_label(verdict: str) -> StatusLabel:
-    """Return how a partition's verdict reads and looks."""
+    """Return the label and style of a partition's verdict."""
     return status_labels.VERDICT_LABELS[verdict]
 
 
 @register.filter
 def status_label(status: str) -> StatusLabel:
-    """Return how a group's status reads and looks."""
+    """Return the label and style of a group's status."""
     return status_labels.STATUS_LABELS[status]
 
 
@@ -56,13 +56,13 @@ def transaction_state_tone(state: str) -> str:
 
 @register.filter
 def waiting_label(waiting: str) -> StatusLabel:
-    """Return how a group's standing to a pinned LSO reads and looks."""
+    """Return the label and style of a group's position at a blocked LSO."""
     return status_labels.WAITING_LABELS[waiting]
 
 
 @register.filter
 def outcome_label(outcome: str) -> StatusLabel:
-    """Return how an episode's outcome reads and looks."""
+    """Return the label and style of a recovery's outcome."""
     return status_labels.OUTCOME_LABELS[outcome]
 
 
@@ -76,7 +76,7 @@ def owner_label(who: Owner) -> SafeString:
 
 @register.simple_tag
 def blocker_link(blocker: LinkedTransaction, cluster: str) -> SafeString:
-    """Return the transaction that holds something: its id, else its producer, else a dash that says why."""
+    """Return the transaction that blocks something: its id, else its producer, else an explained dash."""
     perhaps = (
         "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(possibly)</span>')
     )

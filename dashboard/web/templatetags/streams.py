@@ -26,13 +26,13 @@ register.simple_tag(addresses.batch_of, name="batch_url")
 
 @register.filter
 def query_state_label(state: str) -> StatusLabel:
-    """Return how a state reads and looks, whoever's it is."""
+    """Return the label and style of a query's or a run's state."""
     return query_labels.STATE_LABELS[state]
 
 
 @register.filter
 def decision_label(standing: str) -> StatusLabel:
-    """Return how a batch's decision reads and looks."""
+    """Return the label and style of a batch's decision."""
     return query_labels.DECISION_LABELS[standing]
 
 

@@ -1,4 +1,4 @@
-"""Channels: who is told, of what and how; adding, changing, testing, disabling and deleting them."""
+"""Channels: receivers and what they get; adding, changing, testing, disabling and deleting them."""
 
 from __future__ import annotations
 
