@@ -1,4 +1,4 @@
-"""What the API tells of a streaming query part by part: links, batches, sources, runs, whether to stop."""
+"""Schemas of the parts of a streaming query: links, batches, sources, runs, restart safety."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fenceline.spark.safe_to_restart import RestartSafety
 
 
 class LinkOut(Schema):
-    """A link of a batch's chain; `recovery` says what mends a broken one."""
+    """A link of a batch's chain; `recovery` is what fixes a broken one."""
 
     link: BatchStep
     state: LinkState
@@ -112,7 +112,7 @@ class SourceOut(Schema):
 
 
 class RunOut(Schema):
-    """A run, as its listener told; `spooled` events wait there, `dropped` ones will never come."""
+    """A run, as reported by its listener; `spooled` events wait there, `dropped` ones will never come."""
 
     run_id: str
     name: str
@@ -168,7 +168,7 @@ class SafeAnswer(SafeOut):
 
 
 def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
-    """Return a chain as the API tells it."""
+    """Return a chain as its schemas."""
     return [
         LinkOut(
             link=each.link,
@@ -184,7 +184,7 @@ def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
 def safe_out(
     safe: RestartSafety, prepared: Sequence[SinkDecision], sight: AnswerVisibility, now_ms: int
 ) -> SafeAnswer:
-    """Return a verdict as the API tells it; no time is left where the timeout has passed."""
+    """Return a verdict as its schema; no time is left where the timeout has passed."""
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
     return SafeAnswer(
         safe=safe.safe,
@@ -214,7 +214,7 @@ def safe_out(
 
 
 def batch_out(entry: BatchEntry) -> BatchOut:
-    """Return a batch as the API tells it."""
+    """Return a batch as its schema."""
     batch = entry.batch
     return BatchOut(
         batch=batch.batch_id,
@@ -234,7 +234,7 @@ def batch_out(entry: BatchEntry) -> BatchOut:
 
 
 def source_out(source: lag.Source, cluster_id: int, now_ms: int) -> SourceOut:
-    """Return a source and its partitions as the API tells them."""
+    """Return a source and its partitions as their schemas."""
     return SourceOut(
         source=source.source,
         description=source.description,
@@ -244,7 +244,7 @@ def source_out(source: lag.Source, cluster_id: int, now_ms: int) -> SourceOut:
 
 
 def run_out(run: Run) -> RunOut:
-    """Return a run as the API tells it."""
+    """Return a run as its schema."""
     return RunOut(
         run_id=run.run_id,
         name=run.name,
@@ -275,16 +275,16 @@ def _decision(row: SinkDecision) -> DecisionOut:
     )
 
 
-def _transaction(told: dict[str, Any]) -> LedgerTransactionOut:
+def _transaction(packed: dict[str, Any]) -> LedgerTransactionOut:
     return LedgerTransactionOut(
-        transactional_id=told["transactional_id"],
-        producer_id=told["producer_id"],
-        producer_epoch=told["producer_epoch"],
-        partition=told["partition"],
-        partitions=[{"topic": topic, "partition": number} for topic, number in told["partitions"]],
-        records=told["records"],
-        started_at=schemas.format_iso(told["started_ms"]),
-        timeout_ms=told["timeout_ms"],
+        transactional_id=packed["transactional_id"],
+        producer_id=packed["producer_id"],
+        producer_epoch=packed["producer_epoch"],
+        partition=packed["partition"],
+        partitions=[{"topic": topic, "partition": number} for topic, number in packed["partitions"]],
+        records=packed["records"],
+        started_at=schemas.format_iso(packed["started_ms"]),
+        timeout_ms=packed["timeout_ms"],
     )
 
 

@@ -60,7 +60,7 @@ class ShortListFilters(ListFilters):
 
 
 class Listing(Schema):
-    """What every list says beside its items."""
+    """The fields of every list beside its items."""
 
     next: str | None
     as_of: str | None
@@ -96,7 +96,7 @@ def instant_ms(instant: datetime) -> int:
 
 
 def gap_schema(row: GapRecord) -> Gap:
-    """Return a gap as the API tells it."""
+    """Return a gap as its schema."""
     return Gap(
         cluster=row.cluster.name,
         source=row.source,
