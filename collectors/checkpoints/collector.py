@@ -1,8 +1,8 @@
 """Checkpoints under the configured roots: found, and looked at again and again, on any store of fsspec.
 
-It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look`, saves what it found
-and says so (`saved`). Roots are searched for new checkpoints, and for such as are gone, now and then; known
-ones are listed at every look. What cannot be read is a gap, with its path and a remedy, and harms no other.
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves the result and then
+calls `mark_saved`. Roots are searched for new checkpoints, and for deleted ones, now and then; known ones are
+listed at every poll. What cannot be read is a gap, with its path and a remedy, and harms no other.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Root(Protocol):
         """fsspec's own."""
 
 
-class Looked(NamedTuple):
+class ObservedCheckpoints(NamedTuple):
     """What a look at all roots has found."""
 
-    looks: Sequence[CheckpointObservation]
+    observations: Sequence[CheckpointObservation]
     #: Checkpoints that were there before and are no more.
     gone: Collection[str]
     #: Scope -> since when, and why something cannot be seen.
@@ -186,38 +186,39 @@ class CheckpointsCollector:
         #: Checkpoints that were saved once, and which nobody has found gone.
         self._known = set(known)
         self._gone: set[str] = set()
-        self._looks: Sequence[CheckpointObservation] = ()
+        self._observations: Sequence[CheckpointObservation] = ()
         self._since: dict[str, int] = {}
 
     def wait_s(self) -> float:
         """Return how long to wait before the next look, 0 when one is due."""
         return max(0.0, self._due - time.monotonic())
 
-    def poll(self, now_ms: int, *, every_s: float) -> Looked:
-        """Return what there is to see; the next look is due after `every_s`, later where stores are slow.
+    def poll(self, now_ms: int, *, every_s: float) -> ObservedCheckpoints:
+        """Read all checkpoints; the next poll is due after `every_s`, later where stores are slow.
 
-        What it tells newly it tells again until `saved` is called.
+        What is new is returned again until `mark_saved` is called.
         """
         began, before = time.monotonic(), self._spent_s()
         gaps: dict[str, str] = {}
-        looks = [each for root in self._roots for each in self._look_at(root, gaps)]
-        self._looks = looks
+        observations = [each for root in self._roots for each in self._observe(root, gaps)]
+        self._observations = observations
         self._due = began + max(every_s, _PACE * self._lately.add(self._spent_s() - before))
         reasons = [root.blind for root in self._roots]
         blind = "; ".join(reasons) if reasons and all(reasons) else ""
-        return Looked(looks, sorted(self._gone), self._dated(gaps, now_ms), blind)
+        return ObservedCheckpoints(observations, sorted(self._gone), self._dated(gaps, now_ms), blind)
 
     def mark_saved(self) -> None:
-        """Forget what the last look has told newly: it is saved."""
+        """Forget what the last poll returned as new: it is saved."""
         folders = {path: each for root in self._roots for path, each in root.folders.items()}
-        for look in self._looks:
-            if look.checkpoint.path in folders:
-                folders[look.checkpoint.path].mark_saved(look)
-            self._known.add(look.checkpoint.path)
+        for observation in self._observations:
+            path = observation.checkpoint.path
+            if path in folders:
+                folders[path].mark_saved(observation)
+            self._known.add(path)
         self._known -= self._gone
-        self._gone, self._looks = set(), ()
+        self._gone, self._observations = set(), ()
 
-    def _look_at(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointObservation]:
+    def _observe(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointObservation]:
         if root.is_due():
             self._gone |= root.search()
             self._gone |= self._missed(root)

@@ -91,11 +91,11 @@ class CheckpointFolder:
             committed_ms={number: at for number, at in times.items() if at is not None},
         )
 
-    def mark_saved(self, look: CheckpointObservation) -> None:
-        """Forget what a saved look has told newly."""
-        for planned in look.planned:
+    def mark_saved(self, observation: CheckpointObservation) -> None:
+        """Forget what a saved poll returned as new."""
+        for planned in observation.planned:
             self._offsets.news.pop(planned.batch_id, None)
-        for finished in look.finished:
+        for finished in observation.finished:
             self._commits.news.pop(finished.batch_id, None)
         self._offsets.skipped = self._commits.skipped = 0
 
@@ -128,7 +128,7 @@ class CheckpointFolder:
         """List offsets before commits: then a batch that is done meanwhile is never taken for lost.
 
         Batch N + 1 is planned after batch N is done, so offsets that were listed first are at most one batch
-        ahead. Commits may be ahead of them then; a second look at offsets tells whether that is so in truth.
+        ahead. Commits may be ahead of them then; offsets are listed a second time to verify that.
         """
         planned, finished = self._log(decode.OFFSETS), self._log(decode.COMMITS)
         if not planned.files and not finished.files:

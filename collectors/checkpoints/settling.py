@@ -21,7 +21,7 @@ _HEALTHY = "healthy"
 #: Verdicts that the newest files do not decide alone: they stay while the query goes on.
 _BY_IDENTITY = frozenset({RestartVerdict.IDENTITY_LOST, RestartVerdict.IDENTITY_BROKEN})
 _BY_FILE = frozenset({RestartVerdict.UNREADABLE, RestartVerdict.NEWER_FORMAT})
-#: So many looks in a row without an agreement are a gap.
+#: So many polls in a row without an agreement are a gap.
 _MOST_UNSETTLED = 3
 
 
@@ -35,7 +35,7 @@ class _Observed(NamedTuple):
 
 
 class Settling:
-    """The looks at one checkpoint, and the last one that counts."""
+    """The polls of one checkpoint, and the last one that counts."""
 
     def __init__(self) -> None:
         self._last: _Observed | None = None

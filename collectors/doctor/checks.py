@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class CheckStatus(StrEnum):
-    """How a check ended; `skip` is one that could not be made, and says why."""
+    """How a check ended; `skip` is one that could not be made; its detail is the reason."""
 
     OK = "ok"
     WARN = "warn"

@@ -1,6 +1,6 @@
 """Whose transactions commit groups' offsets, by the header of the batch that holds a commit.
 
-A record of `__consumer_offsets` names group, topic and offset; only the header of its batch says whether a
+A record of `__consumer_offsets` names group, topic and offset; only the header of its batch shows whether a
 transaction wrote it, and of which producer. Each group is asked about once per topic and then seldom: who
 commits its offsets is a matter of its code.
 """

@@ -24,7 +24,7 @@ _new = tuple.__new__
 #: How many records one look gathers while catching up.
 _FOLD = 100_000
 _BATCH = 10_000
-#: How long a look may gather while it is not far behind, in seconds: much to tell is no reason to be late.
+#: How long a poll may gather while it is not far behind, in seconds: many records must not make it late.
 _LONGEST_LIVE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
 _ASK_ENDS_EVERY_S = 1.0
@@ -118,7 +118,7 @@ class Tail:
         self._saved: dict[int, int | None] = {}
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
-        #: What was read and is for the next look to tell.
+        #: What was read and is returned by the next poll.
         self._held = _PolledRecords()
         #: Whether reading began without any position and has not come to the end yet.
         self._cold = False
@@ -180,7 +180,7 @@ class Tail:
             self._take(messages, seen)
             if len(messages) < _BATCH:
                 break
-        # Behind a long answer to a fetch this question waits; far from the end it tells nothing new.
+        # This request waits behind a long answer to a fetch; far from the end it returns nothing new.
         if time.monotonic() - self._ends_asked > (_ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S):
             self._ask_ends()
         behind = self._behind()
@@ -214,7 +214,8 @@ class Tail:
         """Return the last stable offset of partitions where the high watermark is beyond it.
 
         Records behind it are hidden from a tail of what is committed, until the transaction there has ended.
-        A record that has just arrived looks alike: what holds back stands at one offset, look after look.
+        A record that has just arrived appears the same: a blocked partition stays at one offset over several
+        polls.
         """
         stable = {}
         for p, end in self._ends.items():
@@ -262,10 +263,10 @@ class Tail:
             seen.count += 1
 
     def _event(self, message: Message, seen: _PolledRecords) -> None:
-        """Move to the end of a partition that librdkafka announces; raise what else it says."""
+        """Move to the end of a partition that librdkafka announces; raise its other errors."""
         error = message.error()
         if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # librdkafka looks for the coordinator of the group id that it insists on. We join no group.
+            # librdkafka looks up the coordinator of the group id that it requires. We join no group.
             return
         if error.code() != KafkaError._PARTITION_EOF:
             raise self._refused(error)

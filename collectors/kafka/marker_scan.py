@@ -26,7 +26,7 @@ Place = tuple[TopicPartition, int]
 
 
 class Markers:
-    """Looks at the headers of batches behind committed offsets, and remembers what they said."""
+    """Reads the headers of batches behind committed offsets, and remembers the result."""
 
     def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads

@@ -1,6 +1,6 @@
 """Transactional commits that are not decided, read from `__consumer_offsets` itself: whose they are for sure.
 
-OffsetFetch says UNSTABLE_OFFSET_COMMIT and no more. The records behind a partition's last stable offset name
+OffsetFetch answers only UNSTABLE_OFFSET_COMMIT. The records behind a partition's last stable offset name
 group, topic and offset; the headers of their batches name the producer. Together they name the transaction.
 """
 
@@ -53,7 +53,7 @@ class PendingReader:
     def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
         self._properties = properties
         self._reads = reads
-        #: Made when there is something to read: it looks for its group's coordinator, who makes the topic.
+        #: Made when there is something to read: it looks up its group's coordinator, which creates the topic.
         self._consumer: Consumer | None = None
         self._held: dict[int, _Held] = {}
 

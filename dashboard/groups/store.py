@@ -28,7 +28,7 @@ from fenceline.kafka.families import family_of, fit_name
 from fenceline.kafka.group_observation import (
     Around,
     GroupBlocker,
-    GroupsLook,
+    ObservedGroups,
     SeenGroup,
     Stood,
     has_changed,
@@ -54,7 +54,7 @@ _offsets = GroupOffset._meta.db_table
 _UPSERT_GROUP = upsert_statement(Group._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
 _UPSERT_OFFSET = upsert_statement(_offsets, _OFFSET, _OFFSET[:3], overwrite_changes(_OFFSET[3:]))
 _DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
-#: What of a group's row is news by itself; ages and looks are written with it, or when they have grown old.
+#: Columns whose change writes a group's row; ages and points are written with it, or when they are old.
 _NEWS = tuple(
     name for name in _GROUP if name not in ("cluster_id", "key", "lag_ms", "trend", "seen_ms", "rev")
 )
@@ -79,7 +79,7 @@ class _Changed:
     sample: SeriesSample
 
 
-def save_groups(lease: Lease, look: GroupsLook, rows: GroupRows, *, now_ms: int) -> int:
+def save_groups(lease: Lease, look: ObservedGroups, rows: GroupRows, *, now_ms: int) -> int:
     """Save what a look found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
     known = rows.known_groups()
     changed = [
@@ -95,7 +95,7 @@ def save_groups(lease: Lease, look: GroupsLook, rows: GroupRows, *, now_ms: int)
 
 
 @retry_write
-def _save_rest(lease: Lease, look: GroupsLook, missing: Mapping[str, int], now_ms: int) -> None:
+def _save_rest(lease: Lease, look: ObservedGroups, missing: Mapping[str, int], now_ms: int) -> None:
     with write_transaction(lease, {"seen_through_ms": look.at_ms}) as write:
         _miss(list(missing.values()), look.partial)
         unseen = [SeriesSample(name, None, ended=not look.partial) for name in missing]
@@ -112,7 +112,7 @@ def _save_rest(lease: Lease, look: GroupsLook, missing: Mapping[str, int], now_m
 
 
 def _changed(
-    cluster_id: int, name: str, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
+    cluster_id: int, name: str, seen: SeenGroup, look: ObservedGroups, known: PreviousGroups
 ) -> _Changed | None:  # fmt: skip
     """Return what is to be written of a group; None where nothing is new."""
     before = known.stood.get(name, {})
@@ -131,13 +131,13 @@ def _changed(
 
 def _sample(name: str, seen: SeenGroup, row: Row) -> SeriesSample:
     """Return the figures of a row; none where some of the group's partitions could not be seen."""
-    said = dict(zip(_GROUP, row, strict=False))
-    values = None if seen.error else tuple(said[column] for column in _SERIES)
+    columns = dict(zip(_GROUP, row, strict=False))
+    values = None if seen.error else tuple(columns[column] for column in _SERIES)
     return SeriesSample(name, values)  # type: ignore[arg-type] # numbers all
 
 
 def _stands(
-    name: str, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
+    name: str, seen: SeenGroup, look: ObservedGroups, known: PreviousGroups
 ) -> Iterator[tuple[TopicPartition, Stood]]:
     before, logged = known.stood.get(name, {}), known.logged.get(name, {})
     for where, committed in seen.committed.items():
@@ -171,9 +171,9 @@ def _blocked_after_ms() -> int:
 
 
 def _pending(
-    name: str, where: TopicPartition, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
+    name: str, where: TopicPartition, seen: SeenGroup, look: ObservedGroups, known: PreviousGroups
 ) -> Sequence[GroupBlocker]:
-    """Return whose a pending commit is: as the log itself tells, else whose it may be."""
+    """Return the owners of a pending commit: by the log itself, else the possible ones."""
     read = [
         GroupBlocker(*each[1:], pending=True, offset=each.offset)
         for each in look.pending.get((name, where), ())
@@ -193,7 +193,7 @@ def _group_columns(
 ) -> Row:
     """Return a group's columns from its state on, without the revision."""
     lso, hw = _sum(each.lag_lso for each in stands), _sum(each.lag_hw for each in stands)
-    # Where its coordinator does not tell, it is as it was.
+    # Without an answer of its coordinator it is as it was.
     was = old if seen.error else None
     return (
         seen.state or (was.state if was else ""),
@@ -229,7 +229,7 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 def _trend(packed: str, at_ms: int, lso: int | None, hw: int | None) -> str:
-    """Return the lags of the last looks with a new one, spaced as a partition's points are."""
+    """Return the lags of the last polls with a new one, spaced as a partition's points are."""
     points = json.loads(packed) if packed else []
     if len(points) > 1 and points[-1][0] - points[-2][0] < POINTS_APART_MS:
         points.pop()
@@ -237,9 +237,9 @@ def _trend(packed: str, at_ms: int, lso: int | None, hw: int | None) -> str:
 
 
 def _is_news(old: Group, row: Row) -> bool:
-    said = dict(zip(_GROUP, row, strict=False))
-    return any(getattr(old, name) != said[name] for name in _NEWS) or (
-        int(said["seen_ms"] or 0) - old.seen_ms >= POINTS_APART_MS
+    columns = dict(zip(_GROUP, row, strict=False))
+    return any(getattr(old, name) != columns[name] for name in _NEWS) or (
+        int(columns["seen_ms"] or 0) - old.seen_ms >= POINTS_APART_MS
     )
 
 

@@ -18,7 +18,7 @@ _collectors: dict[str, CheckpointsCollector] = {}
 
 
 def start() -> None:
-    """Send a first slice where nobody looks at the checkpoints that are configured."""
+    """Send a first slice where no worker reads the configured checkpoints."""
     for cluster in leases.unheld_clusters(checkpoint_store.NAME):
         if _roots(cluster):
             poll_checkpoints.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
@@ -34,7 +34,7 @@ def poll_checkpoints(cluster: str, previous: int | None = None) -> None:
 
 
 def poll_until(lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     while goes_on(end):
         collector = _collectors.get(lease.cluster) or _begin(lease)
         wait_leased(lease, collector.wait_s(), end)
@@ -46,7 +46,7 @@ def poll_until(lease: leases.Lease, end: float) -> None:
             wait_leased(lease, RETRY_S, end)
             continue
         checkpoint_store.save_checkpoints(
-            lease, found.looks, found.gone, gaps=found.gaps, now_ms=loop.now_ms()
+            lease, found.observations, found.gone, gaps=found.gaps, now_ms=loop.now_ms()
         )
         collector.mark_saved()
 

@@ -82,7 +82,7 @@ class SeenGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupsLook:
+class ObservedGroups:
     """What one look found."""
 
     at_ms: int
