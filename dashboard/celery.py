@@ -16,7 +16,7 @@ from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 
-#: Seconds between two looks for collectors that nobody runs.
+#: Seconds between two checks for collectors that no worker runs.
 RESTART_EVERY_S = 2.0
 
 

@@ -261,7 +261,7 @@ LOGGING = {
         # In place of uvicorn's own handlers, which know neither format.
         "uvicorn": {"handlers": ["console"], "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
-        # What it says that matters it also raises; the rest is a flood, and at DEBUG it holds passwords.
+        # What matters in its log it also raises; the rest is a flood, and at DEBUG it holds passwords.
         "kafka": {"level": "CRITICAL"},
         # Every failed sign-in has a line of dashboard.system.sign_in_log.
         "axes": {"level": "ERROR"},

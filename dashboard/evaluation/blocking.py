@@ -88,7 +88,7 @@ def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequ
 
 
 def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:
-    """Return the groups that a read-process-write transaction may commit for, unless their commits tell."""
+    """Return the groups that a read-process-write transaction may commit for, unless commits show it."""
     found = offsets_partitions(row)
     if not found or any(each.pending for each in waits.waiting):
         return []

@@ -33,8 +33,8 @@ class SecondLooks:
     def unconfirmed_findings(self, token: object, found: Mapping[bytes, Marks]) -> Collection[bytes]:
         """Return which critical findings of a tick wait; `found`: all that are not open as critical, by key.
 
-        One without any collector is reported by something else than looks, and waits for none. Who has just
-        taken the lease begins anew.
+        One without any collector does not rest on polls, and waits for none. After a change of the lease this
+        begins anew.
         """
         known = self._waits if token == self._token else {}
         waits = {key: _advanced(known.get(key), marks) for key, marks in found.items() if marks}

@@ -371,12 +371,12 @@ def _blocked(fields: Sequence[Any]) -> BlockedOffset:
     )
 
 
-def _blocker(told: Mapping[str, Any]) -> Blocker:
+def _blocker(packed: Mapping[str, Any]) -> Blocker:
     return Blocker(
-        told.get("producer_id"),
-        told.get("transactional_id", ""),
-        bool(told.get("pending")),
-        bool(told.get("certain", True)),
+        packed.get("producer_id"),
+        packed.get("transactional_id", ""),
+        bool(packed.get("pending")),
+        bool(packed.get("certain", True)),
     )
 
 

@@ -2,7 +2,7 @@
 
 As `dashboard.transactions.store` does: the lease, the positions, then the rows in key order, in one database
 transaction. No other collector writes rows of its partitions: its lease guards them, and the cluster's row
-comes last. Pages are not told: whoever looks at groups takes these rows into account.
+comes last. Pages are not notified: the collector of groups takes these rows into account.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _Row = tuple[bytes, str, int]
 def save_commits(
     lease: Lease, look: TailBatch, *, topic_id: str, rate: float, held: Mapping[int, int], now_ms: int
 ) -> None:
-    """Save what a look says, and how far it came.
+    """Save the commits of a batch from the tail, and its end position.
 
     `held` are partitions whose last stable offset lags, by since when, on our clock. Raises `LeaseLost` when
     the token is outdated or a position is not where the look began.
@@ -185,8 +185,14 @@ def _write(
 
 
 def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Values:
-    said = kept.offset, kept.leader_epoch, kept.metadata, kept.commit_ms, commits.pack_commits(kept.commits)
-    return (cluster_id, *row, group, *said, kept.log_partition, kept.log_offset)
+    columns = (
+        kept.offset,
+        kept.leader_epoch,
+        kept.metadata,
+        kept.commit_ms,
+        commits.pack_commits(kept.commits),
+    )
+    return (cluster_id, *row, group, *columns, kept.log_partition, kept.log_offset)
 
 
 def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes, str, str, int, int]:
@@ -195,7 +201,7 @@ def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes,
 
 
 def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:
-    """Add to the numbers of records of types that tell nothing which is shown."""
+    """Add to the numbers of records of types that contain nothing we show."""
     if not newer:
         return
     row = collector_row(lease).get()

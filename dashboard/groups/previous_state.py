@@ -171,7 +171,7 @@ class GroupRows:
         }
 
     def _holders(self) -> Mapping[TopicPartition, Sequence[GroupBlocker]]:
-        """Return what partitions' leaders tell, else what the open transactions' records do."""
+        """Return blockers by partition: as leaders describe them, else from open transactions' records."""
         found: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
         for where, blocker in self._open_in():
             found[where].append(blocker)
@@ -216,8 +216,8 @@ def _end(seen_ms: int | None, lso: int | None, high_watermark: int | None) -> En
 def _stood(columns: Sequence[Any]) -> Stood:
     *first, status, waiting, waiting_ms, blockers, points = columns
     waits = Waiting(waiting) if waiting else None
-    told = tuple(GroupBlocker(**each) for each in blockers)
-    return Stood._make([*first, GroupStatus(status), waits, waiting_ms, told, _points(points)])
+    holders = tuple(GroupBlocker(**each) for each in blockers)
+    return Stood._make([*first, GroupStatus(status), waits, waiting_ms, holders, _points(points)])
 
 
 def packed_blockers(blockers: Iterable[GroupBlocker]) -> str:

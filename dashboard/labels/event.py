@@ -15,7 +15,7 @@ _OVER = frozenset({"closed", "resolved"})
 
 
 def event_label(event: TimelineEvent) -> StatusLabel:
-    """Return how an event reads and looks."""
+    """Return the label and style of an event."""
     if event.source is EventSource.TRANSITION:
         return _transition(event)
     if event.source is EventSource.ACTION:

@@ -27,7 +27,7 @@ STATE_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
 
 
 def state_label(state: QueryState, driver: Driver) -> StatusLabel:
-    """Return how the state of a query reads and looks; where its heartbeat is missing, since when."""
+    """Return the label and style of a query's state; where its heartbeat is missing, since when."""
     if driver.status is DriverStatus.NO_HEARTBEAT:
         return StatusLabel("no heartbeat", "warning", f"{driver.status_text}: its driver may be gone")
     return STATE_LABELS[state]

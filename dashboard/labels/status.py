@@ -100,7 +100,7 @@ OUTCOME_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
 
 
 _MARKER = "Make sure that its producer is gone, then write an abort marker at its first offset."
-#: What to do about an open transaction; `fenceline.explanations.verdict_reason` says why it is what it is.
+#: What to do about an open transaction; `fenceline.explanations.verdict_reason` explains the verdict.
 NEXT_STEPS: Mapping[str, str] = MappingProxyType(
     {
         VerdictReason.OWNED: ("None: its producer ends it, or its coordinator aborts it at its timeout."),

@@ -1,4 +1,4 @@
-"""How each kind of transition looks and reads: word, tone, pattern in charts, what it means. Pure.
+"""The label and style of each kind of transition: word, tone, pattern in charts, meaning. Pure.
 
 The tone is one of the four state colours or "muted"; since colours never stand alone, each kind has a word,
 a mark of its own in tables (`.mark-KIND`), and where kinds share a tone in a chart, a pattern.

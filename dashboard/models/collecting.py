@@ -1,4 +1,4 @@
-"""What is watched, by whom, how far they came, and what went unseen."""
+"""Clusters, their collectors and positions, and the gaps in what was read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Position(models.Model):
 
 
 class Collector(models.Model):
-    """A collector's lease and what it says of itself.
+    """A collector's lease and its own status.
 
     `token` is a fencing token: it grows with every new holder, and every save names the token it was given,
     so a holder that was paused past its expiry can write nothing.
@@ -82,7 +82,7 @@ class Collector(models.Model):
     broker_ms = models.BigIntegerField(default=0)
     #: The same minute by minute: [[minute since the epoch, requests, milliseconds], …], the last few.
     costs = models.JSONField(default=list)
-    #: What else it says of itself; each collector's own.
+    #: Further status, different for each collector.
     detail = models.JSONField(default=dict)
     error = models.TextField(blank=True)
     #: When the error, or its absence, began.

@@ -156,7 +156,7 @@ def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
 
 
 def replica_looks(row: PartitionRecord) -> Sequence[ReplicaLook]:
-    """Return what replicas said of their producers when they were asked last, the leader first."""
+    """Return the replicas' last answers about their producers, the leader first."""
     rows = ReplicaLook.objects.filter(cluster=row.cluster_id, topic=row.topic, partition=row.partition)
     return list(rows.order_by("-leads", "broker"))
 
@@ -183,10 +183,10 @@ def verdict_of(is_open: bool, found: Sequence[PinRecord]) -> str:
     An id whose newest transaction is over can still have one that hangs, left by an earlier epoch; any other
     verdict was the end's to overtake.
     """
-    said = worst_verdict(pin.verdict for pin in found)
+    worst = worst_verdict(pin.verdict for pin in found)
     if is_open:
-        return PartitionVerdict.OPEN.value if said == PartitionVerdict.CLEAR else said
-    return said if said == PartitionVerdict.HANGING else PartitionVerdict.CLEAR.value
+        return PartitionVerdict.OPEN.value if worst == PartitionVerdict.CLEAR else worst
+    return worst if worst == PartitionVerdict.HANGING else PartitionVerdict.CLEAR.value
 
 
 def unstable_offsets(row: PartitionRecord) -> int | None:
@@ -251,7 +251,7 @@ def _order(wanted: SortedPartitions) -> Sequence[OrderBy]:
 
 
 def pin_of(row: PinRecord) -> Pin:
-    """Return what a row says of an open transaction in a partition."""
+    """Return a row of an open transaction in a partition as a fact."""
     return Pin(
         row.topic,
         row.partition,

@@ -110,10 +110,10 @@ class PartitionRows:
     """The rows of one cluster. `tails` are the names of the collectors that read `__transaction_state`."""
 
     def __init__(self, lease: Lease, tails: Collection[str], *, vouched: bool) -> None:
-        """`vouched`: whether the operator says that no transactional id is hidden from us."""
+        """`vouched`: whether the operator has declared that no transactional id is hidden from us."""
         self._cluster_id = lease.cluster_id
         self._tails, self._vouched = tails, vouched
-        #: When the last look began, for how old a tail's sight is.
+        #: When the last poll began, for the age of a tail's data.
         self.now_ms = 0
 
     def known_partitions(self) -> dict[TopicPartition, KnownPartition]:
@@ -223,7 +223,7 @@ def _save_rest(
         collector_store.clear_error(lease, now_ms)
         if look.gaps is not None:
             news = _sync_gaps(lease, look.gaps, now_ms) or news
-        _tell(lease, look)
+        _save_detail(lease, look)
         for kind in _kinds(look, news=news):
             write.notify_after_commit(kind)
 
@@ -337,8 +337,8 @@ def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
     return bool(closed) or opened.keys() != gaps.keys()
 
 
-def _tell(lease: Lease, look: PartitionObservation) -> None:
-    """Keep what the look says of itself."""
+def _save_detail(lease: Lease, look: PartitionObservation) -> None:
+    """Save the figures of the poll itself."""
     row = collector_row(lease).get()
     row.detail |= {
         "partitions": sum(look.verdicts.values()),

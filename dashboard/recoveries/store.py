@@ -123,7 +123,9 @@ def _open(
     rows = _news(lease.cluster_id, *place)
     clocks = recovery_evidence.clock_offsets(lease.cluster_id)
     shifts = {row.pk: _shift_ms(row, clocks, now_ms) for row in rows}
-    fresh = [row for row in rows if not _told_before(row) and _is_news(row, shifts[row.pk], limit_ms, now_ms)]
+    fresh = [
+        row for row in rows if not _refresh_known(row) and _is_news(row, shifts[row.pk], limit_ms, now_ms)
+    ]
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
     Recovery.objects.bulk_create([_episode(row, shifts[row.pk], memory) for row in fresh[:room]])
     if fresh[room:]:
@@ -139,8 +141,8 @@ def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
     return list(behind.order_by("rev", "pk")[:_AT_ONCE])
 
 
-def _told_before(row: TransitionRecord) -> bool:
-    """Bring the episode of a transition up to what is said of it now; False where there is none."""
+def _refresh_known(row: TransitionRecord) -> bool:
+    """Update the recovery of a transition to its current kind and confidence; False where there is none."""
     same = Recovery.objects.filter(
         cluster_id=row.cluster_id,
         topic_id=row.topic_id,

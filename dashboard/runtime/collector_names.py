@@ -28,7 +28,7 @@ Row = TypeVar("Row", bound=Collector)
 
 
 def tail_name(shard: int, shards: int, of: str = TAIL) -> str:
-    """Return the name of a shard's tail: its number only says something where there are several."""
+    """Return the name of a shard's tail: with its number where there are several."""
     return of if shards == 1 else f"{of}-{shard}"
 
 

@@ -59,8 +59,8 @@ def sync_clusters(names: Iterable[str]) -> None:
 def keep_collectors(shards: int, limits: Limits, rooted: Collection[str], now_ms: int) -> None:
     """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
 
-    `rooted` are the clusters that have a root of checkpoints: in all others nobody looks at any. What they
-    could not see is no open gap any more: nobody looks for it.
+    `rooted` are the clusters that have a root of checkpoints: in all others none are read. What the removed
+    collectors could not see is no open gap any more: nothing polls for it.
     """
     gone = Collector.objects.none()
     for of in TAIL, OFFSETS:
@@ -155,7 +155,7 @@ def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
 
 
 def progress_columns(look: TailBatch, rate: float) -> dict[str, object]:
-    """Return what a look says of its collector, by column."""
+    """Return the progress columns of a collector from a batch of its tail."""
     fields: dict[str, object] = {
         "records": F("records") + look.count,
         "rate": rate,
@@ -224,7 +224,7 @@ def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
 
 
 def _blindness(lease: Lease) -> QuerySet[GapRecord]:
-    """Return the open gap that says this collector cannot see its cluster."""
+    """Return the open gap of a collector that cannot see its cluster."""
     return GapRecord.objects.filter(
         cluster_id=lease.cluster_id, source=lease.name, scope="cluster", until_ms=None
     )

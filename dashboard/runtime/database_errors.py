@@ -110,9 +110,9 @@ def explain_error(error: DatabaseError | InterfaceError) -> Explanation:
 
 
 def log_line(error: DatabaseError | InterfaceError) -> str:
-    """Return what an error means and, for whoever runs the database, what it said itself; in one line."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return f"{explain_error(error).text} ({said})"
+    """Return what an error means and, for the database's administrator, its own text; in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"{explain_error(error).text} ({text})"
 
 
 class RepeatedInVain(OperationalError):

@@ -1,4 +1,4 @@
-"""Ring the doorbell: tell open pages that something changed, never what.
+"""Change notifications: tell open pages that something changed, never what.
 
 A bell carries no facts, so it needs no permissions: the browser asks for its page again over HTTP, where
 sign-in, rendering and escaping already live. Bells may be lost; pages also ask slowly by themselves.
@@ -52,12 +52,12 @@ class _Outage:
 
     def record_start(self, error: Exception) -> None:
         if not self.lasting:
-            log.warning("open pages are not told of changes and poll instead: Redis: %s", error)
+            log.warning("open pages get no notifications of changes and poll instead: Redis: %s", error)
         self.lasting = True
 
     def record_end(self) -> None:
         if self.lasting:
-            log.warning("Redis answers again: open pages are told of changes")
+            log.warning("Redis answers again: open pages get notifications of changes")
         self.lasting = False
 
 

@@ -15,7 +15,7 @@ _collectors = Warm(lambda properties: GroupsCollector(properties, KafkaPythonRea
 
 
 def start() -> None:
-    """Send a first slice where nobody looks at groups, unless the limits turn that off."""
+    """Send a first slice where no worker polls groups, unless the limits turn that off."""
     if settings.FENCELINE.limits.groups_every_s:
         loop.start_missing(poll_groups, group_store.NAME)
 

@@ -11,7 +11,7 @@ from dashboard.runtime import collector_names, leases, loop
 from dashboard.tasks import tail_loop
 from fenceline.facts import TailBatch
 
-#: A partition that is held back at one offset for so long is told: transactions come and go all the time.
+#: A partition that is blocked at one offset for so long is reported: transactions come and go all the time.
 _HELD_MS = 2_000
 
 #: Per cluster and shard: where a partition is held back, and since when.

@@ -117,7 +117,7 @@ class _TailSlice:
 
 
 def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
-    """Return the warm consumer if it stands where the database says, else one that was put there."""
+    """Return the warm consumer if it is at the saved positions, else one that was moved there."""
     which = lease.cluster, topic.name, lease.shard
     if which not in _tails:
         _spare_the_collector()

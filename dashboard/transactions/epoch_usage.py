@@ -1,4 +1,4 @@
-"""How fast ids use up their epochs: those that are open when one looks, followed from look to look."""
+"""How fast ids use up their epochs: of those that are open at an evaluation, from one to the next."""
 
 from __future__ import annotations
 

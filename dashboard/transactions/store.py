@@ -146,7 +146,7 @@ def _log_strange(folded: Folded) -> None:
 
 @retry_write
 def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
-    """Drop every id and position of a topic that is not the one we read before; leave a gap that says so.
+    """Drop every id and position of a topic that is not the one we read before; leave a gap about that.
 
     The history stays: it happened. Nothing is dropped when another shard did so before: `topic_id` is the
     one that was read, and positions of another topic are new ones.
