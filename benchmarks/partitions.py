@@ -52,10 +52,10 @@ def run() -> dict[str, object]:
             make_topics(where, 0, FEW)
             held = hold_partitions(where)
             variables = reader_environment(Path(folder) / "ours", where, url)
-            with _watcher(variables, where) as look:
-                figures = _measure(look, where, FEW, "2,000 partitions, 50 held", 1.0)
+            with _watcher(variables, where) as poller:
+                figures = _measure(poller, where, FEW, "2,000 partitions, 50 held", 1.0)
                 make_topics(where, FEW, MANY)
-                figures |= _measure(look, where, MANY, "20,000 partitions", 3.0)
+                figures |= _measure(poller, where, MANY, "20,000 partitions", 3.0)
             del held
     return figures
 
@@ -75,14 +75,14 @@ class PollFigures(NamedTuple):
         return self.asked_s + self.saved_s
 
 
-def _measure(look: _Poller, bootstrap: str, number: int, name: str, limit_s: float) -> dict[str, object]:
-    first = look.poll_until(number)
+def _measure(poller: _Poller, bootstrap: str, number: int, name: str, limit_s: float) -> dict[str, object]:
+    first = poller.poll_until(number)
     idle, busy, floor = [], [], []
     for _ in range(POLLS):
         floor.append(list_offsets(bootstrap, number))
-        idle.append(look.poll_once())
+        idle.append(poller.poll_once())
         write_everywhere(bootstrap, number)
-        busy.append(look.poll_once())
+        busy.append(poller.poll_once())
     assert busy[-1].held >= PINNED
     ours, theirs = median(each.all_s for each in idle), median(floor)
     return {

@@ -219,8 +219,8 @@ def partition_saver() -> _Saver:
             for where in wheres
         }
         ends = pack_ends([EndOffset(at_ms - n * MINUTE_MS, n, n) for n in range(60)])
-        look = ObservedPartitions(at_ms, full=True, rows=rows, ends=dict.fromkeys(wheres, ends))
-        store.save_partitions(lease, look, now_ms=at_ms)
+        observation = ObservedPartitions(at_ms, full=True, rows=rows, ends=dict.fromkeys(wheres, ends))
+        store.save_partitions(lease, observation, now_ms=at_ms)
 
     return _Saver(f"{PARTITIONS:,} partitions", store, save)
 

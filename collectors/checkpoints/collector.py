@@ -230,7 +230,7 @@ class CheckpointsCollector:
         gaps.update(root.trouble)
         for path, folder in root.folders.items():
             try:
-                look = folder.poll()
+                observation = folder.poll()
             except Missing:
                 root.search_soon()
                 continue
@@ -239,7 +239,7 @@ class CheckpointsCollector:
                 continue
             if unread := folder.unread_reason():
                 gaps[QUERY + path] = unread
-            yield look
+            yield observation
 
     def _missed(self, root: _Searched) -> set[str]:
         """Return checkpoints that were saved once and were not found in a root that was searched whole."""

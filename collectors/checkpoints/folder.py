@@ -165,7 +165,7 @@ class CheckpointFolder:
         newest = planned[-1] if planned else None
         before = planned[-2] if len(planned) > 1 else None
         done = finished[-1] if finished else None
-        told = {f"{decode.OFFSETS}/{newest}", f"{decode.OFFSETS}/{before}", f"{decode.COMMITS}/{done}"}
+        reported = {f"{decode.OFFSETS}/{newest}", f"{decode.OFFSETS}/{before}", f"{decode.COMMITS}/{done}"}
         broken = (*around.broken, *self._offsets.broken_files(), *self._commits.broken_files())
         return Checkpoint(
             path=self.path,
@@ -182,7 +182,7 @@ class CheckpointFolder:
             operators=around.operators,
             has_state=around.has_state,
             has_commits=self._commits.has_folder,
-            broken=tuple(each for each in broken if each.path not in told),
+            broken=tuple(each for each in broken if each.path not in reported),
             foreign=(*around.foreign, *self._offsets.foreign, *self._commits.foreign)[:MOST_FOREIGN],
         )
 

@@ -187,7 +187,7 @@ class Tail:
         self._refuse_a_stall(bool(seen.count) or not behind)
         if patient:
             self._hold_back(seen)
-        look = TailBatch(
+        batch = TailBatch(
             records=seen.records,
             moves=self._moves(seen.holes),
             count=seen.count,
@@ -197,8 +197,8 @@ class Tail:
             requests=self._requests.take_count(),
             cold=self._cold,
         )
-        self._cold = self._cold and look.seen_through_ms is None
-        return look
+        self._cold = self._cold and batch.seen_through_ms is None
+        return batch
 
     def _hold_back(self, seen: _PolledRecords) -> None:
         """Keep the partition that is half read for the next look: so each id is folded and saved once.
@@ -229,9 +229,9 @@ class Tail:
         """Return how many records there were to read when the ends were asked for last."""
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
-    def mark_saved(self, look: TailBatch) -> None:
+    def mark_saved(self, batch: TailBatch) -> None:
         """Take the look's positions as saved; the next look begins there."""
-        for move in look.moves:
+        for move in batch.moves:
             self._saved[move.partition] = move.next
             self._began.pop(move.partition, None)
 

@@ -105,28 +105,30 @@ def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> partition_store.Partit
     return found
 
 
-def describe_ids(look: ClusterInspector, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
+def describe_ids(
+    inspector: ClusterInspector, names: Collection[str]
+) -> Mapping[str, Described | NotDescribed]:
     """Return coordinators' descriptions of ids (escaped text). Creates nothing; raises `AdminUnavailable`."""
-    described = look.admin.describe_transactions(names)
+    described = inspector.admin.describe_transactions(names)
     if any(
         isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in described.values()
     ):
         # Where the topic may not be seen, a list proves that it exists: then a look-up creates nothing.
-        look.admin.list_transactions([TransactionState.ONGOING])
-        described = look.admin.describe_transactions(names)
+        inspector.admin.list_transactions([TransactionState.ONGOING])
+        described = inspector.admin.describe_transactions(names)
     return described
 
 
 def partition_logs(
-    look: ClusterInspector, wheres: Collection[TopicPartition]
+    inspector: ClusterInspector, wheres: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, HeldLog]:
     """Return partitions as their leaders describe them now, with blocked readers and the batches behind."""
     if not wheres:
         return {}
-    offsets = look.reads.list_offsets(wheres)
-    producers = look.reads.describe_producers(wheres)
+    offsets = inspector.reads.list_offsets(wheres)
+    producers = inspector.reads.describe_producers(wheres)
     standing = blocked_readers.readers_at(
-        look.cluster_id,
+        inspector.cluster_id,
         {
             where: at.lso
             for where, at in offsets.items()
@@ -140,7 +142,7 @@ def partition_logs(
         batches = None
         if isinstance(at, Offsets) and _is_countable(where, at) and counted < _MOST_COUNTED_LOGS:
             counted += 1
-            batches = _batches(look, where, at)
+            batches = _batches(inspector, where, at)
         found[where] = _log(where, at, producers[where], batches, standing.get(where, blocked_readers.NOBODY))
     return found
 
@@ -172,13 +174,13 @@ def _start(producer: ProducerState) -> int:
 
 
 def _batches(
-    look: ClusterInspector, where: TopicPartition, offsets: Offsets
+    inspector: ClusterInspector, where: TopicPartition, offsets: Offsets
 ) -> tuple[RecordBatch, ...] | None:
     """Return the headers from the LSO to the high watermark, None where that takes too long."""
     found: list[RecordBatch] = []
     at = offsets.lso
     for _ in range(_MOST_REQUESTS):
-        answer = look.reads.batch_headers(where, at, most_bytes=_BYTES_AT_ONCE)
+        answer = inspector.reads.batch_headers(where, at, most_bytes=_BYTES_AT_ONCE)
         if isinstance(answer, Unseen):
             return None
         found += answer.batches
@@ -190,9 +192,11 @@ def _batches(
     return None
 
 
-def producer_pins(look: ClusterInspector, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
+def producer_pins(
+    inspector: ClusterInspector, producer_ids: Collection[int]
+) -> Mapping[int, Sequence[PinRecord]]:
     """Return our rows of where producers are open, by their ids."""
-    return pins_of(look.cluster_id, producer_ids)
+    return pins_of(inspector.cluster_id, producer_ids)
 
 
 def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
@@ -204,7 +208,7 @@ def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequ
 
 
 def silent_since(
-    look: ClusterInspector, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
+    inspector: ClusterInspector, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
 ) -> int | None:
     """Return since when a producer has not written to a partition: our row of it changes with each write."""
     now = next((each for each in log.opened if each.producer_id == producer_id), None)
@@ -213,33 +217,33 @@ def silent_since(
     for row in ours.get(producer_id, ()):
         if (row.topic, row.partition, row.start_offset) == (*log.where, now.start_offset):
             same = (row.last_sequence, row.last_timestamp_ms) == (now.last_sequence, now.last_timestamp_ms)
-            return row.seen_ms if same else look.now_ms
+            return row.seen_ms if same else inspector.now_ms
     return None
 
 
 def inspect_partitions(
-    look: ClusterInspector, wheres: Sequence[TopicPartition]
+    inspector: ClusterInspector, wheres: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, Marked]:
     """Return open transactions of partitions and their owners, polled as often as a verdict takes."""
-    topology = look.reads.describe_topology({where.topic for where in wheres})
-    seen = partition_logs(look, wheres)
+    topology = inspector.reads.describe_topology({where.topic for where in wheres})
+    seen = partition_logs(inspector, wheres)
     pins: dict[TopicPartition, list[Pin]] = {}
-    owners = ProducerOwners({}, {}, whole=True, may_hide=not look.sees_all)
+    owners = ProducerOwners({}, {}, whole=True, may_hide=not inspector.sees_all)
     accused: frozenset[PinKey] = frozenset()
     for _ in range(_POLLS):
-        pins, owners = _join(look, wheres, accused)
+        pins, owners = _join(inspector, wheres, accused)
         every = [pin for each in pins.values() for pin in each]
         if not any(pin.ground is VerdictReason.SEEN_ONCE for pin in every):
             break
         accused = still_accused(every, accused)
-    ours = producer_pins(look, [pin.producer_id for each in pins.values() for pin in each])
+    ours = producer_pins(inspector, [pin.producer_id for each in pins.values() for pin in each])
     found = {}
     for where in wheres:
         leader = topology.partitions.get(where)
         silent = {
             pin.producer_id: since
             for pin in pins.get(where, ())
-            if (since := silent_since(look, seen[where], pin.producer_id, ours)) is not None
+            if (since := silent_since(inspector, seen[where], pin.producer_id, ours)) is not None
         }
         found[where] = Marked(
             seen[where],
@@ -247,21 +251,21 @@ def inspect_partitions(
             leader.leader_epoch if leader else None,
             tuple(pins.get(where, ())),
             owners.descriptions,
-            look.remedy,
+            inspector.remedy,
             silent,
         )
     return found
 
 
 def _join(
-    look: ClusterInspector, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
+    inspector: ClusterInspector, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
 ) -> tuple[dict[TopicPartition, list[Pin]], ProducerOwners]:
     """Ask leaders, coordinators, leaders: return the verdict on what was open both times."""
-    before = look.reads.describe_producers(wheres)
+    before = inspector.reads.describe_producers(wheres)
     opened = {where: _opened(states) for where, states in before.items() if not isinstance(states, Unseen)}
-    owners = owners_of(look, {each.producer_id for states in opened.values() for each in states})
+    owners = owners_of(inspector, {each.producer_id for states in opened.values() for each in states})
     asked = [where for where, states in opened.items() if states]
-    after = look.reads.describe_producers(asked) if asked else {}
+    after = inspector.reads.describe_producers(asked) if asked else {}
     found = {}
     for where, states in after.items():
         if isinstance(states, Unseen):
@@ -272,10 +276,10 @@ def _join(
                 each,
                 owners,
                 known=None,
-                since_ms=look.now_ms,
+                since_ms=inspector.now_ms,
                 accused=PinKey(*where, each.producer_id, each.producer_epoch, each.start_offset or 0)
                 in accused,
-                now_ms=look.now_ms,
+                now_ms=inspector.now_ms,
                 grace=0,
             )
             for each in open_in_both(opened[where], states)
@@ -287,17 +291,17 @@ def _opened(producers: Sequence[ProducerState]) -> list[ProducerState]:
     return [each for each in producers if each.start_offset is not None]
 
 
-def owners_of(look: ClusterInspector, producer_ids: Collection[int]) -> ProducerOwners:
+def owners_of(inspector: ClusterInspector, producer_ids: Collection[int]) -> ProducerOwners:
     """Return the owners of producer ids, and their coordinators' current descriptions."""
     if not producer_ids:
-        return ProducerOwners({}, {}, whole=True, may_hide=not look.sees_all)
+        return ProducerOwners({}, {}, whole=True, may_hide=not inspector.sees_all)
     try:
-        ids = dict(look.reads.transactional_ids(producer_ids))
+        ids = dict(inspector.reads.transactional_ids(producer_ids))
         whole = True
     except AdminUnavailable:
         ids, whole = {}, False
     missing = [each for each in producer_ids if each not in ids]
-    rows = Transaction.objects.filter(cluster_id=look.cluster_id, producer_id__in=missing)
+    rows = Transaction.objects.filter(cluster_id=inspector.cluster_id, producer_id__in=missing)
     ids |= dict(rows.values_list("producer_id", "transactional_id"))
-    descriptions = describe_ids(look, set(ids.values())) if ids else {}
-    return ProducerOwners(ids, descriptions, whole, may_hide=not look.sees_all)
+    descriptions = describe_ids(inspector, set(ids.values())) if ids else {}
+    return ProducerOwners(ids, descriptions, whole, may_hide=not inspector.sees_all)

@@ -23,25 +23,25 @@ from fenceline.plans.protected import protection_reason
 from fenceline.spark.records import Decided
 
 
-def describe_producers(look: inspect.ClusterInspector, names: Sequence[str]) -> Sequence[Producer]:
+def describe_producers(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Sequence[Producer]:
     """Return transactional ids (escaped text) as their coordinators describe them now, in this order."""
-    described = inspect.describe_ids(look, names)
-    rows = _transactions(look, names)
+    described = inspect.describe_ids(inspector, names)
+    rows = _transactions(inspector, names)
     pins = inspect.producer_pins(
-        look, [each.producer_id for each in described.values() if isinstance(each, Described)]
+        inspector, [each.producer_id for each in described.values() if isinstance(each, Described)]
     )
     wheres = {name: _wheres(each, pins) for name, each in described.items()}
     seen = inspect.partition_logs(
-        look, list(dict.fromkeys(where for each in wheres.values() for where in each))
+        inspector, list(dict.fromkeys(where for each in wheres.values() for where in each))
     )
-    usual = ClusterBaselines(look.cluster_id).usual_commits(
-        {application_of(name).application for name in names}, look.now_ms
+    usual = ClusterBaselines(inspector.cluster_id).usual_commits(
+        {application_of(name).application for name in names}, inspector.now_ms
     )
     coordinators = partition_queries.coordinator_brokers(
-        look.cluster_id, [row.log_partition for row in rows.values()]
+        inspector.cluster_id, [row.log_partition for row in rows.values()]
     )
-    committing = blocked_readers.committing_groups(look.cluster_id, names)
-    sinks, places = _Sinks(look.cluster_id), _places(look.cluster_id, rows.values())
+    committing = blocked_readers.committing_groups(inspector.cluster_id, names)
+    sinks, places = _Sinks(inspector.cluster_id), _places(inspector.cluster_id, rows.values())
     found = []
     for name in names:
         row = rows.get(name)
@@ -53,9 +53,9 @@ def describe_producers(look: inspect.ClusterInspector, names: Sequence[str]) -> 
                 those,
                 coordinators.get(row.log_partition) if row else None,
                 _started_ms(
-                    look.now_ms, described[name], places.get(row.log_partition) if row else None, pins
+                    inspector.now_ms, described[name], places.get(row.log_partition) if row else None, pins
                 ),
-                _silent_since_ms(look, described[name], those, pins),
+                _silent_since_ms(inspector, described[name], those, pins),
                 usual.get(application_of(name).application),
                 sinks.owner_of(name, described[name]),
                 committing.get(name, ()),
@@ -96,9 +96,9 @@ def _described(row: Transaction) -> Described:
     return Described(row.transactional_id, TransactionState(row.state), *ids, tuple(partitions_of(row)))
 
 
-def _transactions(look: inspect.ClusterInspector, names: Sequence[str]) -> Mapping[str, Transaction]:
+def _transactions(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Mapping[str, Transaction]:
     keys = {bytes(key_of(text.unescape_text(name))): name for name in names}
-    rows = Transaction.objects.filter(cluster_id=look.cluster_id, key__in=list(keys))
+    rows = Transaction.objects.filter(cluster_id=inspector.cluster_id, key__in=list(keys))
     return {keys[bytes(row.key)]: row for row in rows}
 
 
@@ -145,7 +145,7 @@ def _places(cluster_id: int, rows: Iterable[Transaction]) -> Mapping[int, Positi
 
 
 def _silent_since_ms(
-    look: inspect.ClusterInspector,
+    inspector: inspect.ClusterInspector,
     described: Described | NotDescribed,
     those: Sequence[HeldLog],
     pins: Mapping[int, Sequence[PinRecord]],
@@ -153,7 +153,7 @@ def _silent_since_ms(
     """Return since when no record was observed, None where a partition shows nothing."""
     if not isinstance(described, Described) or any(log.unseen for log in those):
         return None
-    since = [inspect.silent_since(look, log, described.producer_id, pins) for log in those]
+    since = [inspect.silent_since(inspector, log, described.producer_id, pins) for log in those]
     opened = [
         each
         for each, log in zip(since, those, strict=True)

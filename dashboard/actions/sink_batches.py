@@ -52,21 +52,23 @@ class _LedgerFacts:
 
 
 def inspect_batch(
-    look: inspect.ClusterInspector, ident: str, batch_id: int, *, finish: bool
+    inspector: inspect.ClusterInspector, ident: str, batch_id: int, *, finish: bool
 ) -> SinkBatchFacts:
     """Return a batch of a query as its ledger and the coordinators describe it now.
 
     `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
     `AdminUnavailable`; what keeps the ledger from being read is the batch's `trouble`.
     """
-    query = streaming_queries.find_query(look.cluster, ident)
+    query = streaming_queries.find_query(inspector.cluster, ident)
     if query is None:
-        return SinkBatchFacts(ident, ident, batch_id, trouble=f"no query {ident} is known on {look.cluster}")
+        return SinkBatchFacts(
+            ident, ident, batch_id, trouble=f"no query {ident} is known on {inspector.cluster}"
+        )
     known = SinkBatchFacts(
-        ident, _name(query), batch_id, alive=is_alive(query, look.now_ms), heard_ms=query.heard_ms
+        ident, _name(query), batch_id, alive=is_alive(query, inspector.now_ms), heard_ms=query.heard_ms
     )
     try:
-        root, url = _where(look.cluster, query)
+        root, url = _where(inspector.cluster, query)
         read = _read(root, url, batch_id)
     except _UnusableLedger as trouble:
         return replace(known, trouble=str(trouble))
@@ -84,7 +86,7 @@ def inspect_batch(
         prepared=tuple(each.batch_id for each in read.prepared),
         planned=read.planned,
     )
-    return _with_written(look, found) if finish else _with_undecided(look, found, read)
+    return _with_written(inspector, found) if finish else _with_undecided(inspector, found, read)
 
 
 def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts:
@@ -149,24 +151,24 @@ def _name(query: Query) -> str:
     return text.escape_bytes(str(query).encode(errors="replace"))
 
 
-def _with_written(look: inspect.ClusterInspector, found: SinkBatchFacts) -> SinkBatchFacts:
+def _with_written(inspector: inspect.ClusterInspector, found: SinkBatchFacts) -> SinkBatchFacts:
     decision = found.decision
     if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
         return found
     wanted = decision.transactions
-    answers = inspect.describe_ids(look, [each.transactional_id for each in wanted]) if wanted else {}
+    answers = inspect.describe_ids(inspector, [each.transactional_id for each in wanted]) if wanted else {}
     blind = [each for each in answers.values() if _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
     fates = {each: _fate(each, answers[each.transactional_id]) for each in wanted}
     gone_on = [each for each, fate in fates.items() if fate is TransactionFate.UNKNOWN]
-    past = batch_state.transaction_outcomes(look.cluster_id, gone_on)
+    past = batch_state.transaction_outcomes(inspector.cluster_id, gone_on)
     fates |= {each: ended.fate for each, ended in past.items() if _is_past(ended.fate)}
     held = {where for each in wanted if fates[each] is TransactionFate.OPEN for where in each.partitions}
     return replace(
         found,
         written=tuple(WrittenTransaction(each, fates[each]) for each in wanted),
-        logs=tuple(inspect.partition_logs(look, sorted(held)).values()),
+        logs=tuple(inspect.partition_logs(inspector, sorted(held)).values()),
     )
 
 
@@ -199,14 +201,14 @@ def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> Transac
 
 
 def _with_undecided(
-    look: inspect.ClusterInspector, found: SinkBatchFacts, read: _LedgerFacts
+    inspector: inspect.ClusterInspector, found: SinkBatchFacts, read: _LedgerFacts
 ) -> SinkBatchFacts:
-    listing = look.admin.list_transactions([TransactionState.ONGOING])
+    listing = inspector.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
         return replace(found, unseen=list_names([str(each) for each in listing.unseen]))
     stem = f"{read.ledger.prefix}-{read.ledger.ledger_id[:8]}-p"
     names = [name for name in listing.entries if name.startswith(stem)]
-    answers = inspect.describe_ids(look, names) if names else {}
+    answers = inspect.describe_ids(inspector, names) if names else {}
     blind = [each.text for each in answers.values() if isinstance(each, NotDescribed) and _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0])
@@ -224,7 +226,7 @@ def _with_undecided(
         for number in numbers
     }
     return replace(
-        found, undecided=undecided, logs=tuple(inspect.partition_logs(look, sorted(held)).values())
+        found, undecided=undecided, logs=tuple(inspect.partition_logs(inspector, sorted(held)).values())
     )
 
 

@@ -4,7 +4,7 @@ A finding keeps its row while its rule goes on finding it: `since` stays, the wo
 first tick without it that could see what it is about; `complete`: whether the last one could. How many
 ticks found it, and how many have missed it since, is counted here, where each is seen: alerts read no more.
 None is opened as critical, or raised to it, from one look at its sources
-(`dashboard.evaluation.second_looks`).
+(`dashboard.evaluation.second_polls`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _unconfirmed(
         }
         for key, each in critical.items()
     }
-    return reader.second_looks.unconfirmed_findings(lease.token, marks)
+    return reader.second_polls.unconfirmed_findings(lease.token, marks)
 
 
 def save_findings(

@@ -18,7 +18,7 @@ from django.db.models import BooleanField, F, Func, Q
 
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
 from dashboard.evaluation.open_transactions import OpenTransactionSeries
-from dashboard.evaluation.second_looks import SecondLooks
+from dashboard.evaluation.second_polls import SecondPolls
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -107,7 +107,7 @@ class SnapshotReader:
         self._queries = Queries(self._cluster.pk)
         self._punctual = Punctual()
         #: What the evaluator holds back until its sources have looked again.
-        self.second_looks = SecondLooks()
+        self.second_polls = SecondPolls()
         #: What it keeps of open transactions over time.
         self.open_transactions = OpenTransactionSeries()
 

@@ -79,31 +79,31 @@ class _Changed:
     sample: SeriesSample
 
 
-def save_groups(lease: Lease, look: ObservedGroups, rows: GroupRows, *, now_ms: int) -> int:
+def save_groups(lease: Lease, observed: ObservedGroups, rows: GroupRows, *, now_ms: int) -> int:
     """Save what a look found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
     known = rows.known_groups()
     changed = [
         each
-        for name, seen in look.groups.items()
-        if (each := _changed(lease.cluster_id, name, seen, look, known)) is not None
+        for name, seen in observed.groups.items()
+        if (each := _changed(lease.cluster_id, name, seen, observed, known)) is not None
     ]
     for part in _parts(sorted(changed, key=lambda each: each.key)):
-        _save_some(lease, part, look.at_ms)
-    missing = {name: row.pk for name, row in known.groups.items() if name not in look.groups}
-    _save_rest(lease, look, missing, now_ms)
+        _save_some(lease, part, observed.at_ms)
+    missing = {name: row.pk for name, row in known.groups.items() if name not in observed.groups}
+    _save_rest(lease, observed, missing, now_ms)
     return len(changed)
 
 
 @retry_write
-def _save_rest(lease: Lease, look: ObservedGroups, missing: Mapping[str, int], now_ms: int) -> None:
-    with write_transaction(lease, {"seen_through_ms": look.at_ms}) as write:
-        _miss(list(missing.values()), look.partial)
-        unseen = [SeriesSample(name, None, ended=not look.partial) for name in missing]
-        save_samples(lease.cluster_id, GROUP, unseen, at_ms=look.at_ms)
-        extend_span(lease.cluster_id, NAME, at_ms=look.at_ms)
-        collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
+def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int], now_ms: int) -> None:
+    with write_transaction(lease, {"seen_through_ms": observed.at_ms}) as write:
+        _miss(list(missing.values()), observed.partial)
+        unseen = [SeriesSample(name, None, ended=not observed.partial) for name in missing]
+        save_samples(lease.cluster_id, GROUP, unseen, at_ms=observed.at_ms)
+        extend_span(lease.cluster_id, NAME, at_ms=observed.at_ms)
+        collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)
         collector_store.save_gaps(
-            lease, {_scope(scope): (now_ms, why) for scope, why in look.gaps.items()}, now_ms
+            lease, {_scope(scope): (now_ms, why) for scope, why in observed.gaps.items()}, now_ms
         )
         collector_store.clear_error(lease, now_ms)
         if missing:
@@ -112,18 +112,21 @@ def _save_rest(lease: Lease, look: ObservedGroups, missing: Mapping[str, int], n
 
 
 def _changed(
-    cluster_id: int, name: str, seen: SeenGroup, look: ObservedGroups, known: PreviousGroups
+    cluster_id: int, name: str, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> _Changed | None:  # fmt: skip
     """Return what is to be written of a group; None where nothing is new."""
     before = known.stood.get(name, {})
-    now = before if seen.unseen else dict(_stands(name, seen, look, known))
+    now = before if seen.unseen else dict(_stands(name, seen, observed, known))
     offsets = {where: each for where, each in now.items() if has_changed(before.get(where), each)}
     gone = sorted(before.keys() - now.keys())
     key, old = key_of(text.unescape_text(name)), known.groups.get(name)
     head = cluster_id, key, name, family_of(name).name
-    asked = {topic: of for (group, topic), of in look.committers.items() if group == name}
+    asked = {topic: of for (group, topic), of in observed.committers.items() if group == name}
     committers = _committers(old.committers if old else "", asked, {where.topic for where in now})
-    row = (*head, *_group_columns(seen, now.values(), look.at_ms, old, known.members.get(name), committers))
+    row = (
+        *head,
+        *_group_columns(seen, now.values(), observed.at_ms, old, known.members.get(name), committers),
+    )
     if old is not None and not offsets and not gone and not _is_news(old, row):
         return None
     return _Changed(key, name, row, offsets, gone, _sample(name, seen, row))
@@ -137,17 +140,17 @@ def _sample(name: str, seen: SeenGroup, row: Row) -> SeriesSample:
 
 
 def _stands(
-    name: str, seen: SeenGroup, look: ObservedGroups, known: PreviousGroups
+    name: str, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> Iterator[tuple[TopicPartition, Stood]]:
     before, logged = known.stood.get(name, {}), known.logged.get(name, {})
     for where, committed in seen.committed.items():
         unstable = where in seen.unstable
         around = Around(
-            offsets=look.offsets.get(where),
-            only_markers=committed is not None and (where, committed.offset) in look.only_markers,
+            offsets=observed.offsets.get(where),
+            only_markers=committed is not None and (where, committed.offset) in observed.only_markers,
             ends=known.ends_of(where),
             holders=known.holders.get(where, ()),
-            pending=_pending(name, where, seen, look, known) if unstable else (),
+            pending=_pending(name, where, seen, observed, known) if unstable else (),
         )
         earlier, log = before.get(where), logged.get(where)
         yield (
@@ -158,7 +161,7 @@ def _stands(
                 unstable,
                 log,
                 around,
-                now_ms=look.at_ms,
+                now_ms=observed.at_ms,
                 blocked_after_ms=_blocked_after_ms(),
             ),
         )
@@ -171,12 +174,12 @@ def _blocked_after_ms() -> int:
 
 
 def _pending(
-    name: str, where: TopicPartition, seen: SeenGroup, look: ObservedGroups, known: PreviousGroups
+    name: str, where: TopicPartition, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> Sequence[GroupBlocker]:
     """Return the owners of a pending commit: by the log itself, else the possible ones."""
     read = [
         GroupBlocker(*each[1:], pending=True, offset=each.offset)
-        for each in look.pending.get((name, where), ())
+        for each in observed.pending.get((name, where), ())
     ]
     if read or seen.log_partition is None:
         return read

@@ -21,15 +21,15 @@ def event_label(event: TimelineEvent) -> StatusLabel:
     if event.source is EventSource.ACTION:
         return _action(event)
     if event.source is EventSource.RECOVERY and event.what in OUTCOME_LABELS:
-        look = OUTCOME_LABELS[event.what]
-        return StatusLabel(f"recovery {look.words}", look.tone, look.means)
+        label = OUTCOME_LABELS[event.what]
+        return StatusLabel(f"recovery {label.words}", label.tone, label.means)
     return StatusLabel(f"{event.source} {event.what.replace('_', ' ')}", _tone(event), "")
 
 
 def _transition(event: TimelineEvent) -> StatusLabel:
-    look = TRANSITION_STYLES[TransitionKind(event.what)]
-    words = f"{event.count:,} × {look.words}" if event.count > 1 else look.words
-    return StatusLabel(words, look.tone, look.means)
+    label = TRANSITION_STYLES[TransitionKind(event.what)]
+    words = f"{event.count:,} × {label.words}" if event.count > 1 else label.words
+    return StatusLabel(words, label.tone, label.means)
 
 
 def _action(event: TimelineEvent) -> StatusLabel:

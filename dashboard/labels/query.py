@@ -103,7 +103,7 @@ _IN_PROGRESS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:
+def chain_label(chain: Sequence[ChainLink]) -> StatusLabel:
     """Return a chain in two words: its broken link, what it waits for, or that it is done."""
     for state, words, tone in (
         (LinkState.BROKEN, "broken", "critical"),

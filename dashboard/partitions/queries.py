@@ -155,7 +155,7 @@ def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
     return {pk: sorted(each, key=lambda pin: (pin.topic, pin.partition)) for pk, each in found.items()}
 
 
-def replica_looks(row: PartitionRecord) -> Sequence[ReplicaLook]:
+def replica_answers(row: PartitionRecord) -> Sequence[ReplicaLook]:
     """Return the replicas' last answers about their producers, the leader first."""
     rows = ReplicaLook.objects.filter(cluster=row.cluster_id, topic=row.topic, partition=row.partition)
     return list(rows.order_by("-leads", "broker"))

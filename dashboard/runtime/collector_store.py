@@ -154,16 +154,16 @@ def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
     row.save(update_fields=["costs", "requests", "broker_ms"])
 
 
-def progress_columns(look: TailBatch, rate: float) -> dict[str, object]:
+def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
     """Return the progress columns of a collector from a batch of its tail."""
     fields: dict[str, object] = {
-        "records": F("records") + look.count,
+        "records": F("records") + batch.count,
         "rate": rate,
     }
-    if look.behind is not None:
-        fields["behind"] = look.behind
-    if look.seen_through_ms is not None:
-        fields["seen_through_ms"] = look.seen_through_ms
+    if batch.behind is not None:
+        fields["behind"] = batch.behind
+    if batch.seen_through_ms is not None:
+        fields["seen_through_ms"] = batch.seen_through_ms
     return fields
 
 

@@ -119,17 +119,21 @@ def _outside(lease: Lease) -> dict[str, str]:
     }
 
 
-def _is_news(row: Query | None, look: CheckpointObservation, wrong: Mapping[str, str], now_ms: int) -> bool:
-    return row is None or bool(look.planned or look.finished or _changes(row, look, wrong, now_ms))
+def _is_news(
+    row: Query | None, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
+) -> bool:
+    return row is None or bool(
+        observation.planned or observation.finished or _changes(row, observation, wrong, now_ms)
+    )
 
 
 def _changes(
-    row: Query, look: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
+    row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
 ) -> Mapping[str, Any]:
     """Return the columns of a query that a look changes."""
     columns = {
-        **query_columns(look, row, alive=is_alive(row, now_ms)),
-        "error": wrong.get(look.checkpoint.path, ""),
+        **query_columns(observation, row, alive=is_alive(row, now_ms)),
+        "error": wrong.get(observation.checkpoint.path, ""),
     }
     return {name: value for name, value in columns.items() if getattr(row, name) != value}
 
@@ -167,22 +171,22 @@ def _save_some(
 
 
 def _save_one(
-    row: Query, look: CheckpointObservation, wrong: Mapping[str, str], *, rev: int, now_ms: int
+    row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], *, rev: int, now_ms: int
 ) -> None:
-    changed = _changes(row, look, wrong, now_ms)
-    _save_batches(row, look, rev, now_ms)
-    if look.ledger is not None and "detail" in changed:
-        _save_decisions(row, look.ledger, look.checkpoint.newest_finished, now_ms)
+    changed = _changes(row, observation, wrong, now_ms)
+    _save_batches(row, observation, rev, now_ms)
+    if observation.ledger is not None and "detail" in changed:
+        _save_decisions(row, observation.ledger, observation.checkpoint.newest_finished, now_ms)
     for name, value in changed.items():
         setattr(row, name, value)
     row.rev = rev
     row.save(update_fields=[*changed, "rev"])
 
 
-def _save_batches(row: Query, look: CheckpointObservation, rev: int, now_ms: int) -> None:
+def _save_batches(row: Query, observation: CheckpointObservation, rev: int, now_ms: int) -> None:
     """Save what is new in the two logs; each of them writes its own columns."""
-    planned = planned_rows(row, look.planned, rev)
-    finished = finished_rows(row, look.finished, look.committed_ms, rev, now_ms)
+    planned = planned_rows(row, observation.planned, rev)
+    finished = finished_rows(row, observation.finished, observation.committed_ms, rev, now_ms)
     _begin_anew(row, planned)
     for rows, fields in ((planned, _PLANNED), (finished, _FINISHED)):
         Batch.objects.bulk_create(

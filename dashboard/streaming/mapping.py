@@ -41,9 +41,9 @@ from fenceline.spark.restart_prediction import Restart, predict_restart
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 
 
-def query_columns(look: CheckpointObservation, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
+def query_columns(observation: CheckpointObservation, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
     """Return the columns of a query from one poll: all but its time and what it could not read."""
-    checkpoint, ledger = look.checkpoint, look.ledger
+    checkpoint, ledger = observation.checkpoint, observation.ledger
     asynchronous = bool(row.asynchronous)
     verdict = predict_restart(checkpoint, alive=alive, asynchronous=asynchronous)
     entry = checkpoint.last_offsets
@@ -65,13 +65,15 @@ def query_columns(look: CheckpointObservation, row: Query, *, alive: bool | None
         "generation": ledger.generation if ledger is not None else row.generation,
         "prepared": len(prepared) if ledger is not None else row.prepared,
         "expires_ms": min(expiries, default=None) if ledger is not None else row.expires_ms,
-        "detail": checkpoint_detail(look, verdict, asynchronous=asynchronous),
+        "detail": checkpoint_detail(observation, verdict, asynchronous=asynchronous),
     }
 
 
-def checkpoint_detail(look: CheckpointObservation, verdict: Restart, *, asynchronous: bool) -> dict[str, Any]:
+def checkpoint_detail(
+    observation: CheckpointObservation, verdict: Restart, *, asynchronous: bool
+) -> dict[str, Any]:
     """Return what is kept for the inspector, as JSON has it."""
-    checkpoint = look.checkpoint
+    checkpoint = observation.checkpoint
     offsets, commits = checkpoint.last_offsets, checkpoint.last_commit
     return {
         **_of_offsets(offsets if isinstance(offsets, OffsetsEntry) else None),
@@ -84,7 +86,7 @@ def checkpoint_detail(look: CheckpointObservation, verdict: Restart, *, asynchro
             }
             for each in checkpoint.operators
         ],
-        "broken": [each._asdict() | {"damage": each.damage.value} for each in _broken(look)],
+        "broken": [each._asdict() | {"damage": each.damage.value} for each in _broken(observation)],
         "foreign": list(checkpoint.foreign),
         "versions": {
             "offsets": offsets.version if isinstance(offsets, OffsetsEntry) else None,
@@ -98,7 +100,7 @@ def checkpoint_detail(look: CheckpointObservation, verdict: Restart, *, asynchro
             "severity": verdict.severity,
             "remedy": verdict.remedy,
         },
-        "ledger": look.ledger and _of_ledger(look.ledger),
+        "ledger": observation.ledger and _of_ledger(observation.ledger),
     }
 
 
@@ -217,8 +219,8 @@ def _of_ledger(ledger: LedgerState) -> dict[str, Any]:
     }
 
 
-def _broken(look: CheckpointObservation) -> Iterator[Broken]:
-    checkpoint: Checkpoint = look.checkpoint
+def _broken(observation: CheckpointObservation) -> Iterator[Broken]:
+    checkpoint: Checkpoint = observation.checkpoint
     seen: set[Broken] = set()
     entries = checkpoint.previous_offsets, checkpoint.last_offsets, checkpoint.last_commit
     for each in (checkpoint.identity, *entries, *checkpoint.broken):

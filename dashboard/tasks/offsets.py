@@ -29,11 +29,11 @@ class _ConsumerOffsets:
         properties = settings.FENCELINE.clusters[cluster].properties
         return Tail(properties, shard, settings.SHARDS, topic=self.name, committed=True)
 
-    def save_batch(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def save_batch(self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float) -> None:
         now_ms = loop.now_ms()
         held = _held_back(lease, tail, now_ms)
         topic_id = tail.topic_id if tail else ""
-        commit_store.save_commits(lease, look, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
+        commit_store.save_commits(lease, batch, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         commit_store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())

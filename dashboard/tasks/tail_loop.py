@@ -45,7 +45,7 @@ class TailedTopic(Protocol):
     def open_tail(self, cluster: str, shard: int) -> Tail:
         """Make a tail that stands nowhere yet."""
 
-    def save_batch(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def save_batch(self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float) -> None:
         """Save a look and its positions; without a tail, one at a topic that does not exist."""
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
@@ -84,16 +84,16 @@ class _TailSlice:
             self._start_again(str(replaced))
 
     def _step(self, tail: Tail) -> None:
-        look = tail.poll(self._topic.flush_s)
+        batch = tail.poll(self._topic.flush_s)
         elapsed = time.monotonic() - self._saved_at
-        if look.moves or look.seen_through_ms is not None or elapsed > HEARTBEAT_S:
-            rate = look.count / max(elapsed, self._topic.flush_s)
-            for part in look.split_by_keys(self._topic.save_at_once):
+        if batch.moves or batch.seen_through_ms is not None or elapsed > HEARTBEAT_S:
+            rate = batch.count / max(elapsed, self._topic.flush_s)
+            for part in batch.split_by_keys(self._topic.save_at_once):
                 self._save(part, tail, rate)
                 tail.mark_saved(part)
 
-    def _save(self, look: TailBatch, tail: Tail | None, rate: float) -> None:
-        self._topic.save_batch(self._lease, look, tail, rate=rate)
+    def _save(self, batch: TailBatch, tail: Tail | None, rate: float) -> None:
+        self._topic.save_batch(self._lease, batch, tail, rate=rate)
         self._saved_at = time.monotonic()
         loop.stop_requested.wait(_YIELD_S)
 

@@ -18,7 +18,7 @@ from fenceline.formatting import format_clock
 _TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabled": "warning"}
 #: The page that the number of a reason leads to.
 _PAGES = {"silenced": "silence", "inhibited": "alert"}
-_TOLD = {
+_DELIVERY_WORDS = {
     Delivery.State.DELIVERED: ("notified", "ok"),
     Delivery.State.PENDING: ("sending", "info"),
     Delivery.State.FAILED: ("not delivered", "critical"),
@@ -91,7 +91,7 @@ def _flapping(row: Alert) -> NotificationReason:
 
 
 def _delivery(row: Delivery, fate: NotificationOutcome) -> NotificationReason:
-    word, tone = _TOLD[Delivery.State(row.state)]
+    word, tone = _DELIVERY_WORDS[Delivery.State(row.state)]
     ended = row.ended_at or row.created_at
     return NotificationReason(
         word,

@@ -87,14 +87,14 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     shown = action_audit.action_status(action, now_ms=at_ms)
     plan = shown.plan
     subjects = list(_subjects(request, action, plan))
-    look = action_labels.ACTS[plan.act]
+    style = action_labels.ACTS[plan.act]
     return {
         "action": action,
         "cluster": action.cluster.name,
         "plan": plan,
         "shown": shown,
-        "look": look,
-        "title": _title(plan, shown, look),
+        "look": style,
+        "title": _title(plan, shown, style),
         "subjects": subjects,
         "folded": len(subjects) > _UNFOLDED,
         "refused": [each for each in subjects if each.of.is_refused],
@@ -110,8 +110,8 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     }
 
 
-def _title(plan: Plan, shown: action_audit.ActionStatus, look: action_labels.ActStyle) -> str:
-    return f"{look.verb} {shown.title}" if not shown.more else f"{look.verb} {len(plan.subjects):,} at once"
+def _title(plan: Plan, shown: action_audit.ActionStatus, style: action_labels.ActStyle) -> str:
+    return f"{style.verb} {shown.title}" if not shown.more else f"{style.verb} {len(plan.subjects):,} at once"
 
 
 def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[PlanSubject]:

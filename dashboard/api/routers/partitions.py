@@ -183,13 +183,13 @@ def get_partition(
         ],
         looks=[
             ReplicaOut(
-                broker=look.broker,
-                leads=look.leads,
-                seen_at=schemas.format_iso(look.seen_ms),
-                producers=[_producer(each) for each in look.producers],
-                error=look.error,
+                broker=answer.broker,
+                leads=answer.leads,
+                seen_at=schemas.format_iso(answer.seen_ms),
+                producers=[_producer(each) for each in answer.producers],
+                error=answer.error,
             )
-            for look in partition_queries.replica_looks(row)
+            for answer in partition_queries.replica_answers(row)
         ],
     )
 

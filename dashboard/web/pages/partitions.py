@@ -252,7 +252,7 @@ def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:
 
 def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     """Return the answers of replicas, and the status of a request that was just sent."""
-    answers = partition_queries.replica_looks(row)
+    answers = partition_queries.replica_answers(row)
     value = request.GET.get("asked", "")
     at_ms = int(value) if value.isascii() and value.isdigit() and len(value) <= 15 else 0
     passed_ms = now_ms(request) - at_ms

@@ -157,11 +157,11 @@ def _detail(found: Recovery) -> Mapping[str, Any]:
 
 def _steps(found: Recovery) -> Iterator[TransactionStep]:
     """Yield the way of an episode: what was done, and what is still waited for."""
-    look = TRANSITION_STYLES[TransitionKind(found.cause)]
+    style = TRANSITION_STYLES[TransitionKind(found.cause)]
     if found.begun_ms is not None:
         yield TransactionStep("done", "Begun", f"producer id {found.producer_id}", at_ms=found.begun_ms)
-    cause = f"{look.means}; the verdict is {found.confidence}"
-    yield TransactionStep("done", f"Aborted: {look.words}", cause, at_ms=found.opened_ms)
+    cause = f"{style.means}; the verdict is {found.confidence}"
+    yield TransactionStep("done", f"Aborted: {style.words}", cause, at_ms=found.opened_ms)
     if found.completed_ms is not None:
         yield TransactionStep("done", "Abort markers sent", at_ms=found.completed_ms)
     yield _released(found)

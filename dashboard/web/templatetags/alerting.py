@@ -19,7 +19,7 @@ _TABS = (
     ("silences", "Silences"),
     ("rules", "Rules"),
 )
-register.filter("channel_look", alert_labels.channel_look)
+register.filter("channel_label", alert_labels.channel_label)
 register.filter("delivery_what", alert_labels.delivery_what)
 register.filter("alert_summary", alert_labels.alert_summary)
 register.filter("subject_name", alert_labels.subject_name)

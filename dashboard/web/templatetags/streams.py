@@ -17,7 +17,7 @@ from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
 register = template.Library()
-register.filter("chain_look", query_labels.chain_look)
+register.filter("chain_label", query_labels.chain_label)
 register.filter("guarantee_label", query_labels.guarantee_label)
 register.simple_tag(query_labels.restart_label)
 register.simple_tag(addresses.query_of, name="query_url")
@@ -51,16 +51,16 @@ def link_tone(link: ChainLink) -> str:
 @register.filter
 def safe_label(safe: RestartSafety) -> StatusLabel:
     """Return whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
-    return _answer_look(safe.safe, safe.sentence)
+    return _answer_label(safe.safe, safe.sentence)
 
 
 @register.filter
 def kill_label(safe: RestartSafety) -> StatusLabel:
     """Return whether its driver may be killed: yes, no, or unknown."""
-    return _answer_look(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
+    return _answer_label(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
 
 
-def _answer_look(answer: bool | None, means: str) -> StatusLabel:
+def _answer_label(answer: bool | None, means: str) -> StatusLabel:
     words = {True: ("yes", "ok"), False: ("no", "critical"), None: ("unknown", "unknown")}
     return StatusLabel(*words[answer], means)
 

@@ -23,7 +23,7 @@ class _Wait(NamedTuple):
     advances: int
 
 
-class SecondLooks:
+class SecondPolls:
     """What waits for a second look, of one cluster, from tick to tick of one holder of the lease."""
 
     def __init__(self) -> None:
