@@ -168,7 +168,15 @@ TEMPLATES = [
             ],
             "libraries": {
                 name: f"dashboard.web.templatetags.{name}"
-                for name in ("acting", "alerting", "fenceline", "standings", "streams", "time_range")
+                for name in (
+                    "acting",
+                    "alerting",
+                    "components",
+                    "fenceline",
+                    "standings",
+                    "streams",
+                    "time_range",
+                )
             },
         },
     }
