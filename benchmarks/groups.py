@@ -39,8 +39,8 @@ def run() -> dict[str, object]:
     first, *others = ([float(word) for word in line.split()] for line in completed.stdout.splitlines())
     asked, saved, requests = (median(each[n] for each in others) for n in range(3))
     return {
-        "first look, s": round(first[0] + first[1], 2),
-        "a look, s (<= 1.0 with the one at partitions)": round(asked + saved, 2),
+        "first poll, s": round(first[0] + first[1], 2),
+        "a poll, s (<= 1.0 with that of partitions)": round(asked + saved, 2),
         "of it asking the brokers, s": round(asked, 2),
         "of it evaluating and saving, s": round(saved, 2),
         "requests a poll": round(requests),
@@ -62,7 +62,7 @@ def _commit(bootstrap: str, groups: Iterable[int], offset: int) -> None:
 
 
 def main(bootstrap: str) -> None:
-    """Look so many times; print for each the seconds of asking and of saving, and the requests."""
+    """Poll so many times; print for each the seconds of asking and of saving, and the requests."""
     import django
 
     django.setup()

@@ -2,7 +2,7 @@
 
 The records are `seeding`'s: transactions of four records each, one in fifty ended by a timeout, written to
 `__transaction_state` of a broker of our own. The job runs as its users run it, under spark-submit, with the
-broker on the same machine; its seconds are its own, from the first look at the topic to the last manifest,
+broker on the same machine; its seconds are its own, from the first read of the topic to the last manifest,
 without the start of the JVM. Then every transition is compared with a replay of the same records, one by one.
 `FENCELINE_RECORDS` is another number of records.
 """

@@ -87,12 +87,12 @@ def _measure(poller: _Poller, bootstrap: str, number: int, name: str, limit_s: f
     ours, theirs = median(each.all_s for each in idle), median(floor)
     return {
         f"{name}: list_offsets in both isolation levels, s": round(theirs, 2),
-        f"{name}: first look, s": round(first.all_s, 2),
-        f"{name}: a look, s (<= {limit_s})": round(ours, 2),
+        f"{name}: first poll, s": round(first.all_s, 2),
+        f"{name}: a poll, s (<= {limit_s})": round(ours, 2),
         f"{name}: of it asking the brokers, s": round(median(each.asked_s for each in idle), 2),
-        f"{name}: a look that is news everywhere, s": round(median(each.all_s for each in busy), 2),
-        f"{name}: a look / list_offsets": round(ours / theirs, 2),
-        f"{name}: requests a look": round(median(each.requests for each in idle)),
+        f"{name}: a poll that changes every row, s": round(median(each.all_s for each in busy), 2),
+        f"{name}: a poll / list_offsets": round(ours / theirs, 2),
+        f"{name}: requests a poll": round(median(each.requests for each in idle)),
     }
 
 
@@ -156,7 +156,7 @@ class _Poller:
         self._process = process
 
     def poll_once(self) -> PollFigures:
-        """Let it look at everything once."""
+        """Let it poll everything once."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write("look\n")
@@ -164,7 +164,7 @@ class _Poller:
         return PollFigures(*map(float, self._process.stdout.readline().split()))
 
     def poll_until(self, number: int) -> PollFigures:
-        """Return the first look; go on until what is held is known, and everything is seen."""
+        """Return the first poll; go on until what is held is known, and everything is seen."""
         first = self.poll_once()
         wait_for(
             lambda: (seen := self.poll_once()).partitions >= number and seen.held >= PINNED,

@@ -146,7 +146,7 @@ _GROUNDS: dict[VerdictReason, str] = {
     ),
     VerdictReason.MAY_BE_HIDDEN: "no id that we may see has this producer id, but some may be hidden from us",
     VerdictReason.UNSEEN: "a coordinator or the partition's leader could not be asked",
-    VerdictReason.SEEN_ONCE: "it was seen once only; the second look is to come",
+    VerdictReason.SEEN_ONCE: "it was seen once only; the second poll is to come",
 }
 
 

@@ -164,7 +164,7 @@ class Confidence(StrEnum):
 
 
 class TransitionReason(StrEnum):
-    """What in the records speaks for a verdict; `explanations.explain_transition` puts it into words."""
+    """The evidence for a verdict in the records; `explanations.explain_transition` puts it into words."""
 
     FIRST_SEEN = "first_seen"
     NEW_ID = "new_id"
@@ -247,7 +247,7 @@ class RawRecord(NamedTuple):
 
 
 class PositionMove(NamedTuple):
-    """How far one look moved in one partition: `previous` is None where there was no position yet."""
+    """How far one poll moved in one partition: `previous` is None where there was no position yet."""
 
     partition: int
     previous: int | None

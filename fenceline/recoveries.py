@@ -222,7 +222,7 @@ class Episode:
     """One episode as far as it was seen. Instants are by our own clock."""
 
     opened_ms: int
-    #: Whether every marker was written, and looked for: only then all that was `held` is known.
+    #: Whether every marker was written, and searched for: only then all that was `held` is known.
     complete: bool
     held: tuple[Held, ...]
     #: As CompleteAbort is stamped: when its end was decided, and its markers began to be written.
@@ -245,7 +245,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What was seen since an episode was looked at last."""
+    """What was observed since a recovery was updated last."""
 
     #: Partitions that were seen; one that could not be seen is left out.
     ends: dict[TopicPartition, Ends]

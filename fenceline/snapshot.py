@@ -1,4 +1,4 @@
-"""What the rules may look at in one tick: every fact of one cluster that a finding can be made of.
+"""The input of the rules in one tick: every fact of one cluster that a finding can be made of.
 
 All instants are by our own clock (`fenceline.kafka.clock_skew`).
 """
@@ -49,7 +49,7 @@ class OpenTransactionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PinnedPartition:
-    """A partition whose LSO has stood below its high watermark for more than one look."""
+    """A partition whose LSO has stood below its high watermark for more than one poll."""
 
     topic: str
     partition: int
@@ -151,7 +151,7 @@ class CollectorStatus:
 
     cluster: str
     name: str
-    #: Everything before this instant has been seen; None before the first complete look.
+    #: Everything before this instant has been seen; None before the first complete poll.
     seen_through_ms: int | None
     #: Records between its position and the end of what it reads; None when the end is unknown.
     behind: int | None
@@ -176,7 +176,7 @@ class CollectorStatus:
 
     @property
     def blind_since_ms(self) -> int:
-        """Since when nothing newer has been seen; the collector's own beginning before its first look."""
+        """Since when nothing newer has been seen; the collector's own beginning before its first poll."""
         return self.since_ms if self.seen_through_ms is None else self.seen_through_ms
 
     def is_behind(self, now_ms: int, limits: Limits) -> bool:
@@ -205,7 +205,7 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the rules may look at in one tick."""
+    """The input of the rules in one tick."""
 
     cluster: str = ""
     collectors: tuple[CollectorStatus, ...] = ()

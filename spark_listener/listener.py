@@ -176,7 +176,7 @@ def _tracks_asynchronously(query: str) -> bool | None:
         jvm = session._jvm
         execution = queries.get(jvm.java.util.UUID.fromString(query))
         return None if execution is None else "Async" in str(execution.getClass().getSimpleName())
-    except Exception as error:  # another Spark's inner parts may look otherwise: then it is not known
+    except Exception as error:  # internals of another Spark may differ: then it is not known
         log.debug("the kind of query %s is not known: %s", query, error)
         return None
 

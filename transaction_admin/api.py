@@ -146,7 +146,7 @@ class TransactionAdmin(Protocol):
         """Write an abort marker into one partition, by its leader (WriteTxnMarkers, key 27); ask once.
 
         The leader checks little: it takes a marker for a transaction that has ended as well, and appends a
-        useless one. **Only for what no coordinator owns**, looked at right before: a coordinator would not
+        useless one. **Only for what no coordinator owns**, checked right before: a coordinator would not
         learn of it, and could still commit the rest.
         """
 

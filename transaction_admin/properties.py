@@ -40,7 +40,7 @@ def _number(value: str) -> int:
 
 def _mechanism(value: str) -> str:
     if value not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        raise _BadValue(f"is {value!r}: admin connections speak PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512")
+        raise _BadValue(f"is {value!r}: admin connections support PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints under the configured roots: found, and looked at again and again, on any store of fsspec.
+"""Finds checkpoints under the configured roots and polls them, on any store of fsspec.
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves the result and then
 calls `mark_saved`. Roots are searched for new checkpoints, and for deleted ones, now and then; known ones are
@@ -29,7 +29,7 @@ QUERY, ROOT = "checkpoint:", "root:"
 
 
 class Root(Protocol):
-    """Where to look: a `[[checkpoints]]` of the configuration."""
+    """A root to search: a `[[checkpoints]]` of the configuration."""
 
     @property
     def root(self) -> str:
@@ -45,7 +45,7 @@ class Root(Protocol):
 
 
 class ObservedCheckpoints(NamedTuple):
-    """What a look at all roots has found."""
+    """The result of a poll of all roots."""
 
     observations: Sequence[CheckpointObservation]
     #: Checkpoints that were there before and are no more.
@@ -57,7 +57,7 @@ class ObservedCheckpoints(NamedTuple):
 
 
 class _Searched:
-    """One root: its store, and the checkpoints that were found in it; `others` look after themselves."""
+    """One root: its store, and the checkpoints that were found in it, but for those of `others`."""
 
     def __init__(self, root: Root, others: Collection[str]) -> None:
         self._config, self._others = root, others
@@ -83,7 +83,7 @@ class _Searched:
         return time.monotonic() >= self._due
 
     def search_soon(self) -> None:
-        """Search at the next look: something that was there is not."""
+        """Search at the next poll: something that was there is not."""
         self._due = time.monotonic()
 
     def search(self) -> set[str]:
@@ -176,7 +176,7 @@ class _Searched:
 
 
 class CheckpointsCollector:
-    """Looks at all checkpoints of one cluster. `known`: those that were there when a look was saved last."""
+    """Polls all checkpoints of one cluster. `known`: those that were there when a poll was saved last."""
 
     def __init__(self, roots: Sequence[Root], known: Iterable[str] = ()) -> None:
         by_path = {_path(root): root for root in roots}
@@ -190,7 +190,7 @@ class CheckpointsCollector:
         self._since: dict[str, int] = {}
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next look, 0 when one is due."""
+        """Return how long to wait before the next poll, 0 when one is due."""
         return max(0.0, self._due - time.monotonic())
 
     def poll(self, now_ms: int, *, every_s: float) -> ObservedCheckpoints:
@@ -266,7 +266,7 @@ def _path(root: Root) -> str:
 
 
 def _may_hold_some(entry: FileEntry) -> bool:
-    """Whether to look for checkpoints below: not in hidden folders, nor in a table's partitions."""
+    """Whether to search for checkpoints below: not in hidden folders, nor in a table's partitions."""
     return entry.is_folder and not entry.name.startswith((".", "_")) and "=" not in entry.name
 
 

@@ -1,6 +1,6 @@
-"""One checkpoint, looked at again and again: two listings a look, and only files that are new or changed.
+"""Polls one checkpoint: two listings a poll, and only files that are new or changed.
 
-What was read newly stays at hand until it is saved (`settle`): a save that fails loses nothing.
+What is new is kept until it is saved (`mark_saved`): a save that fails loses nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CheckpointFolder:
     def poll(self) -> CheckpointObservation:
         """Return what there is now, with what was not saved yet. Raises `CannotRead`.
 
-        A changed restart verdict is reported when a second look agrees (`collectors.checkpoints.settling`).
+        A changed restart verdict is reported when a second poll agrees (`collectors.checkpoints.settling`).
         """
         checkpoint = self._settling.settle_checkpoint(self._observe, self._observe_again)
         if checkpoint is None:
@@ -137,7 +137,7 @@ class CheckpointFolder:
         if finished.newest_batch > planned.newest_batch:
             again = self._log(decode.OFFSETS)
             if finished.newest_batch <= again.newest_batch:
-                # What was planned after the commits were listed is for the next look.
+                # What was planned after the commits were listed is left to the next poll.
                 last = finished.newest_batch + 1
                 until = {number: seen for number, seen in again.files.items() if number <= last}
                 planned = again._replace(files=until)

@@ -46,7 +46,7 @@ class Log(Generic[E]):
         self._found: dict[int, E | Broken] = {}
         #: What was read and is not saved yet.
         self.news: dict[int, E] = {}
-        #: How many files of the first look were passed over.
+        #: How many files the first poll skipped.
         self.skipped = 0
 
     @property

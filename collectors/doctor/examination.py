@@ -185,7 +185,7 @@ def _librdkafka(patient: Patient) -> DoctorCheck:
 def _no_sign_in(what: str, reason: str) -> DoctorCheck:
     remedy = 'check that a Kafka listener is at that port, and that "security.protocol" is its own'
     if any(sign in reason for sign in _NOT_KAFKA):
-        reason = "what answers at that port speaks no Kafka, or speaks TLS"
+        reason = "the server at that port does not use Kafka's protocol, or uses TLS"
     return DoctorCheck(CheckStatus.FAIL, what, reason, (remedy,))
 
 

@@ -18,9 +18,9 @@ from fenceline.kafka.group_observation import LoggedCommit
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: How many headers one look asks for, and how much of the log for each: a batch comes whole in any case.
+#: How many headers one poll requests, and how much of the log for each: a batch comes whole in any case.
 _AT_ONCE, _BYTES = 10, 512
-#: How long an answer stands, and how often it is looked for groups that are due.
+#: How long an answer is valid, and how often groups that are due are searched for.
 _STANDS_S, _LIST_EVERY_S = 600.0, 5.0
 
 

@@ -1,7 +1,7 @@
-"""Looks at every consumer group of a cluster: who there is, what it committed, where the partitions end.
+"""Polls every consumer group of a cluster: the groups, their committed offsets, and the partitions' ends.
 
-It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look` with what the tail
-of `__consumer_offsets` knows (`PreviousGroupState`), and saves what it found. Coordinators are the truth;
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` with the state from the
+tail of `__consumer_offsets` (`PreviousGroupState`), and saves the result. Coordinators are authoritative;
 where we may not ask them, the commits in the log replace their answers.
 """
 
@@ -50,7 +50,7 @@ class PreviousGroupState(CommitterRows, Protocol):
 
 @dataclass(slots=True)
 class _GroupPoll:
-    """What a look has gathered so far."""
+    """What a poll has gathered so far."""
 
     groups: dict[str, SeenGroup] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class _GroupPoll:
 
 
 class GroupsCollector:
-    """Looks at one cluster. Raises `AdminUnavailable` from `look` where nothing at all can be asked."""
+    """Polls one cluster. `poll` raises `AdminUnavailable` where no request at all is answered."""
 
     def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
         self._reads = reads
@@ -74,13 +74,13 @@ class GroupsCollector:
         self._log_partitions: list[TopicPartition] = []
         #: Producer id -> transactional id, "" for nobody's, and when that was asked.
         self._owners: dict[int, tuple[str, float]] = {}
-        #: Where partitions of `__consumer_offsets` were held back at the look before.
+        #: The offsets at which partitions of `__consumer_offsets` were blocked at the poll before.
         self._held: dict[int, int] = {}
-        #: What groups had committed at the look before.
+        #: What groups had committed at the poll before.
         self._before: set[tuple[TopicPartition, int]] = set()
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next look, 0 when one is due."""
+        """Return how long to wait before the next poll, 0 when one is due."""
         return max(0.0, self._due - time.monotonic())
 
     def close(self) -> None:

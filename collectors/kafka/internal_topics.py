@@ -1,7 +1,7 @@
 """The resumable tail of an internal topic: a warm consumer that reads in offset order.
 
-It knows neither the database nor Celery. Whoever drives it loads positions with `seek`, takes a `Look`,
-saves it, and confirms with `saved`; a look that was not saved is read again after the next `seek`.
+It uses neither the database nor Celery. Its driver loads positions with `seek`, takes a `TailBatch` from
+`poll`, saves it, and confirms with `mark_saved`; one that was not saved is read again after the next `seek`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 #: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
 _new = tuple.__new__
-#: How many records one look gathers while catching up.
+#: How many records one poll gathers while catching up.
 _FOLD = 100_000
 _BATCH = 10_000
 #: How long a poll may gather while it is not far behind, in seconds: many records must not make it late.
@@ -55,7 +55,7 @@ class TopicReplaced(Exception):
 
 
 class _PolledRecords:
-    """What one look has gathered so far."""
+    """What one poll has gathered so far."""
 
     def __init__(self) -> None:
         self.records: defaultdict[int, defaultdict[bytes, list[RawRecord]]] = defaultdict(_by_key)
@@ -85,7 +85,7 @@ class Tail:
 
     `properties` are librdkafka's. A shard has every `shards`-th partition, from number `shard` on. With
     `committed` it reads what is committed alone, and a partition's end is its last stable offset. Raises
-    `CannotSee` from every method that speaks to the cluster, with a text for operators.
+    `CannotSee` from every method that sends requests to the cluster, with a text for operators.
     """
 
     def __init__(
@@ -134,14 +134,14 @@ class Tail:
         self._consumer.close()
 
     def is_at(self, topic_id: str, positions: Mapping[int, int]) -> bool:
-        """Return whether the next look begins exactly at these saved positions."""
+        """Return whether the next poll begins exactly at these saved positions."""
         known = {partition: saved for partition, saved in self._saved.items() if saved is not None}
         return bool(known) and topic_id == self.topic_id and known == dict(positions) and known == self._next
 
     def seek(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Begin at `positions`, and at the oldest record of partitions that have none.
 
-        Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first look) is another one's.
+        Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first poll) is another one's.
         """
         partitions = self._partitions()
         self.topic_id = self._ask_topic_id()
@@ -201,7 +201,7 @@ class Tail:
         return batch
 
     def _hold_back(self, seen: _PolledRecords) -> None:
-        """Keep the partition that is half read for the next look: so each id is folded and saved once.
+        """Keep the partition that is half read for the next poll: so each id is folded and saved once.
 
         While catching up records come partition after partition, some thousands of each at once.
         """
@@ -230,7 +230,7 @@ class Tail:
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
     def mark_saved(self, batch: TailBatch) -> None:
-        """Take the look's positions as saved; the next look begins there."""
+        """Take the batch's positions as saved; the next poll begins there."""
         for move in batch.moves:
             self._saved[move.partition] = move.next
             self._began.pop(move.partition, None)

@@ -17,7 +17,7 @@ from transaction_admin.reads import ClusterReads
 
 #: Farther behind a group is simply behind.
 MOST_BEHIND = 5_000
-#: How many new questions one look asks.
+#: How many new requests one poll sends.
 _AT_ONCE = 50
 _MOST_BYTES, _MOST_FETCHES = 128 * 1024, 3
 _REMEMBERED = 50_000

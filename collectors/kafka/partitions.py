@@ -74,10 +74,10 @@ class PreviousPartitionState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ObservedPartitions:
-    """What one look saw that was not known before, and the whole of what could not be seen."""
+    """What one poll found that was not known before, and all that could not be read."""
 
     at_ms: int
-    #: Whether all partitions were looked at, and not only those that are held.
+    #: Whether all partitions were polled, and not only those with open transactions.
     full: bool
     rows: Mapping[TopicPartition, KnownPartition] = field(default_factory=dict)
     #: The histories that have another point.
@@ -96,7 +96,7 @@ class ObservedPartitions:
 
 
 class PartitionCollector:
-    """Looks at the partitions of one cluster. Raises `AdminUnavailable` from `look`.
+    """Polls the partitions of one cluster. `poll` raises `AdminUnavailable`.
 
     It remembers what it saw, so whoever could not save that must make another one.
     """
@@ -124,16 +124,16 @@ class PartitionCollector:
         self._unseen: dict[TopicPartition, tuple[str, str]] = {}
         self._topics_unseen: dict[str, str] = {}
         self._gaps: Mapping[str, str] | None = None
-        #: Topics that the last look at all of them did not find any more.
+        #: Topics that the last full poll did not find any more.
         self._missing: frozenset[str] = frozenset()
-        #: Whether the next look is to be at all partitions.
+        #: Whether the next poll is to be of all partitions.
         self._hurry = False
         self._full_lately, self._held_lately = RecentDuration(), RecentDuration()
         self._grace: int | None = None
         self._held_at = self._full_at = time.monotonic()
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next look, 0 when one is due."""
+        """Return how long to wait before the next poll, 0 when one is due."""
         return max(0.0, min(self._held_at, self._full_at) - time.monotonic())
 
     def close(self) -> None:

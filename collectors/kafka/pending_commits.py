@@ -22,7 +22,7 @@ from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: How much one look reads of one partition; the next goes on there.
+#: How much one poll reads of one partition; the next continues there.
 _MOST_BYTES, _MOST_FETCHES = 1024 * 1024, 4
 _TIMEOUT_S = 1.0
 
@@ -111,7 +111,7 @@ class PendingReader:
                     _take(message, found, left, ends)
             consumer.unassign()
         except KafkaException:
-            # What is left is read by the next look.
+            # What is left is read by the next poll.
             return found, set()
         return found, ends.keys() - left
 

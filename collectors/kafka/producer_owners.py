@@ -12,7 +12,7 @@ from transaction_admin.reads import ClusterReads
 
 #: What nobody has is asked for again no more often than this, and a small share of the time.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 20
-#: An accusation takes two answers.
+#: A verdict of hanging takes two answers.
 _TWICE = 2
 
 
@@ -52,7 +52,7 @@ class ProducerOwnerLookup:
     def _find(
         self, producer_ids: Collection[int], ours: Callable[[Collection[int]], Mapping[int, str]]
     ) -> bool:
-        """Look for the ids of producer ids; return whether all coordinators have answered."""
+        """Look up the ids of producer ids; return whether all coordinators have answered."""
         begun = time.monotonic()
         due = [each for each in producer_ids if self._nobodys.get(each, (0, 0.0))[1] <= begun]
         if not due:

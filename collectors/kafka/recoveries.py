@@ -24,7 +24,7 @@ _FORGOTTEN_MS = 60_000
 
 
 class Search(NamedTuple):
-    """Where to look for an aborted transaction, and for which."""
+    """The partition and offset at which to search for an aborted transaction, and its producer."""
 
     where: TopicPartition
     #: No record of it lies before this offset.

@@ -13,7 +13,7 @@ from dashboard.models import Action, Recovery, TransitionRecord
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import Plan, SubjectPlan
 
-#: So many plans are looked through for those that may still be confirmed.
+#: So many plans are searched for those that may still be confirmed.
 _MOST_LOOKED = 500
 _MOST_EPISODES = 50
 

@@ -38,7 +38,7 @@ class ClusterConnections:
 
     @cached_property
     def inspector(self) -> inspect.ClusterInspector:
-        """What a plan is looked at with."""
+        """The connections with which a plan is checked and executed."""
         return self._opened.enter_context(inspect.connect_cluster(self.cluster, loop.now_ms()))
 
     @property

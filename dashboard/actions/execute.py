@@ -1,4 +1,4 @@
-"""Execution: a confirmed plan is done once, each subject looked at again right before, and written down.
+"""Execution: a confirmed plan is done once, each subject is checked again right before, and recorded.
 
 `confirm_plan` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
 names a lease token; a worker begins only a row that has that token, was never begun and whose lease lives.

@@ -1,6 +1,6 @@
-"""What a plan is made of, and what `execute` compares it with: our rows, and a direct look at the cluster.
+"""What a plan is made of, and what `execute` compares it with: our rows, and a direct poll of the cluster.
 
-The look is the collectors' join (`fenceline.kafka.partitions`), done now: a partition's leader, then the
+The poll is the collectors' join (`fenceline.kafka.partitions`), done now: a partition's leader, then the
 coordinators, then the leader again, twice where nobody seems to own what is open.
 """
 
@@ -63,7 +63,7 @@ class ClusterInspector:
     limits: Limits
     #: Whether no transactional id can be hidden from us.
     sees_all: bool
-    #: What grants us the sight of every id.
+    #: The command that makes every id visible to us.
     remedy: str
 
 

@@ -43,7 +43,7 @@ def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, n
     Subjects are transactional ids as escaped text (fence), `topic-partition` for all that hangs in it or
     `topic-partition@offset` for one transaction (abort marker), `IDENT@BATCH` (finish and roll back batch).
     `force` takes away what only an admin may take away; whether somebody is one, the caller has asked.
-    Raises `CannotPlan` where no plan can be made at all; what speaks against one subject is its refusal.
+    Raises `CannotPlan` where no plan can be made at all; the reasons against one subject are its refusals.
     """
     names = _distinct(subjects)
     try:

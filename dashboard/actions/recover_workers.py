@@ -1,6 +1,6 @@
 """After a worker: follow what was done, and settle what a dead one has left.
 
-A row that is executing without a live lease is never executed again: what became of it is looked at, and
+A row that is executing without a live lease is never executed again: its outcome is read, and
 recorded as done, not done or unknown.
 """
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 NAME = ACTIONS
 #: A cluster that is away holds a tick up.
 TTL = timedelta(seconds=90)
-#: An action is looked after each second while it is so young, then more seldom.
+#: An action is followed each second while it is so young, then more seldom.
 _YOUNG_MS, _SELDOM_MS = 60_000, 10_000
 #: How long a cluster that is away is waited for, until what became of an action is unknown; and how often.
 _PATIENCE_MS, _AGAIN = 600_000, timedelta(seconds=5)
@@ -42,7 +42,7 @@ _NOT_REACHED = "its worker died before it came to it: nothing was asked"
 
 
 class _Watcher:
-    """What is kept of a cluster from tick to tick: connections, and when each action was looked after."""
+    """What is kept of a cluster from tick to tick: connections, and when each action was followed."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -56,7 +56,7 @@ class _Watcher:
         return self._connections
 
     def disconnect(self) -> None:
-        """Close the connections; the next look makes new ones."""
+        """Close the connections; the next tick makes new ones."""
         if self._connections is not None:
             self._connections.__exit__(None, None, None)
         self._connections = None
@@ -115,7 +115,7 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
     worked = state in (Action.State.DONE, Action.State.PARTLY)
     until_ms = now_ms + execute.FOLLOWED_MS if worked else None
     action_lease.end_action(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
-    log.warning("action %d: its worker died; it is %s, by looking alone", row.pk, state)
+    log.warning("action %d: its worker died; it is %s, by its observed outcome", row.pk, state)
     return True
 
 

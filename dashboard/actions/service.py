@@ -24,7 +24,7 @@ class NotPlanned(Exception):
 def plan_for(
     actor: Actor, cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int
 ) -> Action:
-    """Look at the cluster, make a plan, and keep it for whoever asks; nothing is sent that changes anything.
+    """Inspect the cluster, make a plan, and save it; no request changes anything.
 
     Raises `NotPlanned`: 403 who may not, 404 a cluster that is not configured, 400 too many subjects or
     none, and the reasons of `planning`.

@@ -24,7 +24,7 @@ from fenceline.alerts.limits import Alerting
 from fenceline.incidents.findings import IncidentCause
 from fenceline.owners import Owner
 
-#: Findings that came since the last tick, of which so many are looked at in one; the others in the next.
+#: Findings that came since the last tick, of which so many are processed in one; the others in the next.
 AT_ONCE = 2_000
 #: Keys of one query.
 _KEYS = 500
@@ -53,7 +53,7 @@ class Book:
     def follow_findings(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, StateChange]], int]:
         """Advance alerts by their findings, of which all up to `after` were processed before.
 
-        Returns what changed, and up to which finding all were looked at now. New alerts have been written by
+        Returns what changed, and the last finding that was processed. New alerts have been written by
         then, all others are with `save`.
         """
         upto = self._find(after)

@@ -93,7 +93,7 @@ def _save(row: Channel) -> None:
         with transaction.atomic():
             _save_audited(row)
     except IntegrityError as error:
-        # Somebody else took the name since it was looked for.
+        # Somebody else took the name since it was checked.
         raise validation.Unfit({"name": _taken(row.name)}) from error
     notify_pages()
 

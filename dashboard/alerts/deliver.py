@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 #: For how long an Alertmanager shows a test as firing.
 _TEST_LIVES_MS = 60_000
 _KINDS = {kind.value for kind in Channel.Kind}
-#: Due rows that are looked at for one that may start: others of them may be of one channel.
+#: Due rows that are searched for one that may start: others of them may be of one channel.
 _LOOKED_AT = 50
 _WRITE_AGAIN_S = 0.2
 _REMEDY = "Enable it, then send the message again."

@@ -37,13 +37,13 @@ NAME = ALERTS
 MOST_MESSAGES = 100
 #: Effects of an alert end a moment later than the alert: they have so long before they are notified.
 SETTLE_MS = 10_000
-#: Where our collector's row keeps up to which finding all were looked at.
+#: The key of our collector's row for the last finding that was processed.
 _UPTO = "finding"
 
 
 @retry_write
 def evaluate_alerts(lease: Lease, *, now_ms: int) -> int:
-    """Look once at one cluster; return how many messages were made. Raises `leases.LeaseLost`."""
+    """Evaluate one cluster once; return how many messages were made. Raises `leases.LeaseLost`."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         return _Tick(lease, settings.FENCELINE.alerts, now_ms).run(write)
 

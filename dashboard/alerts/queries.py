@@ -20,10 +20,10 @@ from fenceline.rule_names import current_name
 
 #: How long a resolved alert stays among those that are not filtered by state.
 RECENT_MS = 86_400_000
-#: More labels than these are not looked through for a preview, nor listed as choices.
+#: More labels than these are not searched for a preview, nor listed as choices.
 _MOST_MATCHED = 20_000
 _MOST_CHOICES = 200
-#: Deliveries that are looked through for those of an incident; by how much the database's clock may differ.
+#: Deliveries that are searched for those of an incident; by how much the database's clock may differ.
 _MOST_SEARCHED, _CLOCKS_S = 2_000, 3_600
 _WORST_FIRST = [severity.value for severity in Severity]
 _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
@@ -165,7 +165,7 @@ def alerts_by_fingerprint(fingerprints: Iterable[str]) -> Sequence[Alert]:
 
 
 def active_labels() -> Sequence[Alert]:
-    """Return the alerts that are firing or pending, with what matchers look at and a line shows."""
+    """Return the alerts that are firing or pending, with what matchers use and a line shows."""
     rows = Alert.objects.filter(cluster__configured=True, state__in=_STATES).select_related("cluster")
     fields = ("cluster__name", "rule", "subject", "severity", "labels", "state", "since_ms", "fired_ms")
     return list(rows.only(*fields).order_by(_rank("state", _STATES), _severity(), "pk")[:_MOST_MATCHED])

@@ -15,7 +15,7 @@ from dashboard.system import access
 from dashboard.system.access import Actor
 from fenceline.alerts import matchers
 
-#: What is longer is not even looked at.
+#: What is longer is not parsed.
 LONGEST_TEXT = 50_000
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 

@@ -1,4 +1,4 @@
-"""The shapes the API speaks: times are ISO 8601 UTC with milliseconds, durations end in `_ms` or `_s`."""
+"""The shapes of the API: times are ISO 8601 UTC with milliseconds, durations end in `_ms` or `_s`."""
 
 from __future__ import annotations
 

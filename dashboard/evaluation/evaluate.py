@@ -3,7 +3,7 @@
 A finding keeps its row while its rule goes on finding it: `since` stays, the words follow. It closes on the
 first tick without it that could see what it is about; `complete`: whether the last one could. How many
 ticks found it, and how many have missed it since, is counted here, where each is seen: alerts read no more.
-None is opened as critical, or raised to it, from one look at its sources
+None is opened as critical, or raised to it, from one poll of its sources
 (`dashboard.evaluation.second_polls`).
 """
 
@@ -60,7 +60,7 @@ def evaluate_cluster(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int
 def _unconfirmed(
     lease: leases.Lease, reader: SnapshotReader, found: Iterable[Finding], snapshot: Snapshot, now_ms: int
 ) -> Collection[bytes]:
-    """Return the fingerprints of critical findings that wait for a second look at their sources."""
+    """Return the fingerprints of critical findings that wait for a second poll of their sources."""
     limits = settings.FENCELINE.limits
     critical = {_fingerprint(each): each for each in found if each.severity is Severity.CRITICAL}
     read_through: Mapping[str, int | None] = {}

@@ -1,6 +1,6 @@
-"""Holds a critical finding back until a second look at its sources finds the same.
+"""Delays a critical finding until a second poll of its sources finds the same.
 
-A tick reads what is stored, so two ticks may evaluate one look. A second look is one that began after the
+A tick reads what is stored, so two ticks may evaluate one poll. A second poll is one that began after the
 finding was first found. The one that was being saved then does not count, so the `seen_through_ms` of its
 collector must have advanced twice. What is held back is not opened, nor raised to critical.
 """
@@ -24,7 +24,7 @@ class _Wait(NamedTuple):
 
 
 class SecondPolls:
-    """What waits for a second look, of one cluster, from tick to tick of one holder of the lease."""
+    """What waits for a second poll, of one cluster, from tick to tick of one holder of the lease."""
 
     def __init__(self) -> None:
         self._token: object = None

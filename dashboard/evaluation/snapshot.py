@@ -1,4 +1,4 @@
-"""What the rules may look at, read from the database: rows of one cluster -> Snapshot.
+"""The input of the rules, read from the database: rows of one cluster -> Snapshot.
 
 A tick reads each second, so only what is open, pinned or blocked is read, along an index of just that;
 figures of minutes and hours have a pace of their own (`dashboard.evaluation.baselines`). Instants become our
@@ -67,7 +67,7 @@ from fenceline.snapshot import (
 from fenceline.spark.queries import QueryStatus
 from fenceline.visibility import EVERYWHERE, Sense
 
-#: Collectors that look at nothing outside.
+#: Collectors that read nothing outside.
 _NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, "retention")
 _SENSES = {
     PARTITIONS: Sense.PARTITIONS,
@@ -106,13 +106,13 @@ class SnapshotReader:
         self._figures = ClusterBaselines(self._cluster.pk)
         self._queries = Queries(self._cluster.pk)
         self._punctual = Punctual()
-        #: What the evaluator holds back until its sources have looked again.
+        #: What the evaluator delays until its sources have been polled again.
         self.second_polls = SecondPolls()
         #: What it keeps of open transactions over time.
         self.open_transactions = OpenTransactionSeries()
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
-        """Return everything the rules may look at now."""
+        """Return the current input of the rules."""
         rows = list(Collector.objects.filter(cluster=self._cluster).exclude(name__in=_NO_LOOKERS))
         gaps = tuple(self._gaps())
         clocks = self._clocks()

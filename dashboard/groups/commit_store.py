@@ -69,7 +69,7 @@ def save_commits(
     """Save the commits of a batch from the tail, and its end position.
 
     `held` are partitions whose last stable offset lags, by since when, on our clock. Raises `LeaseLost` when
-    the token is outdated or a position is not where the look began.
+    the token is outdated or a position is not where the batch began.
     """
     seen = CommitBatch()
     for number, records in batch.records.items():

@@ -1,4 +1,4 @@
-"""What the database knows when groups are looked at: commits, ends, transactions, and how groups stood."""
+"""The rows that a poll of groups starts from: commits, ends, transactions, and groups' previous states."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LOGGED = (
 
 @dataclass(slots=True)
 class PreviousGroups:
-    """All of it for one look."""
+    """All of it for one poll."""
 
     groups: Mapping[str, Group]
     stood: Mapping[str, Mapping[TopicPartition, Stood]]
@@ -77,7 +77,7 @@ class PreviousGroups:
 
 
 class GroupRows:
-    """The rows of one cluster, for `collectors.kafka.groups` and for the save that follows its look."""
+    """The rows of one cluster, for `collectors.kafka.groups` and for the save that follows its poll."""
 
     def __init__(self, lease: Lease, now_ms: int) -> None:
         self._cluster_id = lease.cluster_id
@@ -121,7 +121,7 @@ class GroupRows:
         return [LoggedCommit(*key, *place) for key, place in sorted(newest.items())]
 
     def known_groups(self) -> PreviousGroups:
-        """Return all that a look is held against."""
+        """Return all that a poll is compared with."""
         logged: defaultdict[str, dict[TopicPartition, Logged]] = defaultdict(dict)
         for name, where, each in self._logged_rows():
             logged[name][where] = each

@@ -1,4 +1,4 @@
-"""Saves a look at consumer groups: a row for each group, and one for each partition it has committed for.
+"""Saves a poll of consumer groups: a row for each group, and one for each partition it has committed for.
 
 Only what has changed is written, in key order: the lease first, then groups and offsets, in database
 transactions of some thousand rows each. What could not be seen keeps its rows, with an error and a gap; what
@@ -80,7 +80,7 @@ class _Changed:
 
 
 def save_groups(lease: Lease, observed: ObservedGroups, rows: GroupRows, *, now_ms: int) -> int:
-    """Save what a look found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
+    """Save what a poll found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
     known = rows.known_groups()
     changed = [
         each

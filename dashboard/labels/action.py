@@ -1,4 +1,4 @@
-"""How acts, states of actions and outcomes read and look, and what will not happen. Pure."""
+"""Labels of actions, their states and outcomes, and what an action will not do. Pure."""
 
 from __future__ import annotations
 

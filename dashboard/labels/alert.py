@@ -1,4 +1,4 @@
-"""How alerts, channels, deliveries and silences look and read: word, tone, what it means. Pure."""
+"""Labels of alerts, channels, deliveries and silences: word, tone, meaning. Pure."""
 
 from __future__ import annotations
 

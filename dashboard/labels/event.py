@@ -1,4 +1,4 @@
-"""How events of the timeline read and look: words, tone, what they mean. Pure."""
+"""Labels of the timeline's events: words, tone, meaning. Pure."""
 
 from __future__ import annotations
 

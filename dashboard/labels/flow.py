@@ -1,4 +1,4 @@
-"""How the health of the flow's nodes and edges, and the kinds of its edges, look and read. Pure."""
+"""Labels of the health of the flow's nodes and edges, and of the kinds of its edges. Pure."""
 
 from __future__ import annotations
 

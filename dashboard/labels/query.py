@@ -1,4 +1,4 @@
-"""How queries, their chains and their sinks' decisions look and read: word, tone, what it means. Pure."""
+"""Labels of queries, their chains and their sinks' decisions: word, tone, meaning. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How verdicts, statuses and outcomes look and read: word, tone, what it means, what to do. Pure.
+"""Labels of verdicts, statuses and outcomes: word, tone, meaning, what to do. Pure.
 
 The tone is one of the four state colours or "unknown"; its mark has a shape of its own, so that no colour
 stands alone. Orders are from worst to harmless, as lists and chips show them.

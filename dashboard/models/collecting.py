@@ -68,7 +68,7 @@ class Collector(models.Model):
     holder = models.CharField(max_length=128, blank=True)
     #: By the database's clock.
     expires_at = models.DateTimeField()
-    #: Everything before this instant has been seen; None before the first complete look.
+    #: Everything before this instant has been seen; None before the first complete poll.
     seen_through_ms = models.BigIntegerField(null=True)
     behind = models.BigIntegerField(null=True)
     #: Records read since the row was made.
@@ -98,7 +98,7 @@ class Collector(models.Model):
 
 
 class GapRecord(models.Model):
-    """Something that could not be seen: where, since when, why, and when sight came back."""
+    """Something that could not be read: where, since when, why, and until when."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE)
     source = models.CharField(max_length=64)

@@ -57,7 +57,7 @@ class Query(models.Model):
     expires_ms = models.BigIntegerField(null=True)
     #: For the inspector, as JSON: conf, sources, operators, broken and foreign files, the ledger's damage.
     detail = models.JSONField(default=dict)
-    #: When the checkpoint was looked at last.
+    #: When the checkpoint was polled last.
     seen_ms = models.BigIntegerField(null=True)
     #: Why it cannot be read; "" when it can.
     error = models.TextField(blank=True)
@@ -158,7 +158,8 @@ class SinkDecision(models.Model):
     decided = models.CharField(max_length=8, choices=[(each.value, each.value) for each in Decided])
     #: "driver" or "operator".
     by = models.CharField(max_length=16)
-    #: By the clock of whoever decided, and when a look found it first, by ours; null of an older row.
+    #: By the clock of the process that decided, and when a poll found it first, by ours; null of an older
+    #: row.
     decided_ms = models.BigIntegerField()
     first_seen_ms = models.BigIntegerField(null=True)
     run_id = models.CharField(max_length=36, blank=True)

@@ -53,7 +53,7 @@ __all__ = [
 _SAVE_AT_ONCE = 1_000
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000
-#: How old a tail's sight may be, in milliseconds, for its rows to be all the ids there are.
+#: How old a tail's data may be, in milliseconds, for its rows to be all the ids there are.
 _FRESH_MS = 10_000
 
 _KEY = ("cluster_id", "topic", "partition")
@@ -78,7 +78,7 @@ _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for col
 
 
 class PartitionObservation(Protocol):
-    """What a look saw: `collectors.kafka.partitions.ObservedPartitions`, which this side may not import."""
+    """What a poll found: `collectors.kafka.partitions.ObservedPartitions`, which this side may not import."""
 
     @property
     def at_ms(self) -> int: ...
@@ -184,7 +184,7 @@ def _known(row: PartitionRecord) -> KnownPartition:
 
 
 def save_partitions(lease: Lease, observation: PartitionObservation, *, now_ms: int) -> None:
-    """Save what a look saw and what it cost. Raises `LeaseLost` when the token is outdated."""
+    """Save what a poll found and what it cost. Raises `LeaseLost` when the token is outdated."""
     pins = sorted(observation.pins, key=lambda pin: pin.key)
     rows = sorted(observation.rows.items())
     while len(pins) + len(rows) > _SAVE_AT_ONCE:

@@ -1,6 +1,6 @@
 """What the recoveries collector keeps: who is held by what now, episodes as they open, and their progress.
 
-A transaction that was ended has let go of its readers by the time we hear of it. So who waits, and where, is
+A transaction that was ended has unblocked its readers by the time we read of it. So who waits, and where, is
 noted while it lasts, in the collector's own row, and is taken into the episode when one opens.
 """
 
@@ -68,7 +68,7 @@ def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
 
 
 def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
-    """Return episodes whose markers are written and whose losses were not looked for."""
+    """Return recoveries whose markers are written and whose losses were not searched for."""
     rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, lost_complete=False)
     return list(rows.exclude(completed_ms=None).order_by("opened_ms")[:_AT_ONCE])
 
@@ -212,7 +212,7 @@ def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
         held["begun"] = begun.get(producer_id)
         if before and _goes_on(before, begun.get(producer_id)):
             held["pins"] = _with_former(held["pins"], before["pins"])
-        # What a look missed for a moment is not forgotten at once, nor is the row written for nothing.
+        # What one poll missed is not forgotten at once, nor is the row written for nothing.
         held["seen"] = before["seen"] if before and _same(before, held, now_ms) else now_ms
         if before and not held["waits"]:
             held["waits"] = before["waits"]

@@ -21,7 +21,7 @@ ACTIONS, ALERTS, DELIVERIES = "actions", "alerts", "deliveries"
 TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
 #: Queries are known from the collector of checkpoints; listeners only add to it.
 QUERIES, CHECKPOINTS = "queries", "checkpoints"
-#: What a page that speaks of all of them stands on.
+#: The nouns of a page about all of them.
 EVERYTHING = "everything"
 
 Row = TypeVar("Row", bound=Collector)

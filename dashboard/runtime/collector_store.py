@@ -86,7 +86,7 @@ def _remove_collector(row: Collector, now_ms: int) -> None:
 def saved_positions(
     cluster: str, topic: str = TRANSACTION_STATE, *, shard: int = 0, shards: int = 1
 ) -> tuple[str, dict[int, int]]:
-    """Return the topic id that was read last ("" before the first look) and the next offset by partition.
+    """Return the topic id that was read last ("" before the first poll) and the next offset by partition.
 
     Of the partitions of one shard: every `shards`-th of them, from number `shard` on.
     """
@@ -141,7 +141,7 @@ def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) ->
 
 
 def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
-    """Add what a look has cost its cluster: requests, and milliseconds of waiting for their answers."""
+    """Add what a poll has cost its cluster: requests, and milliseconds of waiting for their answers."""
     if not requests:
         return
     row = collector_row(lease).get()

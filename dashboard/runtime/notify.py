@@ -14,7 +14,7 @@ from typing import Literal, NotRequired, TypedDict
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
-#: The one group every signed-in page listens to.
+#: The one group that every signed-in page receives.
 GROUP = "live"
 #: A bell names the ids it is about while they are this few.
 MOST_IDS = 50

@@ -98,7 +98,7 @@ def gaps_closed() -> QuerySet[GapRecord]:
 
 
 def state_log_partitions(cluster: str) -> int:
-    """Return how many partitions of `__transaction_state` are read, 0 before the first look."""
+    """Return how many partitions of `__transaction_state` are read, 0 before the first poll."""
     return Position.objects.filter(cluster__name=cluster, topic="__transaction_state").count()
 
 

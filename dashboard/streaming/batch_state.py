@@ -325,9 +325,9 @@ def _restart_facts(
 
 
 def _unseen(query: Query, seen: _ClusterObservation, now_ms: int) -> str:
-    """Return why the checkpoint of a query cannot be read; "" where the last good look is recent enough.
+    """Return why the checkpoint of a query cannot be read; "" where the last good poll is recent enough.
 
-    One look that fails, as where Spark removes a file amid it, changes no answer.
+    One poll that fails, as where Spark removes a file meanwhile, changes no answer.
     """
     if not query.checkpoint:
         return "no configured root holds its checkpoint"

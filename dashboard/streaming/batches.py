@@ -23,7 +23,7 @@ from fenceline.spark.sink_fates import rows_written
 MOST_TRANSACTIONS = 500
 #: Of so many batches the slowest are found, along an index; of more it would take too long.
 MOST_RANKED = 200_000
-#: So many decisions are looked through for an id: batches take turns in using one.
+#: So many decisions are searched for an id: batches take turns in using one.
 _MOST_DECISIONS = 20
 #: How a decision stands, worst first.
 _STANDINGS = ("lost", "prepared", "committed", "aborted")

@@ -52,7 +52,7 @@ _ANEW: Mapping[str, Any] = {
 
 
 def known_folders(lease: Lease) -> Sequence[str]:
-    """Return the folders of checkpoints that were there when a look was saved last."""
+    """Return the folders of checkpoints that were there when a poll was saved last."""
     rows = Query.objects.filter(cluster_id=lease.cluster_id).exclude(checkpoint="")
     return list(rows.exclude(detail__has_key="gone").values_list("checkpoint", flat=True))
 
@@ -109,7 +109,7 @@ def _save_rest(
 
 
 def _outside(lease: Lease) -> dict[str, str]:
-    """Return why known folders that no root of the configuration holds any more are not looked at."""
+    """Return why known folders that no root of the configuration holds any more are not polled."""
     mine = [each for each in settings.FENCELINE.checkpoints if each.cluster == lease.cluster]
     roots = [each.root.rstrip("/") for each in mine]
     return {
@@ -130,7 +130,7 @@ def _is_news(
 def _changes(
     row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
 ) -> Mapping[str, Any]:
-    """Return the columns of a query that a look changes."""
+    """Return the columns of a query that a poll changes."""
     columns = {
         **query_columns(observation, row, alive=is_alive(row, now_ms)),
         "error": wrong.get(observation.checkpoint.path, ""),

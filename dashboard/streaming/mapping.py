@@ -1,4 +1,4 @@
-"""What a look at a checkpoint becomes in the tables: values of columns, from facts alone.
+"""Maps an observed checkpoint to the tables: values of columns, from facts alone.
 
 `Query.detail` is for people, and for what nothing asks the database about:
 

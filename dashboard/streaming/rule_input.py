@@ -1,4 +1,4 @@
-"""What the rules may look at of streaming queries: rows of one cluster -> QueryStatus.
+"""The rules' input about streaming queries: rows of one cluster -> QueryStatus.
 
 A tick reads each second: of a query that has not changed no more than that. What is kept between two reads is
 derived from rows alone and can be lost at any time; how fast logs are cut is known from here on only.
@@ -176,7 +176,7 @@ class Queries:
         }
 
     def _twins(self, now_ms: int) -> Mapping[int, str]:
-        """Return what speaks for it that a query runs from two folders."""
+        """Return the evidence that a query runs from two folders."""
         folders: dict[str, list[Query]] = defaultdict(list)
         for known in self._known.values():
             row = known.row
@@ -283,7 +283,7 @@ def _ended_ms(batch: Batch) -> int | None:
 
 
 def _stood(row: Query, positions: Positions) -> Mapping[TopicPartition, _Stands]:
-    """Look back for since when a query stands where it does, batch by batch."""
+    """Search back for since when a query is at its positions, batch by batch."""
     batches = Batch.objects.filter(query=row).exclude(committed_ms=None).exclude(offsets=[])
     found: dict[TopicPartition, _Stands] = {}
     left = dict(positions)

@@ -61,7 +61,7 @@ class _OfCollector(NamedTuple):
 
 _NOW = (
     _OfCollector("collector_alive", "Whether somebody holds a collector's lease.", lambda row: row.alive),
-    _OfCollector("collector_failing", "Whether a collector's last look failed.", lambda row: row.error != ""),
+    _OfCollector("collector_failing", "Whether a collector's last poll failed.", lambda row: row.error != ""),
     _OfCollector("collector_behind_records", "Records that are still to be read.", lambda row: row.behind),
 )
 _EVER = (

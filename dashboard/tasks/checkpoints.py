@@ -1,4 +1,4 @@
-"""Checkpoints of streaming queries, looked at again and again, as a Celery task."""
+"""Polls checkpoints of streaming queries, as a Celery task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start() -> None:
 
 @shared_task(name="collectors.checkpoints")
 def poll_checkpoints(cluster: str, previous: int | None = None) -> None:
-    """Look at a cluster's checkpoints for one slice; `previous`: the last slice's token."""
+    """Poll a cluster's checkpoints for one slice; `previous`: the last slice's token."""
     if _roots(cluster):
         loop.run_slice(
             poll_checkpoints, cluster, checkpoint_store.NAME, poll_until, previous=previous, ttl=POLL_TTL
@@ -58,7 +58,7 @@ def _begin(lease: leases.Lease) -> CheckpointsCollector:
 
 
 def _roots(cluster: str) -> Sequence[CheckpointRoot]:
-    """Return the roots of a cluster that is configured, none where the limits turn looking off."""
+    """Return the roots of a cluster that is configured, none where the limits turn polling off."""
     config = settings.FENCELINE
     if cluster not in config.clusters or not config.limits.checkpoints_every_s:
         return ()

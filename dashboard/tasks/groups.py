@@ -1,4 +1,4 @@
-"""Consumer groups, looked at again and again, as a Celery task."""
+"""Polls consumer groups, as a Celery task."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def start() -> None:
 
 @shared_task(name="collectors.groups")
 def poll_groups(cluster: str, previous: int | None = None) -> None:
-    """Look at a cluster's groups for one slice; `previous`: the last slice's token."""
+    """Poll a cluster's groups for one slice; `previous`: the last slice's token."""
     loop.run_slice(poll_groups, cluster, group_store.NAME, poll_until, previous=previous, ttl=POLL_TTL)
 
 
 def poll_until(lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
 
     def poll() -> None:
         collector = _collectors.get_or_make(lease.cluster)

@@ -20,7 +20,7 @@ _held: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
 
 class _ConsumerOffsets:
     name = CONSUMER_OFFSETS
-    # Groups are looked at every two seconds: nobody waits for a commit by the millisecond.
+    # Groups are polled every two seconds: a commit need not be read within milliseconds.
     flush_s = 0.5
     save_at_once = 10_000
 
@@ -66,7 +66,7 @@ def tail_offsets(cluster: str, previous: int | None = None, shard: int = 0) -> N
 
 
 def read_until(lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     tail_loop.read_topic(_ConsumerOffsets(), lease, end)
 
 

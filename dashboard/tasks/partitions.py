@@ -34,14 +34,14 @@ def start() -> None:
 
 @shared_task(name="collectors.partitions")
 def poll_partitions(cluster: str, previous: int | None = None) -> None:
-    """Look at a cluster's partitions for one slice; `previous`: the last slice's token."""
+    """Poll a cluster's partitions for one slice; `previous`: the last slice's token."""
     loop.run_slice(
         poll_partitions, cluster, partition_store.NAME, poll_until, previous=previous, ttl=POLL_TTL
     )
 
 
 def poll_until(lease: Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
     ours = partition_store.PartitionRows(lease, tails, vouched=config.sees_all_transactional_ids)
@@ -87,7 +87,7 @@ def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> PartitionColl
 
 
 def disconnect(cluster: str) -> None:
-    """Close the connections to a cluster and forget what was seen: the next look starts from the rows."""
+    """Close the connections to a cluster and forget what was seen: the next poll starts from the rows."""
     watcher, _ = _watchers.pop(cluster, (None, 0))
     if watcher is not None:
         watcher.close()

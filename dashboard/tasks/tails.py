@@ -55,5 +55,5 @@ def tail_transactions(cluster: str, previous: int | None = None, shard: int = 0)
 
 
 def read_until(lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     tail_loop.read_topic(_TransactionState(), lease, end)

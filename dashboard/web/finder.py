@@ -27,7 +27,7 @@ from dashboard.web import addresses
 from dashboard.web.page_context import Chrome
 from fenceline.rules import RULES
 
-#: Hits of one kind, and characters of a text that is looked for.
+#: Hits of one kind, and characters of a text that is searched for.
 MOST, LONGEST = 6, 200
 _ABOVE = "\U0010ffff"
 _HOUR_S, _DAY_MS = 3_600, 86_400_000
@@ -49,7 +49,7 @@ class HitGroup(NamedTuple):
 
 
 def usable_text(text: str) -> str:
-    """Return what is looked for of what was typed."""
+    """Return the search text from what was typed."""
     return text.replace("\0", "").strip()[:LONGEST]
 
 

@@ -38,7 +38,7 @@ class Freshness:
     as_of_ms: int | None
     collectors: Sequence[LiveCollector]
     blind: Sequence[Blind]
-    #: Clusters whose first complete look is still to come.
+    #: Clusters whose first complete poll is still to come.
     unseen: Sequence[str]
     #: Clusters of which only the coordinators' lists are known, and why: their topic may not be read.
     listed: Sequence[tuple[str, str]] = ()
@@ -57,7 +57,7 @@ class Freshness:
 
 
 def stale_after_ms() -> int:
-    """Return how old the newest sight may be before it counts as stale, in milliseconds."""
+    """Return how old the newest data may be before it counts as stale, in milliseconds."""
     return int(max(STALE_AFTER_S, settings.FENCELINE.limits.collector_behind_s) * 1000)
 
 
@@ -96,7 +96,7 @@ def noun_freshness(
 
 
 def _needs_no_eye(cluster: str, noun: str) -> bool:
-    """Return whether nothing is to be looked at: without a root, queries are known from listeners alone."""
+    """Return whether nothing is to be polled: without a root, queries are known from listeners alone."""
     return noun == QUERIES and all(root.cluster != cluster for root in settings.FENCELINE.checkpoints)
 
 

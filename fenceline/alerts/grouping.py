@@ -79,7 +79,7 @@ def channel_route(
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An alert as groups look at it; its identity is the fingerprint, in hexadecimal."""
+    """An alert as an item of groups; its identity is the fingerprint, in hexadecimal."""
 
     fingerprint: str
     number: int

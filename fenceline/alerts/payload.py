@@ -74,7 +74,7 @@ class GroupMessage:
 def channel_payload(kind: str, message: GroupMessage, *, now_ms: int, lives_ms: int = 0) -> Any:
     """Return what a channel of a kind (webhook, alertmanager, apprise) is sent, as JSON values.
 
-    `lives_ms` is for how long an Alertmanager takes an alert for firing unless it hears of it again.
+    `lives_ms` is for how long an Alertmanager takes an alert for firing without another message.
     """
     if kind == "alertmanager":
         return alertmanager_body(message, now_ms=now_ms, lives_ms=lives_ms)
@@ -128,7 +128,7 @@ def message_text(message: GroupMessage) -> dict[str, str]:
 
 
 def sample_message(receiver: str, *, external_url: str, now_ms: int) -> GroupMessage:
-    """Return what a channel's test sends: one alert that fires, and that nobody need look after."""
+    """Return what a channel's test sends: one alert that fires and needs no response."""
     labels = {"alertname": "test", "severity": "info", "subject": f"channel:{receiver}"}
     notes = {
         "summary": f"A test of the channel {receiver}",

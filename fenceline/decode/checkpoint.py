@@ -168,7 +168,7 @@ def parse_positions(raw: str | None) -> Positions | None:
 def is_sparse(planned: Sequence[int], finished: Sequence[int]) -> bool:
     """Whether two logs have the same holes, as asynchronous progress tracking leaves them.
 
-    It writes both files of a batch or neither. The same ids deleted from both logs look no different.
+    It writes both files of a batch or neither. The same ids deleted from both logs have the same result.
     """
     holes = _holes(planned)
     return bool(holes) and not holes & set(finished)

@@ -201,7 +201,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
 
 
 def _place(key: bytes) -> tuple[str, str, int] | None:
-    """Return group, topic and partition of a commit's key; None where that needs a closer look."""
+    """Return group, topic and partition of a commit's key; None for any other layout."""
     topic_at = 4 + int.from_bytes(key[2:4], "big")
     end = topic_at + 2 + int.from_bytes(key[topic_at : topic_at + 2], "big")
     if len(key) != end + 4 or topic_at > _LONGEST_STRING or end > topic_at + _LONGEST_STRING:
@@ -225,7 +225,7 @@ _Fields = tuple[int, int | None, str, int, int | None, str, int]
 
 
 def _plain_fields(value: bytes) -> _Fields | None:
-    """Read a value that lies as most do; None where that needs a closer look."""
+    """Read a value that lies as most do; None for any other layout."""
     layout = _layout_of(value)
     if layout is None:
         return None

@@ -51,7 +51,7 @@ class Right(NamedTuple):
         return f"{self.operation} on {self.resource}{name}"
 
 
-#: What looking takes, in the order in which it is tried.
+#: The rights that reading takes, in the order in which they are tried.
 TO_LOOK = (
     Right(
         "DESCRIBE",
@@ -116,7 +116,8 @@ TO_LOOK = (
         needed=False,
     ),
 )
-#: What ending a transaction takes; looking goes without. CLUSTER_ACTION does as well as ALTER.
+#: The rights that ending a transaction takes; reading needs none of them. CLUSTER_ACTION does as well as
+#: ALTER.
 TO_WRITE_MARKERS = Right(
     "ALTER", Resource.CLUSTER, "", "Actions: no abort marker for a hanging transaction", needed=False
 )

@@ -31,8 +31,8 @@ TOPIC = "__consumer_offsets"
 MOST_COMMITS = 20
 #: Those are at least so far apart: of a group that commits ten times a second twenty would say little.
 _APART_MS = 1_000
-#: How many records of a key are looked at for that, of all that came at once while catching up. The last
-#: ones: spread over more time they would make it look as if the group committed more seldom than it does.
+#: How many records of a key are used for that, of all that came at once while catching up. The last ones:
+#: spread over more time they would suggest that the group commits more seldom than it does.
 _LOOKED_AT = MOST_COMMITS + 4
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 _new = tuple.__new__

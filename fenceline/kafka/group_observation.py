@@ -1,4 +1,4 @@
-"""One look at all consumer groups, and what follows from it for each group and partition. Pure."""
+"""One poll of all consumer groups, and what follows from it for each group and partition. Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LoggedCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenGroup:
-    """One group as a look found it. Where `error` is set, `committed` is what can be known all the same."""
+    """One group as a poll found it. Where `error` is set, `committed` is what can be known all the same."""
 
     #: Kafka's words; "" where no coordinator lists it to us.
     state: str = ""
@@ -83,7 +83,7 @@ class SeenGroup:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroups:
-    """What one look found."""
+    """What one poll found."""
 
     at_ms: int
     groups: Mapping[str, SeenGroup]
@@ -154,7 +154,7 @@ class Around:
 
     offsets: Offsets | None
     only_markers: bool = False
-    #: Oldest first, this look's own not among them.
+    #: Oldest first, without this poll's own.
     ends: Sequence[EndOffset] = ()
     #: The transactions that are open in it, the oldest first.
     holders: Sequence[GroupBlocker] = ()

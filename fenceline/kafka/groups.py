@@ -84,7 +84,7 @@ class Commit(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one look found: the committed offset, and the lag to the LSO; by our clock."""
+    """What one poll found: the committed offset, and the lag to the LSO; by our clock."""
 
     at_ms: int
     offset: int

@@ -53,7 +53,7 @@ class PartitionVerdict(StrEnum):
     LATE = "late"
     #: No coordinator owns it: nobody will ever end it.
     HANGING = "hanging"
-    #: Anything else: never accuse on what could not be seen.
+    #: Anything else: no verdict of hanging from what could not be read.
     UNKNOWN = "unknown"
 
 
@@ -85,7 +85,7 @@ class VerdictReason(StrEnum):
     MAY_BE_HIDDEN = "may_be_hidden"
     #: A coordinator, or the leader, could not be asked.
     UNSEEN = "unseen"
-    #: Seen once: the second look is to come.
+    #: Seen once: the second poll is to come.
     SEEN_ONCE = "seen_once"
 
 
@@ -172,8 +172,8 @@ def evaluate_pin(
 ) -> Pin:
     """Return the verdict on one transaction that was open at the same offset before and after.
 
-    `known` is the same transaction in an earlier look; `since_ms` is since when it is known to be open where
-    there is none. `accused` is whether the last look that could see its coordinator found no owner either.
+    `known` is the same transaction in an earlier poll; `since_ms` is since when it is known to be open where
+    there is none. `accused` is whether the last poll that reached its coordinator found no owner either.
     """
     name = owners.ids.get(producer.producer_id, "")
     described = owners.descriptions.get(name)
@@ -288,7 +288,7 @@ class KnownPartition(NamedTuple):
     log_start: int | None
     lso: int | None
     high_watermark: int | None
-    #: When it was looked at, and answered.
+    #: When it was polled, and answered.
     seen_ms: int | None
     #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
     pinned_ms: int | None
@@ -297,7 +297,7 @@ class KnownPartition(NamedTuple):
     error: str
 
     def has_changed(self, before: KnownPartition | None) -> bool:
-        """Whether anything but the time of the look has changed."""
+        """Whether anything but the time of the poll has changed."""
         return before is None or self._replace(seen_ms=before.seen_ms) != before
 
     @property

@@ -33,7 +33,7 @@ class WrittenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class SinkBatchFacts:
-    """One batch of a query with our sink: its ledger and its transactions, looked at a moment ago."""
+    """One batch of a query with our sink: its ledger and its transactions, read a moment ago."""
 
     ident: str
     #: The query's name for people.

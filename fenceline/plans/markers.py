@@ -47,7 +47,7 @@ def plan_markers(
 ) -> Sequence[SubjectPlan]:
     """Return what abort markers would do in a partition: for the transaction at an offset, or for all.
 
-    Of all, those that hang, one after the other; where none does, every open one with what speaks against it.
+    Of all, those that hang, one after the other; where none does, every open one with the reasons against it.
     `ended` are producer ids whose transactions there are ended before.
     """
     pins = sorted(marked.pins, key=lambda pin: pin.start_offset)

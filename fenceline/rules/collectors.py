@@ -1,4 +1,4 @@
-"""Rules about our own sight: what we cannot see is a finding too."""
+"""Rules about our own visibility: what we cannot read is a finding too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fenceline.severity import lasting_severity
 from fenceline.snapshot import CollectorStatus, Snapshot
 from fenceline.visibility import EVERYWHERE, Sense
 
-#: What is missing while a collector cannot look and others can.
+#: What is missing while a collector cannot poll and others can.
 _ASIDE = {"reconcile": "The log is still read, but not checked against the coordinators."}
 #: What is missing without a collector that polls, unlike the tails.
 _MISSING = {

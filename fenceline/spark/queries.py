@@ -137,7 +137,7 @@ class QueryStatus:
     #: How long 99 of 100 of its batches take; None where too few are known.
     usual_ms: int | None = None
     stall: Stall | None = None
-    #: What speaks for two writers, in words; "" where nothing does.
+    #: The evidence of two writers, in words; "" where nothing does.
     writers: str = ""
     writers_ms: int | None = None
     #: Progress events that its listener has dropped in its newest run, and its last heartbeat.

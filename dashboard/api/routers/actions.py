@@ -1,6 +1,6 @@
 """`/api/v1/actions`: the audit log, and how a plan is made and executed.
 
-Plan, look at it, execute it with its digest and its `confirm`: nobody executes what they have not seen.
+Make a plan, read it, execute it with its digest and its `confirm`: nobody executes what they have not seen.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class PlanIn(Schema):
 
 
 class ExecuteIn(Schema):
-    """The digest and the `confirm` of the plan that was looked at, and why it is executed."""
+    """The digest and the `confirm` of the plan that was read, and why it is executed."""
 
     digest: schemas.Name
     confirm: schemas.Name

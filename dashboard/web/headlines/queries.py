@@ -16,7 +16,7 @@ from fenceline.facts import Severity
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import prepared_headline
 
-#: So many queries with a prepared batch are looked through for the one that is lost first.
+#: So many queries with a prepared batch are searched for the one that is lost first.
 _MOST_STUCK = 200
 _LONGEST = 120
 

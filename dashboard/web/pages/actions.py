@@ -1,4 +1,4 @@
-"""Acting from the browser: a plan is made, looked at, confirmed by typing, and is its own audit entry."""
+"""Actions in the browser: a plan is made, shown, confirmed by typing, and is its own audit entry."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class TopicProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationCheck:
-    """How one cluster's rows hold against its coordinators' lists, and what looking costs it."""
+    """How far one cluster's rows agree with its coordinators' lists, and what polling costs it."""
 
     cluster: str
     words: str

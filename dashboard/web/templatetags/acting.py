@@ -1,4 +1,4 @@
-"""How actions look on a page: acts, states, outcomes, addresses."""
+"""Filters and tags for actions: labels of states and outcomes, addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alerts, channels, deliveries and silences look on a page: badges, addresses, words."""
+"""Filters and tags for alerts, channels, deliveries and silences: badges, addresses, words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How facts look on a page: instants, ages, figures, badges and addresses."""
+"""Filters and tags for all pages: instants, ages, figures, badges and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How partitions, groups and episodes look on a page: badges, addresses, small lines, whose they are."""
+"""Filters and tags for partitions, groups and recoveries: badges, addresses, sparklines, owners."""
 
 from __future__ import annotations
 

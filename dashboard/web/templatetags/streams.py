@@ -1,4 +1,4 @@
-"""How streaming queries look on a page: badges, addresses, countdowns, the links of a chain."""
+"""Filters and tags for streaming queries: badges, addresses, countdowns, the links of a chain."""
 
 from __future__ import annotations
 

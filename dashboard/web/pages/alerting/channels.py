@@ -21,7 +21,7 @@ from dashboard.web.rendering import action_view, render_page, signed_in
 from fenceline.alerts import matchers, redact
 
 _DELIVERIES = 10
-#: Channels whose secret this session may look at, once: it made them, or rotated it.
+#: Channels whose secret this session may see, once: it made them, or rotated it.
 _UNSEEN = "unseen_secrets"
 
 
