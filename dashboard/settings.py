@@ -71,7 +71,7 @@ def _database() -> dj_database_url.DBConfig:
     if parsed.get("ENGINE") == "django.db.backends.sqlite3":
         parsed["OPTIONS"] = _SQLITE_OPTIONS
     elif not parsed.get("PASSWORD"):
-        # A secret of its own, so that it need not stand in a URL.
+        # A secret of its own, so that it need not be in a URL.
         parsed["PASSWORD"] = ENVIRONMENT.get("POSTGRES_PASSWORD", "")
     return parsed
 

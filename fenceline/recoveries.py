@@ -27,7 +27,7 @@ RecoveryCause = Literal[
 
 
 class RecoveryOutcome(StrEnum):
-    """How an episode stands, or ended."""
+    """The status of a recovery, or its end."""
 
     #: The LSO is still held, or nobody has committed again yet.
     OPEN = "open"
@@ -185,12 +185,12 @@ def same_topic(lost: LostRecords, topic: WrittenTopic, now: TopicNow) -> LostRec
 
 
 class Wait(NamedTuple):
-    """A group that stood at the LSO which a transaction held, in one partition."""
+    """A group that was at the LSO which a transaction held, in one partition."""
 
     group: str
     topic: str
     partition: int
-    #: The offset it stood at.
+    #: The offset it was at.
     offset: int
     since_ms: int
     #: When it had read on; None before that.

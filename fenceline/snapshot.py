@@ -19,7 +19,7 @@ from fenceline.visibility import EVERYWHERE, Sense, Visibility, expected_ms
 
 
 class BlockedQueryFacts(NamedTuple):
-    """A streaming query that stands at a pinned LSO."""
+    """A streaming query that is at a stuck LSO."""
 
     ident: str
     name: str
@@ -41,7 +41,7 @@ class OpenTransactionFacts:
     updated_ms: int
     partitions: tuple[TopicPartitions, ...]
     application: str = ""
-    #: Groups that stand at an LSO which it holds, in order.
+    #: Groups that are at an LSO which it holds, in order.
     waiting: tuple[str, ...] = ()
     #: Streaming queries that do: they wait if they read read_committed.
     queries: tuple[BlockedQueryFacts, ...] = ()
@@ -49,7 +49,7 @@ class OpenTransactionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PinnedPartition:
-    """A partition whose LSO has stood below its high watermark for more than one poll."""
+    """A partition whose LSO has been stuck below its high watermark for more than one poll."""
 
     topic: str
     partition: int
@@ -89,7 +89,7 @@ class BlockedOffset:
     #: Records between the group and the high watermark; None where either is not known.
     behind: int | None
     waiting: Waiting | None
-    #: Since when it stands there.
+    #: Since when it is there.
     waiting_ms: int | None
     unstable: bool = False
     blockers: tuple[Blocker, ...] = ()
@@ -104,7 +104,7 @@ class BlockedGroup:
 
     group_id: str
     offsets: tuple[BlockedOffset, ...]
-    #: Since when the LSO of its partition of `__consumer_offsets` stands; None unless it does.
+    #: Since when the LSO of its partition of `__consumer_offsets` is stuck; None unless it is.
     log_pinned_ms: int | None = None
 
 

@@ -232,7 +232,7 @@ class GroupsCollector:
         return {number: name for number, (name, _) in known.items()}
 
     def _only_markers(self, seen: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
-        """Ask of groups that stand still whether there is anything before them at all."""
+        """Check for groups that do not move whether they have anything left to read."""
         places = {
             (where, each.offset)
             for group in seen.groups.values()

@@ -1,7 +1,7 @@
 """Whether anything that could be read lies between an offset and the last stable offset of its partition.
 
 Offsets also count markers and the records of aborted transactions. librdkafka commits the offset behind the
-last record that it delivered, so a group that has read all stands one marker behind the end for ever.
+last record that it delivered, so a group that has read all is one marker behind the end for ever.
 """
 
 from __future__ import annotations

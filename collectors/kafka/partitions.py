@@ -98,7 +98,7 @@ class ObservedPartitions:
 class PartitionCollector:
     """Polls the partitions of one cluster. `poll` raises `AdminUnavailable`.
 
-    It remembers what it saw, so whoever could not save that must make another one.
+    It remembers what it found, so a driver that could not save that must make another one.
     """
 
     def __init__(
@@ -296,7 +296,7 @@ class PartitionCollector:
             self._grace = grace_ms(cleanup_ms, self._least_grace_ms)
         key = PinKey(*where, producer.producer_id, producer.producer_epoch, producer.start_offset or 0)
         pinned_ms = known.pinned_ms
-        # The LSO stands at the first record of the oldest one: that is open for as long as it stands.
+        # The LSO is at the first record of the oldest one: that is open for as long as the LSO is stuck.
         is_first = producer.start_offset == known.lso and pinned_ms is not None
         return evaluate_pin(
             where,

@@ -95,7 +95,7 @@ class PendingReader:
         return found
 
     def _commits(self, ends: Mapping[int, int]) -> tuple[dict[int, dict[int, OffsetCommit]], set[int]]:
-        """Return the commits from where reading stands, by partition and offset, decided or not.
+        """Return the commits from the read position on, by partition and offset, decided or not.
 
         With them the partitions that were read up to their end of `ends`.
         """

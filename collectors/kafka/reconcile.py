@@ -1,6 +1,6 @@
 """The coordinators' own lists against our rows: asked for at a pace, compared, taken where they prove right.
 
-It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `poll`, saves what it
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves what it
 found (`dashboard.transactions.reconcile_store`), and polls again. Where the topic may not be read, its polls
 are all we have: then they are taken as they come.
 """

@@ -1,4 +1,4 @@
-"""What operators did, for pages: how an action stands, which of them ended a transaction. A reader."""
+"""Operators' actions, for pages: the status of each, and which of them ended a transaction."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ActionSummary:
 
 
 def action_status(row: Action, *, now_ms: int) -> ActionStatus:
-    """Return how an action stands."""
+    """Return the status of an action."""
     plan = action_store.plan_of(row)
     state = row.state
     if state == Action.State.PLANNED and not plan.doable_subjects:

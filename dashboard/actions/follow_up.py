@@ -45,7 +45,7 @@ class Following:
         self._plan = action_store.plan_of(row)
         self._reported = {(each["kind"], each["of"]) for each in row.follow_up}
         self._done = list(_done(self._plan, row.results))
-        #: By partition, where its LSO stood when it was planned.
+        #: By partition, its LSO when it was planned.
         self._held = {
             TopicPartition(topic, number): lso
             for each in self._done
@@ -111,7 +111,7 @@ class Following:
         return GROUP if of_cluster.exists() else QUERY
 
     def _group_ms(self, name: str) -> int | None:
-        """Return when a group had read past an LSO that it stood at, None while it has not."""
+        """Return when a group had read past an LSO that blocked it, None while it has not."""
         found = GroupOffset.objects.filter(
             group__cluster_id=self._row.cluster_id,
             group__group_id=name,
@@ -126,7 +126,7 @@ class Following:
         return self._at(passed)
 
     def _query_ms(self, name: str) -> int | None:
-        """Return when a query had read past an LSO that it stood at, None while it has not."""
+        """Return when a query had read past an LSO that blocked it, None while it has not."""
         newest = Batch.objects.filter(
             query__cluster_id=self._row.cluster_id, batch_id=F("query__finished")
         ).select_related("query")

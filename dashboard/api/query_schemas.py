@@ -182,7 +182,7 @@ def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
 
 
 def safe_out(
-    safe: RestartSafety, prepared: Sequence[SinkDecision], sight: AnswerVisibility, now_ms: int
+    safe: RestartSafety, prepared: Sequence[SinkDecision], seen: AnswerVisibility, now_ms: int
 ) -> SafeAnswer:
     """Return a verdict as its schema; no time is left where the timeout has passed."""
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
@@ -208,8 +208,8 @@ def safe_out(
         expires_at=schemas.format_iso(safe.expires_ms),
         time_left_s=None if left_ms is None else left_ms / 1_000,
         open_ids=list(safe.open_ids),
-        as_of=schemas.format_iso(sight.as_of_ms),
-        gaps=[schemas.gap_schema(row) for row in sight.gaps],
+        as_of=schemas.format_iso(seen.as_of_ms),
+        gaps=[schemas.gap_schema(row) for row in seen.gaps],
     )
 
 

@@ -108,6 +108,6 @@ def gap_schema(row: GapRecord) -> Gap:
     )
 
 
-def visibility_fields(sight: AnswerVisibility) -> dict[str, object]:
+def visibility_fields(seen: AnswerVisibility) -> dict[str, object]:
     """Return `as_of` and `gaps` of a list."""
-    return {"as_of": format_iso(sight.as_of_ms), "gaps": [gap_schema(row) for row in sight.gaps]}
+    return {"as_of": format_iso(seen.as_of_ms), "gaps": [gap_schema(row) for row in seen.gaps]}

@@ -23,7 +23,7 @@ class Waits:
     verdict: str = PartitionVerdict.CLEAR.value
     pins: Sequence[PinRecord] = ()
     waiting: Sequence[BlockedReader] = ()
-    #: Streaming queries that stand where it holds the LSO.
+    #: Streaming queries that are at the LSO which it holds.
     queries: Sequence[BlockedQuery] = ()
 
     @property
@@ -57,7 +57,7 @@ class NamedPartition:
 
 
 def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
-    """Return how transactions stand, by the key of their row: in a few SQL queries for all of them."""
+    """Return what transactions block, by the key of their row: in a few SQL queries for all of them."""
     pins = partition_queries.pins_of(rows)
     streams = blocked_queries.blocked_queries([pin for each in pins.values() for pin in each])
     waiting = group_queries.transaction_waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})

@@ -45,15 +45,15 @@ def evaluate_cluster(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int
     limits = settings.FENCELINE.limits
     snapshot = reader.read(now_ms=now_ms, limits=limits)
     found = list(rules.evaluate_rules(snapshot, now_ms=now_ms, limits=limits))
-    sight = snapshot.visibility(now_ms=now_ms, limits=limits)
+    visible = snapshot.visibility(now_ms=now_ms, limits=limits)
 
     def sees(row: FindingRecord) -> bool:
-        return rules.covers_finding(sight, row.rule, row.subject, row.affected)
+        return rules.covers_finding(visible, row.rule, row.subject, row.affected)
 
     waiting = _unconfirmed(lease, reader, found, snapshot, now_ms)
     facts = incident_store.incident_facts(snapshot)
     save_findings(lease, found, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
-    reader.open_transactions.save_due(lease, snapshot, sight, now_ms=now_ms)
+    reader.open_transactions.save_due(lease, snapshot, visible, now_ms=now_ms)
     return len(found) - len(waiting)
 
 

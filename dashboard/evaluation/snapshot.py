@@ -333,7 +333,7 @@ def _first_seen(partitions: Iterable[PinnedPartition]) -> Mapping[tuple[str, int
 
 
 def _waiting(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
-    """Return the groups that stand at an LSO by the id that holds it."""
+    """Return the groups at an LSO by the id that holds it."""
     found: dict[str, set[str]] = defaultdict(set)
     for group in groups:
         for offset in group.offsets:
@@ -346,7 +346,7 @@ def _waiting(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
 def _standing(
     queries: Iterable[QueryStatus], partitions: Iterable[PinnedPartition]
 ) -> Mapping[str, tuple[BlockedQueryFacts, ...]]:
-    """Return the queries that stand at an LSO by the id that holds it: the first that is open there."""
+    """Return the queries at an LSO by the id that holds it: the first that is open there."""
     held = {(each.topic, each.partition): each for each in partitions if each.pins}
     found: dict[str, dict[BlockedQueryFacts, None]] = defaultdict(dict)
     for query in queries:

@@ -32,7 +32,7 @@ from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
 from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waiting
 
-#: The log stands in for a coordinator that may not be asked while its tail is no older than this.
+#: The log replaces a coordinator that may not be asked while its tail is no older than this.
 _LIVE_MS = 15_000
 #: Transactions that ended longer ago do not say whose commits may be part of one.
 _NAMED_MS = 86_400_000

@@ -33,7 +33,7 @@ def state_label(state: QueryState, driver: Driver) -> StatusLabel:
     return STATE_LABELS[state]
 
 
-#: How a batch's decision stands.
+#: The status of a batch's decision.
 DECISION_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         "lost": StatusLabel(

@@ -87,7 +87,7 @@ class Group(models.Model):
     #: The lag of its last polls, [[at_ms, lag to LSO, lag to HW], …] as JSON text, oldest first.
     trend = models.TextField(blank=True)
     status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in GroupStatus])
-    #: How many of its partitions stand at a pinned LSO, and how many have a pending transactional commit.
+    #: How many of its partitions are at a stuck LSO, and how many have a pending transactional commit.
     blocked = models.IntegerField(default=0)
     unstable = models.IntegerField(default=0)
     #: Whose transactions commit its offsets, {topic: application} as JSON text: "" for nobody's, null where

@@ -26,9 +26,9 @@ class PartitionRecord(models.Model):
     log_start = models.BigIntegerField(null=True)
     lso = models.BigIntegerField(null=True)
     high_watermark = models.BigIntegerField(null=True)
-    #: When anything of this changed last; it stands until its collector's `seen_through_ms`.
+    #: When anything of this changed last; it is valid until its collector's `seen_through_ms`.
     seen_ms = models.BigIntegerField(null=True)
-    #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
+    #: Since when, by our clock, the LSO is stuck at this value below the high watermark; None unless it is.
     pinned_ms = models.BigIntegerField(null=True)
     verdict = models.CharField(
         max_length=7, choices=[(v.value, v.value) for v in PartitionVerdict], default="clear"
@@ -75,7 +75,7 @@ class PinRecord(models.Model):
     first_seen_ms = models.BigIntegerField()
     #: Since when, by our clock, its coordinator reports a Prepare* state; None in any other state.
     prepared_ms = models.BigIntegerField(null=True)
-    #: When anything of this changed last; it stands until its collector's `seen_through_ms`.
+    #: When anything of this changed last; it is valid until its collector's `seen_through_ms`.
     seen_ms = models.BigIntegerField()
     #: The id that the producer id belongs to, as escaped text; "" where none is known.
     transactional_id = models.TextField(blank=True)

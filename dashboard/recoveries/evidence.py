@@ -1,4 +1,4 @@
-"""What was seen since an abort: where its partitions stand, who has read on, who has committed again."""
+"""What was observed since an abort: offsets of its partitions, consumers and producers that resumed."""
 
 from __future__ import annotations
 

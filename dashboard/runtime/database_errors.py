@@ -17,7 +17,7 @@ from django.db import (
     ProgrammingError,
 )
 
-#: A transaction that another one of ours stands against: begun anew, it succeeds.
+#: A conflict with another transaction of ours: a retry succeeds.
 DEADLOCK, SERIALIZATION = "40P01", "40001"
 _OURS = (
     "The database refused a statement, and nothing was saved: this is an error in Fenceline; "

@@ -65,7 +65,7 @@ def run_slice(
 
     `ttl` is how long the lease lives while `work` does not renew it. `more` are the task's further arguments,
     `previous` is the token of the slice before. A lost lease and a database error are logged in one line
-    each: nothing was saved, and the next slice begins where the database stands.
+    each: nothing was saved, and the next slice begins at the saved positions.
     """
     if cluster not in settings.FENCELINE.clusters:
         return

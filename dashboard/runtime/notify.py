@@ -68,7 +68,7 @@ def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) ->
     """Tell open pages that things of `kind` changed in `cluster`, up to `rev`; call it after the commit.
 
     `ids` are transactional ids as escaped text; more than 50 are not sent. Never raises: what was saved
-    must stand while Redis is away.
+    must succeed while Redis is away.
     """
     bell: Bell = {"type": "bell", "cluster": cluster, "kind": kind, "rev": rev}
     if 0 < len(ids) <= MOST_IDS:

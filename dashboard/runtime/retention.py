@@ -100,7 +100,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
 
 
 def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySet[Any]]:
-    """Yield alerts that are over, changes that are settled, and messages that no group stands on."""
+    """Yield alerts that are over, changes that are settled, and messages that are no group's newest."""
     over = Alert.objects.filter(cluster_id=cluster_id, seen_ms__lt=closed_ms, state=Alert.State.RESOLVED)
     # Its changes go with it: none of them may be unsettled.
     unsettled = AlertChange.objects.filter(alert=OuterRef("pk"), processed_at=None)

@@ -25,7 +25,7 @@ MOST_TRANSACTIONS = 500
 MOST_RANKED = 200_000
 #: So many decisions are searched for an id: batches take turns in using one.
 _MOST_DECISIONS = 20
-#: How a decision stands, worst first.
+#: The statuses of a decision, worst first.
 _STANDINGS = ("lost", "prepared", "committed", "aborted")
 
 
@@ -43,7 +43,7 @@ class BatchEntry:
 
     @property
     def decision_state(self) -> str:
-        """Return how its decision stands: an `Outcome`, "prepared", "aborted", or "" without one."""
+        """Return the status of its decision: an `Outcome`, "prepared", "aborted", or "" without one."""
         decision = self.decision
         return "" if decision is None else decision.outcome or decision.decided
 
@@ -217,7 +217,7 @@ def written_for(cluster_id: int, transactional_id: str) -> SinkWriter | None:
 
 
 def decision_counts(of: Query) -> Mapping[str, int]:
-    """Return how many decisions of a query stand how: by outcome, else "prepared" or "aborted"."""
+    """Return the number of a query's decisions by status: the outcome, else "prepared" or "aborted"."""
     rows = SinkDecision.objects.filter(query=of).values_list("outcome", "decided").annotate(n=Count("id"))
     found: dict[str, int] = defaultdict(int)
     for outcome, how, number in rows:

@@ -83,7 +83,7 @@ class PartitionLag:
 
     @property
     def waiting_state(self) -> str:
-        """Return how it stands to a pinned LSO (`Waiting`), "" where none is pinned."""
+        """Return its position at a stuck LSO (`Waiting`), "" where none is stuck."""
         row = self.seen
         if row is None or row.pinned_ms is None or row.lso is None or row.high_watermark is None:
             return ""
@@ -115,7 +115,7 @@ class QueryLag:
     lag_hw: int | None = None
     partial: bool = False
     partitions: int = 0
-    #: What holds back partitions at whose LSO it stands, and how many those are.
+    #: The blockers of partitions at whose LSO it is, and how many those are.
     blockers: Sequence[PinRecord] = ()
     blocked: int = 0
 

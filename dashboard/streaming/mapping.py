@@ -136,7 +136,7 @@ def finished_rows(
 
 
 def decision_states(ledger: LedgerState) -> Mapping[tuple[int, int], tuple[str, str]]:
-    """Return how each decision of a ledger stands, by batch and round: what was decided, and its outcome."""
+    """Return the state of each decision of a ledger, by batch and round: the decision and its outcome."""
     done = {(each.batch_id, each.round): each.outcome.value for each in ledger.done}
     return {
         (each.batch_id, each.round): (each.decided.value, done.get((each.batch_id, each.round), ""))

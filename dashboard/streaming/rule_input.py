@@ -88,7 +88,7 @@ class Queries:
         self._log_starts = LogStarts()
 
     def read_statuses(self, *, now_ms: int) -> tuple[QueryStatus, ...]:
-        """Return how every query stands now."""
+        """Return the current status of every query."""
         self._follow()
         for known in self._known.values():
             if known.lately.rev != known.row.rev and now_ms - known.lately.at_ms >= _PAST_MS:
@@ -120,7 +120,7 @@ class Queries:
                 setattr(self._known[pk].row, name, value)
 
     def _stand(self, rows: Collection[Query]) -> Mapping[int, Mapping[TopicPartition, _Stands]]:
-        """Return where queries stand, and since when."""
+        """Return the positions of queries, and since when they are there."""
         newest = _newest_positions(rows)
         found: dict[int, Mapping[TopicPartition, _Stands]] = {}
         for row in rows:
@@ -157,7 +157,7 @@ class Queries:
         return {pk: (n, heard_ms) for pk, n, heard_ms in rows.values_list("query_id", "dropped", "heard_ms")}
 
     def _sources(self, now_ms: int) -> Mapping[int, tuple[SourcePosition, ...]]:
-        """Return where queries stand in each partition, and what there is of it."""
+        """Return the positions of queries in each partition, and the partition's offsets."""
         topics = {where.topic for known in self._known.values() for where in known.stands}
         rows = PartitionRecord.objects.filter(cluster=self._cluster_id, topic__in=topics)
         columns = rows.values_list("topic", "partition", "log_start", "high_watermark")

@@ -71,7 +71,7 @@ def read_until(lease: leases.Lease, end: float) -> None:
 
 
 def _held_back(lease: leases.Lease, tail: Tail | None, now_ms: int) -> dict[int, int]:
-    """Return the partitions that stand at one last stable offset for long, by since when."""
+    """Return the partitions whose last stable offset is stuck, by since when."""
     before = _held.get((lease.cluster, lease.shard), {})
     found = {}
     for partition, stable in (tail.unstable_offsets() if tail else {}).items():

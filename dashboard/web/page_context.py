@@ -135,7 +135,7 @@ class SidebarLink:
     words: str
     key: str
     here: bool
-    #: The heading above it: "" where it stands under the one before.
+    #: The heading above it: "" where it is under the one before.
     heading: str
 
 

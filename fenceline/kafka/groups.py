@@ -139,7 +139,7 @@ def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> 
 
 
 def waiting_state(offset: int | None, offsets: Offsets | None, only_markers: bool) -> Waiting | None:
-    """Return how a group stands to an LSO that lies below the high watermark; None where none does.
+    """Return a group's position at an LSO that is below the high watermark; None where none is.
 
     Ask for the offset before the end: then an offset beyond the LSO proves that the group reads uncommitted.
     """

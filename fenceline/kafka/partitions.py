@@ -290,7 +290,7 @@ class KnownPartition(NamedTuple):
     high_watermark: int | None
     #: When it was polled, and answered.
     seen_ms: int | None
-    #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
+    #: Since when, by our clock, the LSO is stuck at this value below the high watermark; None unless it is.
     pinned_ms: int | None
     verdict: PartitionVerdict
     #: Why it cannot be seen, in words for an operator; "" when it can.

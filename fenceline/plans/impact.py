@@ -39,7 +39,7 @@ class HeldLog:
     opened: tuple[ProducerState, ...] = ()
     #: Headers of all batches from the LSO to the high watermark; None where they were not read.
     batches: tuple[RecordBatch, ...] | None = None
-    #: Groups that stand at the LSO, and streaming queries by name.
+    #: Groups that are at the LSO, and streaming queries by name.
     groups: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
     #: Why a part of it could not be seen; "" where all could.
@@ -84,7 +84,7 @@ class Reach:
     #: Partitions whose LSO moves, or may: topic, partition, LSO, high watermark, and the offset that the LSO
     #: reaches at least, None where that cannot be seen.
     held: tuple[Held, ...]
-    #: Groups, then queries, that stand there, by name.
+    #: Groups, then queries, that are there, by name.
     waiting: tuple[str, ...]
     #: records_released, offsets_released, groups_released and queries_released, as far as there are any.
     effects: tuple[Effect, ...]

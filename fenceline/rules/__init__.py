@@ -61,17 +61,17 @@ RULES: Mapping[str, Rule] = {rule.name: rule for rule in _ALL}
 
 def evaluate_rules(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield what the rules find in a snapshot, without what none of them could have seen."""
-    sight = snapshot.visibility(now_ms=now_ms, limits=limits)
+    visible = snapshot.visibility(now_ms=now_ms, limits=limits)
     for rule in RULES.values():
         found = rule.check(snapshot, now_ms=now_ms, limits=limits)
         yield from _oldest(
-            each for each in found if covers_finding(sight, rule.name, each.subject, each.affected)
+            each for each in found if covers_finding(visible, rule.name, each.subject, each.affected)
         )
 
 
-def covers_finding(sight: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
+def covers_finding(visible: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
     """Whether a rule sees what a finding of its is about; also one that there is no more: it is to close."""
-    return rule not in RULES or sight.covers(RULES[rule].needs, subject, *affected)
+    return rule not in RULES or visible.covers(RULES[rule].needs, subject, *affected)
 
 
 def source_collectors(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[str]:

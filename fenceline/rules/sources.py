@@ -1,4 +1,4 @@
-"""Rules about what streaming queries read: records that are deleted before that, and what stands still.
+"""Rules about what streaming queries read: records that are deleted before that, and lack of progress.
 
 A query's position in a partition is what its last finished batch has read up to. Spark commits nothing to its
 consumer groups: only the checkpoint and the listener contain it.
@@ -38,7 +38,7 @@ def data_loss_risk(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
 
 
 def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries that stand behind the end of a partition: the topic was deleted and made again."""
+    """Yield queries whose position is behind the end of a partition: the topic was deleted and re-created."""
     for query in _current(snapshot, now_ms):
         beyond = [
             each
@@ -70,7 +70,7 @@ def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Itera
 
 
 def query_blocked(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries that have stood at a pinned LSO for `limits.group_stalled_s`.
+    """Yield queries that have been at a stuck LSO for `limits.group_stalled_s`.
 
     A query's isolation level is not visible: one that has read past the LSO is not waiting.
     """
@@ -89,7 +89,7 @@ def query_blocked(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 
 
 def watermark_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose watermark stood over `limits.watermark_stalled_batches` batches with input."""
+    """Yield queries whose watermark is the same for `limits.watermark_stalled_batches` batches with input."""
     for query in _current(snapshot, now_ms):
         stall = query.stall
         if stall is None or stall.batches < limits.watermark_stalled_batches:

@@ -33,7 +33,7 @@ class BatchStep(StrEnum):
 
 
 class LinkState(StrEnum):
-    """How a link stands."""
+    """The state of a link."""
 
     DONE = "done"
     WAITING = "waiting"
@@ -193,7 +193,7 @@ def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
 
 
 def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
-    """Return what lies between where the newest round was aborted: the batch is written again, or stands."""
+    """Return the links between where the newest round was aborted: the batch runs again, or at a restart."""
     why = f" ({decision.reason})" if decision.reason else ""
     aborted = f"round {decision.round} was aborted by the {decision.by}{why}"
     open_ids = [each.transactional_id for each in batch.ended if each.fate is TransactionFate.OPEN]

@@ -20,13 +20,13 @@ LEAST_BATCHES = 20
 
 
 class SourcePosition(NamedTuple):
-    """Where a query stands in one partition, and what there is of that partition."""
+    """The position of a query in one partition, and the partition's offsets."""
 
     topic: str
     partition: int
     #: The next offset to read: what the last finished batch has read up to.
     position: int
-    #: Since when it stands there: when that batch was finished.
+    #: Since when it is there: when that batch was finished.
     stands_ms: int | None
     #: None where the partition was not seen.
     log_start: int | None = None
@@ -171,7 +171,7 @@ def usual_ms(past: Iterable[BatchPast]) -> int | None:
 
 
 def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
-    """Return over how many of the last finished batches with input the watermark has stood, oldest first.
+    """Return over how many of the last finished batches with input the watermark has not moved, oldest first.
 
     None where there is no watermark, or where the last of them has moved it.
     """

@@ -1,4 +1,4 @@
-"""Let a process stand still for a while, and go on whatever becomes of us: `python -m sandbox.scenes.paused
+"""Stop a process for a while, and continue it whatever becomes of us: `python -m sandbox.scenes.paused
 PID`.
 
     with paused(pid):

@@ -13,10 +13,10 @@ from fenceline.facts import NOT_FROM_LOG, TransactionRecord
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Newest, Prior
 
-#: How it stands, state, producer id, epoch, timeout, last update, start (-1: none), client version, offset.
+#: Its status, state, producer id, epoch, timeout, last update, start (-1: none), client version, offset.
 _KNOWN = Struct(">BBqhiqqhq")
 _KNOWN_ID, _LOST_ID, _FORGOTTEN_ID = range(3)
-#: How it stands, when it expired.
+#: Its status, and when it expired.
 _FORGOTTEN = Struct(">Bq")
 _CODES = {state: code for code, state in enumerate(STATES)}
 

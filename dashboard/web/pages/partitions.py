@@ -267,7 +267,7 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
 
 
 def _stands(waiting: bool, passed_ms: int) -> str:
-    """Return how a question stands: "asking", "unanswered", or "" where nothing is waited for."""
+    """Return the status of a request: "asking", "unanswered", or "" where nothing is waited for."""
     if not waiting:
         return ""
     return "asking" if passed_ms <= _UNANSWERED_MS else "unanswered"
