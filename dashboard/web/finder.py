@@ -171,4 +171,4 @@ def _actions(cluster: str, asked: str) -> Iterable[Hit]:
     one = None if number is None else action_store.find_action(number)
     rows, _ = action_store.newest_actions(ActionCriteria(cluster=cluster, q=asked), before=None, limit=MOST)
     for row in {each.pk: each for each in [*([one] if one else []), *rows]}.values():
-        yield Hit(f"#{row.pk}", addresses.action(row), f"{row.act.replace('_', ' ')} · {row.state}")
+        yield Hit(f"#{row.pk}", addresses.action_url(row), f"{row.act.replace('_', ' ')} · {row.state}")

@@ -109,7 +109,7 @@ def _list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
         "wanted": wanted,
         "narrowed": wanted.narrowed,
         "rows": [row_of(each) for each in found],
-        "next": list_forms.place(more),
+        "next": list_forms.encode_place(more),
         "outcomes": choices(RecoveryListQuery, "outcome"),
         "causes": choices(RecoveryListQuery, "cause"),
         "headline": _headline(frame, summary, len(found), more=more is not None),

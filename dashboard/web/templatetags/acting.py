@@ -10,7 +10,7 @@ from dashboard.web import addresses
 
 register = template.Library()
 register.filter("bound_sign", action_labels.bound_sign)
-register.simple_tag(addresses.action, name="action_url")
+register.simple_tag(addresses.action_url, name="action_url")
 
 
 @register.filter

@@ -28,7 +28,7 @@ register.filter("subject_label", addresses.finding_label)
 register.filter("matchers", matchers.matchers_text)
 register.filter("redacted", redact.redact_url)
 register.simple_tag(addresses.finding_url, name="subject_url")
-register.simple_tag(addresses.action, name="action_url")
+register.simple_tag(addresses.action_url, name="action_url")
 
 
 @register.inclusion_tag("components/alert_tabs.html")
