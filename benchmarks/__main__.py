@@ -30,7 +30,7 @@ from benchmarks import (
 )
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-#: Name -> a function that returns figures by name; each says in its docstring what it measures.
+#: Name -> a function that returns figures by name; its docstring is what it measures.
 BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "latency": latency.run,
     "start": start.run,

@@ -1,7 +1,7 @@
 """10,000 findings that open and close within an hour, replayed by a clock of its own, as fast as it goes.
 
-Each lives for some seconds, of four rules on one cluster; three channels are told. What counts: messages stay
-few (they are grouped), every change has a fate, a tick stays short, and memory does not grow.
+Each lives for some seconds, of four rules on one cluster; three channels are notified. What counts: messages
+stay few (they are grouped), every change has a fate, a tick stays short, and memory does not grow.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def run() -> dict[str, object]:
             "REDIS_URL": "redis://127.0.0.1:1/0",
         }
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.alerts"]
-        told = subprocess.run(
+        completed = subprocess.run(
             command, cwd=ROOT, env=environment, text=True, check=True, stdout=subprocess.PIPE
         )
-    figures: dict[str, object] = json.loads(told.stdout)
+    figures: dict[str, object] = json.loads(completed.stdout)
     return figures
 
 
@@ -75,11 +75,11 @@ def main() -> None:
 
     call_command("migrate", verbosity=0)
     collector_store.sync_clusters(["prod"])
-    # There is no Redis here: nobody is told that pages should look.
+    # There is no Redis here: pages are not notified.
     notify.notify_change = lambda *_, **__: None
-    judging = leases.acquire("prod", evaluate_rules.NAME, holder="bench", now_ms=NOW_MS)
+    evaluating = leases.acquire("prod", evaluate_rules.NAME, holder="bench", now_ms=NOW_MS)
     alerting = leases.acquire("prod", evaluate_alerts.NAME, holder="bench", now_ms=NOW_MS)
-    assert judging is not None
+    assert evaluating is not None
     assert alerting is not None
     for name, kind in (("pager", "webhook"), ("chat", "apprise"), ("alertmanager", "alertmanager")):
         Channel.objects.create(name=name, kind=kind, url="https://x", created_by="bench")
@@ -91,7 +91,7 @@ def main() -> None:
             Finding(rule, "prod", subject, Severity.WARNING, now_ms, "s", "e" * 200, "n")
             for rule, subject in found
         ]
-        evaluate_rules.save_findings(judging, findings, sees=lambda row: True, now_ms=now_ms)
+        evaluate_rules.save_findings(evaluating, findings, sees=lambda row: True, now_ms=now_ms)
         # Its log is bounded: a full one would count nothing.
         reset_queries()
         began = time.monotonic()

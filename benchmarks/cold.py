@@ -1,6 +1,6 @@
 """A cold start on 1,000,000 records of 100,000 ids, beside Kafka's own console formatter on the same topic.
 
-Ours ends when the database is complete, events and histories included; it counts from the first look of a
+Ours ends when the database is complete, events and histories included; it counts from the first poll of a
 worker that runs. The formatter prints into nothing; it counts from its start, as nobody keeps one running.
 Pairs are run in turn, and medians compared.
 """

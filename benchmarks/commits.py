@@ -1,7 +1,7 @@
 """Catch-up on 2,000,000 commits in `__consumer_offsets`, beside a bare read of the newest value per key.
 
 Ours ends when the database is complete, with members and the last commits of each key; it counts from the
-first look of a worker that runs. The bare read is a confluent-kafka consumer with the same settings that puts
+first poll of a worker that runs. The bare read is a confluent-kafka consumer with the same settings that puts
 value by key and ends when its positions are at the ends. Pairs are run in turn, and medians compared.
 """
 

@@ -1,7 +1,7 @@
-"""One look at 500 consumer groups over 2,000 partitions: asked, judged, and in the database.
+"""One poll of 500 consumer groups over 2,000 partitions: read, evaluated, and in the database.
 
-Each group has committed for four partitions of its own. Between two looks the first hundred commit again, so
-some of what is seen is news. The partitions' own look comes on top.
+Each group has committed for four partitions of its own. Between two polls the first hundred commit again, so
+some rows change. The poll of the partitions comes on top.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox.options import ROOT
 from tests.brokers import create_topics
 from tests.kafka.group_commits import commit_offsets
 
-GROUPS, TOPICS, PARTITIONS, OF_GROUP, LOOKS = 500, 20, 100, 4, 7
+GROUPS, TOPICS, PARTITIONS, OF_GROUP, POLLS = 500, 20, 100, 4, 7
 
 
 def run() -> dict[str, object]:
@@ -33,17 +33,17 @@ def run() -> dict[str, object]:
         with run_redis(Path(folder)) as url:
             variables = reader_environment(Path(folder) / "ours", broker.bootstrap, url)
             command = [sys.executable, "-m", "benchmarks.groups", broker.bootstrap]
-            told = subprocess.run(
+            completed = subprocess.run(
                 command, cwd=ROOT, env=variables, text=True, check=True, capture_output=True
             )
-    first, *others = ([float(word) for word in line.split()] for line in told.stdout.splitlines())
+    first, *others = ([float(word) for word in line.split()] for line in completed.stdout.splitlines())
     asked, saved, requests = (median(each[n] for each in others) for n in range(3))
     return {
-        "first look, s": round(first[0] + first[1], 2),
-        "a look, s (<= 1.0 with the one at partitions)": round(asked + saved, 2),
+        "first poll, s": round(first[0] + first[1], 2),
+        "a poll, s (<= 1.0 with that of partitions)": round(asked + saved, 2),
         "of it asking the brokers, s": round(asked, 2),
-        "of it judging and saving, s": round(saved, 2),
-        "requests a look": round(requests),
+        "of it evaluating and saving, s": round(saved, 2),
+        "requests a poll": round(requests),
     }
 
 
@@ -62,7 +62,7 @@ def _commit(bootstrap: str, groups: Iterable[int], offset: int) -> None:
 
 
 def main(bootstrap: str) -> None:
-    """Look so many times; print for each the seconds of asking and of saving, and the requests."""
+    """Poll so many times; print for each the seconds of asking and of saving, and the requests."""
     import django
 
     django.setup()
@@ -75,7 +75,7 @@ def main(bootstrap: str) -> None:
     assert lease is not None
     properties = {"bootstrap.servers": bootstrap}
     collector = GroupsCollector(properties, KafkaPythonReads(properties))
-    for number in range(LOOKS):
+    for number in range(POLLS):
         began = time.monotonic()
         rows = group_store.GroupRows(lease, loop.now_ms())
         found = collector.poll(loop.now_ms(), rows, every_s=0)

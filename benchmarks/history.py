@@ -2,9 +2,9 @@
 
 The records are `seeding`'s: transactions of four records each, one in fifty ended by a timeout, written to
 `__transaction_state` of a broker of our own. The job runs as its users run it, under spark-submit, with the
-broker on the same machine; its seconds are its own, from the first look at the topic to the last manifest,
+broker on the same machine; its seconds are its own, from the first read of the topic to the last manifest,
 without the start of the JVM. Then every transition is compared with a replay of the same records, one by one.
-`FENCELINE_RECORDS` says how many records instead.
+`FENCELINE_RECORDS` is another number of records.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def submit_job(folder: Path, bootstrap: str, master: str) -> float:
         "JAVA_HOME": str(find_java(folder).home), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT),
     }  # fmt: skip
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    said = re.search(r"history: ([\d,]+) records read in ([\d.]+) s", done.stdout)
-    assert said, done.stdout + done.stderr
-    assert int(said[1].replace(",", "")) >= RECORDS
-    return float(said[2])
+    reported = re.search(r"history: ([\d,]+) records read in ([\d.]+) s", done.stdout)
+    assert reported, done.stdout + done.stderr
+    assert int(reported[1].replace(",", "")) >= RECORDS
+    return float(reported[2])
 
 
 def compare_output(folder: Path, bootstrap: str) -> int:
@@ -95,12 +95,12 @@ def compare_output(folder: Path, bootstrap: str) -> int:
         for row in zip(*(column.to_pylist() for column in rows.sort_by("known_to").columns), strict=True):
             found[row[:2]] = row[3:]
         expected, _ = replay(_records(bootstrap, partition))
-        told = {
+        output = {
             place: (name, application, *map(str, it[:3]), *it[3:11])
             for place, (name, application, it) in expected.items()
         }
-        assert found == told, f"partition {partition} differs"
-        alike += len(told)
+        assert found == output, f"partition {partition} differs"
+        alike += len(output)
     return alike
 
 

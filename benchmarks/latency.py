@@ -50,7 +50,7 @@ class Commit:
 
     name: str
     began_ms: float
-    told_ms: float
+    returned_ms: float
 
 
 def run() -> dict[str, object]:
@@ -134,7 +134,7 @@ def _figures(commits: list[Commit], seen: list[list[object]]) -> dict[str, objec
 def _wait(commit: Commit, seen: list[list[object]]) -> float | None:
     for at, name, state, updated in seen:
         if name == commit.name and "Commit" in str(state) and _ms(str(updated)) >= int(commit.began_ms):
-            return max(0.0, float(str(at)) - commit.told_ms)
+            return max(0.0, float(str(at)) - commit.returned_ms)
     return None
 
 

@@ -1,4 +1,4 @@
-"""What the listener costs: its callback, the batches of a query that has one, and taking in what it tells.
+"""What the listener costs: its callback, the batches of a query that has one, and taking in its events.
 
 An hour of 10 batches a second of 50 queries goes through the callback while nobody listens, and then from the
 spool into Fenceline's own web process on SQLite. As a process, `python -m benchmarks.listener FOLDER`, with

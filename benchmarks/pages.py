@@ -47,7 +47,7 @@ EVENTS = (
     "/events?application=app-007&kind=timeout&last=7d",
 )
 
-#: The median scrape, in milliseconds: told as a ratio of two measurements.
+#: The median scrape, in milliseconds: reported as a ratio of two measurements.
 _SCRAPE = "a scrape"
 
 
@@ -118,10 +118,10 @@ class _Load:
         command = [sys.executable, "-m", "benchmarks.seeding", broker.bootstrap, str(ids), str(rate), "600"]
         self._seeder = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         self._lag, self._stop = 0.0, threading.Event()
-        self._watch = threading.Thread(target=self._look)
+        self._watch = threading.Thread(target=self._follow_lag)
         self._watch.start()
 
-    def _look(self) -> None:
+    def _follow_lag(self) -> None:
         while not self._stop.wait(0.5):
             self._lag = max(self._lag, intake.records_behind(self._stack, self._broker) / self._rate)
 

@@ -1,11 +1,11 @@
-"""One look at all partitions, asked, judged, and in the database, beside the floor: confluent-kafka's
+"""One poll of all partitions, read, evaluated, and in the database, beside the floor: confluent-kafka's
 `list_offsets` of the same partitions in both isolation levels.
 
 2,000 partitions of which transactions hold 50, then 20,000; on three brokers, since one process may not have
-as many files open. Between two looks nothing happens, or every partition gets a record: then each is news.
-As a process, in one of `reader.reader_environment`'s: `python -m benchmarks.partitions BOOTSTRAP`; it looks
-once for each line that it reads, and prints seconds of asking, seconds of saving, requests, partitions, and
-how many of them are held.
+as many files open. Between two polls nothing happens, or every partition gets a record: then each has
+changed. As a process, in one of `reader.reader_environment`'s: `python -m benchmarks.partitions BOOTSTRAP`;
+it polls once for each line that it reads, and prints seconds of reading, seconds of saving, requests,
+partitions, and how many of them are held.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sandbox.cluster import KafkaCluster
 from sandbox.options import ROOT
 from tests.waiting import wait_for
 
-PER_TOPIC, FEW, MANY, PINNED, OF_PRODUCER, LOOKS = 100, 2_000, 20_000, 50, 10, 5
+PER_TOPIC, FEW, MANY, PINNED, OF_PRODUCER, POLLS = 100, 2_000, 20_000, 50, 10, 5
 #: One copy of everything, and room for 7,000 partitions on each broker.
 PROPERTIES = {
     "transaction.state.log.replication.factor": "1",
@@ -52,16 +52,16 @@ def run() -> dict[str, object]:
             make_topics(where, 0, FEW)
             held = hold_partitions(where)
             variables = reader_environment(Path(folder) / "ours", where, url)
-            with _watcher(variables, where) as look:
-                figures = _measure(look, where, FEW, "2,000 partitions, 50 held", 1.0)
+            with _watcher(variables, where) as poller:
+                figures = _measure(poller, where, FEW, "2,000 partitions, 50 held", 1.0)
                 make_topics(where, FEW, MANY)
-                figures |= _measure(look, where, MANY, "20,000 partitions", 3.0)
+                figures |= _measure(poller, where, MANY, "20,000 partitions", 3.0)
             del held
     return figures
 
 
-class Looked(NamedTuple):
-    """What the process said of one look."""
+class PollFigures(NamedTuple):
+    """The figures of one poll."""
 
     asked_s: float
     saved_s: float
@@ -75,24 +75,24 @@ class Looked(NamedTuple):
         return self.asked_s + self.saved_s
 
 
-def _measure(look: _Look, bootstrap: str, number: int, name: str, limit_s: float) -> dict[str, object]:
-    first = look.poll_until(number)
+def _measure(poller: _Poller, bootstrap: str, number: int, name: str, limit_s: float) -> dict[str, object]:
+    first = poller.poll_until(number)
     idle, busy, floor = [], [], []
-    for _ in range(LOOKS):
+    for _ in range(POLLS):
         floor.append(list_offsets(bootstrap, number))
-        idle.append(look.poll_once())
+        idle.append(poller.poll_once())
         write_everywhere(bootstrap, number)
-        busy.append(look.poll_once())
+        busy.append(poller.poll_once())
     assert busy[-1].held >= PINNED
     ours, theirs = median(each.all_s for each in idle), median(floor)
     return {
         f"{name}: list_offsets in both isolation levels, s": round(theirs, 2),
-        f"{name}: first look, s": round(first.all_s, 2),
-        f"{name}: a look, s (<= {limit_s})": round(ours, 2),
+        f"{name}: first poll, s": round(first.all_s, 2),
+        f"{name}: a poll, s (<= {limit_s})": round(ours, 2),
         f"{name}: of it asking the brokers, s": round(median(each.asked_s for each in idle), 2),
-        f"{name}: a look that is news everywhere, s": round(median(each.all_s for each in busy), 2),
-        f"{name}: a look / list_offsets": round(ours / theirs, 2),
-        f"{name}: requests a look": round(median(each.requests for each in idle)),
+        f"{name}: a poll that changes every row, s": round(median(each.all_s for each in busy), 2),
+        f"{name}: a poll / list_offsets": round(ours / theirs, 2),
+        f"{name}: requests a poll": round(median(each.requests for each in idle)),
     }
 
 
@@ -135,7 +135,7 @@ def write_everywhere(bootstrap: str, number: int) -> None:
 
 
 def list_offsets(bootstrap: str, number: int) -> float:
-    """Return the seconds that confluent-kafka takes for the ends of partitions; 0 where one is not told."""
+    """Return the seconds that confluent-kafka takes for the ends of partitions; 0 where one is missing."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     client.list_topics(timeout=60)
     latest = {each: OffsetSpec.latest() for each in first_partitions(number)}
@@ -149,22 +149,22 @@ def list_offsets(bootstrap: str, number: int) -> float:
     return time.monotonic() - began
 
 
-class _Look:
-    """A process that looks when it is told to."""
+class _Poller:
+    """A process that polls on request."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def poll_once(self) -> Looked:
-        """Let it look at everything once."""
+    def poll_once(self) -> PollFigures:
+        """Let it poll everything once."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write("look\n")
         self._process.stdin.flush()
-        return Looked(*map(float, self._process.stdout.readline().split()))
+        return PollFigures(*map(float, self._process.stdout.readline().split()))
 
-    def poll_until(self, number: int) -> Looked:
-        """Return the first look; go on until what is held is known, and everything is seen."""
+    def poll_until(self, number: int) -> PollFigures:
+        """Return the first poll; go on until what is held is known, and everything is seen."""
         first = self.poll_once()
         wait_for(
             lambda: (seen := self.poll_once()).partitions >= number and seen.held >= PINNED,
@@ -175,23 +175,23 @@ class _Look:
 
 
 @contextmanager
-def _watcher(variables: dict[str, str], bootstrap: str) -> Iterator[_Look]:
+def _watcher(variables: dict[str, str], bootstrap: str) -> Iterator[_Poller]:
     command = [sys.executable, "-m", "benchmarks.partitions", bootstrap]
     with subprocess.Popen(
         command, cwd=ROOT, env=variables, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         try:
-            yield _Look(process)
+            yield _Poller(process)
         finally:
             process.kill()
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Look once for each line."""
+    """Poll once for each line."""
     import django
 
     django.setup()
-    from collectors.kafka.partitions import Watcher
+    from collectors.kafka.partitions import PartitionCollector
     from dashboard.partitions import store as partition_store
     from dashboard.runtime import leases, loop
     from fenceline.kafka.partitions import PartitionVerdict
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str]) -> None:
     ours = partition_store.PartitionRows(lease, (), vouched=True)
     properties = {"bootstrap.servers": arguments[0]}
     reads, admin = KafkaPythonReads(properties, 60), KafkaPythonAdmin(properties, 60)
-    watcher = Watcher(reads, admin, ours, every_s=0.0, grace_s=15.0)
+    watcher = PartitionCollector(reads, admin, ours, every_s=0.0, grace_s=15.0)
     for _ in sys.stdin:
         watcher._full_at = began = time.monotonic()
         seen = watcher.poll(loop.now_ms(), ours)
@@ -211,8 +211,8 @@ def main(arguments: Sequence[str]) -> None:
         partition_store.save_partitions(lease, seen, now_ms=loop.now_ms())
         saved = time.monotonic()
         held = sum(seen.verdicts.values()) - seen.verdicts.get(PartitionVerdict.CLEAR, 0)
-        told = asked - began, saved - asked, seen.requests, sum(seen.verdicts.values()), held
-        print(*told, flush=True)
+        figures = asked - began, saved - asked, seen.requests, sum(seen.verdicts.values()), held
+        print(*figures, flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ NAME = "bench"
 
 @contextmanager
 def run_redis(folder: Path) -> Iterator[str]:
-    """Run a Redis for the bells, which nobody hears; yield its URL."""
+    """Run a Redis for change notifications, which nobody receives; yield its URL."""
     server = redis.Server(folder / "redis")
     process = subprocess.Popen(server.command(), stdout=subprocess.DEVNULL)
     try:
@@ -64,7 +64,7 @@ def reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: int
 def read_all(folder: Path, bootstrap: str, shards: int = 1, tasks: str = "tails") -> dict[str, float]:
     """Read a whole topic into a new database with so many processes.
 
-    Returns `seconds` from the first look to the last save, `records`, and the largest `rss_mb`.
+    Returns `seconds` from the first poll to the last save, `records`, and the largest `rss_mb`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with run_redis(folder) as url:

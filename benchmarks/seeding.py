@@ -33,7 +33,7 @@ NOTABLE = 0.02
 _PARTITIONS = (TopicPartitions("orders", (0, 1, 2)), TopicPartitions("payments", (4,)))
 _TIMEOUT_MS = 60_000
 _HEAD, _TIMES = Struct(">hqhib"), Struct(">qq")
-#: The tag section of a client that speaks protocol 0 or 1.
+#: The tag section of a client of protocol 0 or 1.
 _NO_TAGS = b"\x00"
 
 

@@ -219,8 +219,8 @@ def partition_saver() -> _Saver:
             for where in wheres
         }
         ends = pack_ends([EndOffset(at_ms - n * MINUTE_MS, n, n) for n in range(60)])
-        look = ObservedPartitions(at_ms, full=True, rows=rows, ends=dict.fromkeys(wheres, ends))
-        store.save_partitions(lease, look, now_ms=at_ms)
+        observation = ObservedPartitions(at_ms, full=True, rows=rows, ends=dict.fromkeys(wheres, ends))
+        store.save_partitions(lease, observation, now_ms=at_ms)
 
     return _Saver(f"{PARTITIONS:,} partitions", store, save)
 
@@ -229,7 +229,7 @@ def group_saver() -> _Saver:
     from dashboard.groups import store
     from dashboard.runtime import leases, loop
     from fenceline.facts import TopicPartition
-    from fenceline.kafka.group_observation import GroupsLook, SeenGroup
+    from fenceline.kafka.group_observation import ObservedGroups, SeenGroup
     from fenceline.kafka.groups import Committed
     from fenceline.kafka.partitions import Offsets
 
@@ -245,7 +245,7 @@ def group_saver() -> _Saver:
         }
         ends = {where: Offsets(0, 3 * number, 4 * number, 1) for each in parts.values() for where in each}
         rows = store.GroupRows(lease, at_ms)
-        store.save_groups(lease, GroupsLook(at_ms, groups, ends), rows, now_ms=at_ms)
+        store.save_groups(lease, ObservedGroups(at_ms, groups, ends), rows, now_ms=at_ms)
 
     return _Saver(f"{GROUPS:,} groups", store, save)
 

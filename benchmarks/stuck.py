@@ -39,9 +39,9 @@ def _hanging(stack: Stack, number: int) -> float:
     """Play it; the first time a finding opens, later one more transaction of it hangs."""
     stack.manage("scene", "hanging")
     began = time.time()
-    for told in _findings(stack, "hanging"):
+    for findings in _findings(stack, "hanging"):
         pinned = stack.api("partitions?q=demo-hanging")["items"][0]["transactions"]
-        if told and sum(each["verdict"] == "hanging" for each in pinned) > number:
+        if findings and sum(each["verdict"] == "hanging" for each in pinned) > number:
             return time.time() - began
     raise AssertionError("no finding")
 
@@ -52,8 +52,8 @@ def _abandoned(stack: Stack) -> float:
     while not rows:
         rows = stack.api("transactions?state=open&q=demo-abandoned")["items"]
     crossed = datetime.fromisoformat(rows[0]["started_at"]).timestamp() + SANDBOX_OPEN_TOO_LONG_S
-    for told in _findings(stack, "open_too_long"):
-        if any(datetime.fromisoformat(each["since"]).timestamp() > crossed - 12 for each in told):
+    for findings in _findings(stack, "open_too_long"):
+        if any(datetime.fromisoformat(each["since"]).timestamp() > crossed - 12 for each in findings):
             return time.time() - crossed
     raise AssertionError("no finding")
 

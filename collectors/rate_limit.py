@@ -14,6 +14,6 @@ class RecentDuration:
         self._last = 0.0
 
     def add(self, seconds: float) -> float:
-        """Take in how long the newest look took; return what counts for the pace."""
+        """Take in how long the newest poll took; return what counts for the rate."""
         lesser, self._last = min(self._last, seconds), seconds
         return lesser

@@ -18,7 +18,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 # `prepare` makes Django's checks: here they would import every page into each worker, a third of its start.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-#: Seconds between two looks for collectors that nobody runs.
+#: Seconds between two checks for collectors that no worker runs.
 RESTART_EVERY_S = 2.0
 
 

@@ -71,7 +71,7 @@ def _database() -> dj_database_url.DBConfig:
     if parsed.get("ENGINE") == "django.db.backends.sqlite3":
         parsed["OPTIONS"] = _SQLITE_OPTIONS
     elif not parsed.get("PASSWORD"):
-        # A secret of its own, so that it need not stand in a URL.
+        # A secret of its own, so that it need not be in a URL.
         parsed["PASSWORD"] = ENVIRONMENT.get("POSTGRES_PASSWORD", "")
     return parsed
 
@@ -168,7 +168,15 @@ TEMPLATES = [
             ],
             "libraries": {
                 name: f"dashboard.web.templatetags.{name}"
-                for name in ("acting", "alerting", "fenceline", "standings", "streams", "time_range")
+                for name in (
+                    "acting",
+                    "alerting",
+                    "components",
+                    "fenceline",
+                    "standings",
+                    "streams",
+                    "time_range",
+                )
             },
         },
     }
@@ -261,7 +269,7 @@ LOGGING = {
         # In place of uvicorn's own handlers, which know neither format.
         "uvicorn": {"handlers": ["console"], "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
-        # What it says that matters it also raises; the rest is a flood, and at DEBUG it holds passwords.
+        # What matters in its log it also raises; the rest is a flood, and at DEBUG it holds passwords.
         "kafka": {"level": "CRITICAL"},
         # Every failed sign-in has a line of dashboard.system.sign_in_log.
         "axes": {"level": "ERROR"},

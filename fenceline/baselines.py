@@ -16,7 +16,7 @@ from fenceline.facts import TransitionKind
 HABITS = (TransitionKind.REINIT, TransitionKind.TAKEOVER, TransitionKind.TIMEOUT)
 #: Fewer hours with work than this are no habit yet.
 LEAST_HOURS = 24
-#: An hour with fewer commits and events than this says nothing about their share.
+#: An hour with fewer commits and events than this is too small a sample of their share.
 _LEAST_EVENTS = 5
 #: The share of hours that count as usual; the others were bad days.
 _USUAL = 0.95
@@ -84,7 +84,7 @@ def rate_changes(
 ) -> Iterable[RateChange]:
     """Yield what happens more often than usual: by number, and by share, so that mere load is no change.
 
-    `now` are the counts of one hour; fewer than `least` are never told.
+    `now` are the counts of one hour; fewer than `least` are never reported.
     """
     for kind, habit in habits.items():
         number = now.get(kind, 0)

@@ -1,4 +1,4 @@
-"""Record batches: what their headers tell without a look into their records."""
+"""Record batches: what their headers contain. Their records are not read."""
 
 from __future__ import annotations
 

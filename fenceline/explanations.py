@@ -15,7 +15,7 @@ _WORDS: dict[TransitionReason, str] = {
     ),
     TransitionReason.REBORN_UNSEEN: (
         "Producer id {producer_id} is new though epoch {before} was not used up: the coordinator had "
-        "forgotten the id in between, and the record that says so was not seen."
+        "forgotten the id in between, and the record of that was not observed."
     ),
     TransitionReason.PARTITION_ADDED: (
         "The coordinator added a partition, or a group's offsets, at epoch {epoch}."
@@ -146,7 +146,7 @@ _GROUNDS: dict[VerdictReason, str] = {
     ),
     VerdictReason.MAY_BE_HIDDEN: "no id that we may see has this producer id, but some may be hidden from us",
     VerdictReason.UNSEEN: "a coordinator or the partition's leader could not be asked",
-    VerdictReason.SEEN_ONCE: "it was seen once only; the second look is to come",
+    VerdictReason.SEEN_ONCE: "it was seen once only; the second poll is to come",
 }
 
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2147483647
 
 
-#: The offset of what is known of an id, where that is not its last record in the log: a coordinator told it,
-#: or the record could not be decoded.
+#: The offset of what is known of an id, where that is not its last record in the log: a coordinator reported
+#: it, or the record could not be decoded.
 NOT_FROM_LOG = -1
-#: What a coordinator's list does not tell (it names state and producer id alone).
-NOT_TOLD = -1
+#: What a coordinator's list does not report (it has state and producer id alone).
+NOT_REPORTED = -1
 
 
 class TransactionState(StrEnum):
@@ -115,7 +115,7 @@ class TransitionKind(StrEnum):
     TIMEOUT = "timeout"
     #: Another producer initialised the id while a transaction was open.
     TAKEOVER = "takeover"
-    #: Initialised again while none was open, by whomever.
+    #: Initialised again while none was open, by any producer.
     REINIT = "reinit"
     #: The same producer bumped its own epoch (KIP-360).
     SELF_RECOVERY = "self_recovery"
@@ -124,7 +124,7 @@ class TransitionKind(StrEnum):
     ROTATION = "rotation"
     #: An abort of nothing, as clients of protocol 2 write it.
     EMPTY_ABORT = "empty_abort"
-    #: An abort whose cause the log does not tell; always ambiguous.
+    #: An abort whose cause does not follow from the log; always ambiguous.
     ABORT = "abort"
     EXPIRY = "expiry"
     #: An action of ours ended it with an abort (EndTxn), and fenced nobody.
@@ -164,7 +164,7 @@ class Confidence(StrEnum):
 
 
 class TransitionReason(StrEnum):
-    """What in the records speaks for a verdict; `explanations.explain_transition` puts it into words."""
+    """The evidence for a verdict in the records; `explanations.explain_transition` puts it into words."""
 
     FIRST_SEEN = "first_seen"
     NEW_ID = "new_id"
@@ -214,8 +214,8 @@ ACTION_REASONS = frozenset(
 class Transition(NamedTuple):
     """One state change of a transactional id: what happened, how sure that is, and from what it follows.
 
-    A named tuple for the same reason as TransactionRecord. `partition` and `offset` say which record of
-    `__transaction_state` it is; a later record may revise it, and then all of it is said again.
+    A named tuple for the same reason as TransactionRecord. `partition` and `offset` are those of its record
+    in `__transaction_state`; a later record may revise it, and then all of it is reported again.
     """
 
     kind: TransitionKind
@@ -247,7 +247,7 @@ class RawRecord(NamedTuple):
 
 
 class PositionMove(NamedTuple):
-    """How far one look moved in one partition: `previous` is None where there was no position yet."""
+    """How far one poll moved in one partition: `previous` is None where there was no position yet."""
 
     partition: int
     previous: int | None
@@ -283,9 +283,9 @@ class TailBatch:
     cold: bool = False
 
     def split_by_keys(self, most_keys: int) -> Iterator[TailBatch]:
-        """Cut it into looks at some partitions each, so that none has many more than `most_keys` keys.
+        """Split it into batches of some partitions each, so that none has many more than `most_keys` keys.
 
-        Only the last one says how far all was seen.
+        Only the last one contains how far all was read.
         """
         moves: list[PositionMove] = []
         keys = 0

@@ -40,7 +40,7 @@ def rough_count(number: float) -> str:
 
 
 def error_line(error: Exception) -> str:
-    """Return what an error says in one line of at most 300 characters: stores' clients raise anything."""
+    """Return the text of an error in one line of at most 300 characters: stores' clients raise anything."""
     return " ".join(str(error).split())[:300] or "no reason given"
 
 

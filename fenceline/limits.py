@@ -63,7 +63,7 @@ class Limits:
     listener_silent_s: float = 12.0
     coordinator_loading_s: float = 10.0
     collector_behind_s: float = 5.0
-    #: The same for what looks around instead of reading on: partitions, groups, lists, recoveries.
+    #: The same for collectors that poll instead of tailing: partitions, groups, lists, recoveries.
     poller_behind_s: float = 30.0
     #: A collector that is late for so long is a finding, until it has been on time for so long.
     collector_late_s: float = 60.0
@@ -71,13 +71,13 @@ class Limits:
     gap_s: float = 60.0
     #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
     reconcile_every_s: float = 1.0
-    #: How often consumer groups are looked at, at most; 0 looks at none.
+    #: How often consumer groups are polled, at most; 0 polls none.
     groups_every_s: float = 2.0
-    #: How often partitions that a transaction holds are looked at, at most, and all of them never more often
-    #: than every two seconds; 0 looks at none.
+    #: How often partitions with an open transaction are polled, at most, and all of them never more often
+    #: than every two seconds; 0 polls none.
     partitions_every_s: float = 1.0
 
-    #: How often checkpoints are looked at, at most; 0 looks at none.
+    #: How often checkpoints are read, at most; 0 reads none.
     checkpoints_every_s: float = 1.0
 
     def as_mapping(self) -> Mapping[str, float]:
@@ -98,7 +98,7 @@ class Retention:
     series_hours_d: float = 400.0
     #: Batches of streaming queries, their runs and what their sinks decided.
     batches_d: float = 90.0
-    #: Findings, gaps and alerts that are over, and the messages that told them.
+    #: Findings, gaps and alerts that are over, and the messages about them.
     closed_d: float = 30.0
     #: Incidents that are closed, with their history.
     incidents_d: float = 400.0

@@ -48,7 +48,7 @@ def join_path(folder: str, *names: str) -> str:
 
 
 def both_spellings(spelled: str, url: str) -> str:
-    """Return a path for people: as it is configured and, where that says something else, as it is opened."""
+    """Return a path for people: as it is configured and, where that differs, as it is opened."""
     known = url.rstrip("/"), url.removeprefix("file://").rstrip("/")
     return spelled if spelled.rstrip("/") in known else f"{spelled} (opened as {url})"
 

@@ -27,7 +27,7 @@ RecoveryCause = Literal[
 
 
 class RecoveryOutcome(StrEnum):
-    """How an episode stands, or ended."""
+    """The status of a recovery, or its end."""
 
     #: The LSO is still held, or nobody has committed again yet.
     OPEN = "open"
@@ -185,12 +185,12 @@ def same_topic(lost: LostRecords, topic: WrittenTopic, now: TopicNow) -> LostRec
 
 
 class Wait(NamedTuple):
-    """A group that stood at the LSO which a transaction held, in one partition."""
+    """A group that was at the LSO which a transaction held, in one partition."""
 
     group: str
     topic: str
     partition: int
-    #: The offset it stood at.
+    #: The offset it was at.
     offset: int
     since_ms: int
     #: When it had read on; None before that.
@@ -222,7 +222,7 @@ class Episode:
     """One episode as far as it was seen. Instants are by our own clock."""
 
     opened_ms: int
-    #: Whether every marker was written, and looked for: only then all that was `held` is known.
+    #: Whether every marker was written, and searched for: only then all that was `held` is known.
     complete: bool
     held: tuple[Held, ...]
     #: As CompleteAbort is stamped: when its end was decided, and its markers began to be written.
@@ -245,7 +245,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What was seen since an episode was looked at last."""
+    """What was observed since a recovery was updated last."""
 
     #: Partitions that were seen; one that could not be seen is left out.
     ends: dict[TopicPartition, Ends]

@@ -1,4 +1,4 @@
-"""What the history job leaves: the manifest that says which of its files count, and the figures in them.
+"""The output of the history job: the manifest, which lists the valid files, and the figures in these.
 
 The job (`spark_pipeline.history`) writes below its output, for each cluster:
 
@@ -24,13 +24,13 @@ from fenceline.histograms import Histogram, merge_histograms
 #: Of the layout that is written here; a larger number is of a newer Fenceline.
 FORMAT = 1
 TRANSITIONS, IDS, APPLICATIONS, STATE = "transitions", "ids", "applications", "state"
-#: What a micro-batch tells its own driver: how far each partition was read, and what could not be decoded.
+#: What a micro-batch reports to its own driver: how far each partition was read, and what was not decoded.
 PROGRESS, STRANGE = "progress", "strange"
 _DIGITS = 12
 
 
 class NotAManifest(Exception):
-    """A file that is none, or none that can be understood; the text says why."""
+    """A file that is no manifest, or one that cannot be read; the text is the reason."""
 
 
 class NewerFormat(NotAManifest):
@@ -38,7 +38,7 @@ class NewerFormat(NotAManifest):
 
 
 class ReportPart(NamedTuple):
-    """A folder of Parquet files; `part_folder` says where."""
+    """A folder of Parquet files; `part_folder` is its path."""
 
     name: str
     #: How often its rows were merged: 0 for one micro-batch.
@@ -85,7 +85,7 @@ def manifest_name(batch: int) -> str:
 
 
 def part_name(batch: int, run: str) -> str:
-    """Return the name of a part; `run` tells attempts at the same micro-batch apart."""
+    """Return the name of a part; `run` distinguishes attempts at the same micro-batch."""
     return f"{batch:0{_DIGITS}}-{run}"
 
 

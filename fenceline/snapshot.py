@@ -1,4 +1,4 @@
-"""What the rules may look at in one tick: every fact of one cluster that a finding can be made of.
+"""The input of the rules in one tick: every fact of one cluster that a finding can be made of.
 
 All instants are by our own clock (`fenceline.kafka.clock_skew`).
 """
@@ -19,7 +19,7 @@ from fenceline.visibility import EVERYWHERE, Sense, Visibility, expected_ms
 
 
 class BlockedQueryFacts(NamedTuple):
-    """A streaming query that stands at a pinned LSO."""
+    """A streaming query that is at a stuck LSO."""
 
     ident: str
     name: str
@@ -41,7 +41,7 @@ class OpenTransactionFacts:
     updated_ms: int
     partitions: tuple[TopicPartitions, ...]
     application: str = ""
-    #: Groups that stand at an LSO which it holds, in order.
+    #: Groups that are at an LSO which it holds, in order.
     waiting: tuple[str, ...] = ()
     #: Streaming queries that do: they wait if they read read_committed.
     queries: tuple[BlockedQueryFacts, ...] = ()
@@ -49,7 +49,7 @@ class OpenTransactionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PinnedPartition:
-    """A partition whose LSO has stood below its high watermark for more than one look."""
+    """A partition whose LSO has been stuck below its high watermark for more than one poll."""
 
     topic: str
     partition: int
@@ -89,7 +89,7 @@ class BlockedOffset:
     #: Records between the group and the high watermark; None where either is not known.
     behind: int | None
     waiting: Waiting | None
-    #: Since when it stands there.
+    #: Since when it is there.
     waiting_ms: int | None
     unstable: bool = False
     blockers: tuple[Blocker, ...] = ()
@@ -104,7 +104,7 @@ class BlockedGroup:
 
     group_id: str
     offsets: tuple[BlockedOffset, ...]
-    #: Since when the LSO of its partition of `__consumer_offsets` stands; None unless it does.
+    #: Since when the LSO of its partition of `__consumer_offsets` is stuck; None unless it is.
     log_pinned_ms: int | None = None
 
 
@@ -147,11 +147,11 @@ class ApplicationFigures:
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """What a collector says of itself: how far it has seen, and what keeps it from seeing more."""
+    """A collector's own status: how far it has read, and what keeps it from reading more."""
 
     cluster: str
     name: str
-    #: Everything before this instant has been seen; None before the first complete look.
+    #: Everything before this instant has been seen; None before the first complete poll.
     seen_through_ms: int | None
     #: Records between its position and the end of what it reads; None when the end is unknown.
     behind: int | None
@@ -160,11 +160,11 @@ class CollectorStatus:
     since_ms: int
     #: What the rules see through it.
     senses: frozenset[Sense] = frozenset()
-    #: The part of the cluster that it looks at: `shard:1` of a tail among several.
+    #: The part of the cluster that it reads: `shard:1` of a tail among several.
     scope: str = EVERYWHERE
     #: Parts that did not answer its last question, in words for an operator.
     unseen: tuple[str, ...] = ()
-    #: Since when the open finding about it says (`collector_behind`), None without one; and since when it has
+    #: The start of the open finding about it (`collector_behind`), None without one; and since when it has
     #: been on time again, None while it is not, or where that is not known yet.
     reported_ms: int | None = None
     on_time_ms: int | None = None
@@ -176,7 +176,7 @@ class CollectorStatus:
 
     @property
     def blind_since_ms(self) -> int:
-        """Since when nothing newer has been seen; the collector's own beginning before its first look."""
+        """Since when nothing newer has been seen; the collector's own beginning before its first poll."""
         return self.since_ms if self.seen_through_ms is None else self.seen_through_ms
 
     def is_behind(self, now_ms: int, limits: Limits) -> bool:
@@ -205,7 +205,7 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the rules may look at in one tick."""
+    """The input of the rules in one tick."""
 
     cluster: str = ""
     collectors: tuple[CollectorStatus, ...] = ()
@@ -228,7 +228,7 @@ class Snapshot:
     def visibility(self, *, now_ms: int, limits: Limits) -> Visibility:
         """Return what is hidden now: in open gaps, behind collectors that are late, or by their absence.
 
-        An eye that cannot see hides what it should; a sense through which nobody looks sees nothing.
+        A collector that cannot read hides what it should read; a sense without any collector is hidden whole.
         """
         hidden: dict[Sense, set[str]] = {sense: {EVERYWHERE} for sense in Sense}
         for sense in {sense for collector in self.collectors for sense in collector.senses}:

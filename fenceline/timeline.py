@@ -28,7 +28,7 @@ class EventSource(StrEnum):
 
 
 class EventPlace(NamedTuple):
-    """Where an event stands among all: instant in µs since 1970, number of its stream, and of its row."""
+    """The place of an event among all: instant in µs since 1970, number of its stream, and of its row."""
 
     at_us: int
     stream: int
@@ -74,7 +74,7 @@ class RoutineCount(NamedTuple):
 
 
 def fold_routine(counts: Iterable[RoutineCount], *, from_ms: int, stream: int) -> Sequence[TimelineEvent]:
-    """Return one event for each count, the newest first; none stands before `from_ms`."""
+    """Return one event for each count, the newest first; none is before `from_ms`."""
     clipped = sorted(each._replace(at_ms=max(each.at_ms, from_ms)) for each in counts)
     return [
         TimelineEvent(

@@ -36,7 +36,7 @@ class Sense(StrEnum):
     LISTS = "lists"
 
 
-#: The things that a sense tells apart; about all others it speaks as a whole.
+#: The kinds of things that a sense observes one by one; all others are visible or hidden as a whole.
 _THINGS: Mapping[Sense, Collection[str]] = {
     Sense.TRANSACTIONS: ("transaction",),
     Sense.HISTORY: ("transaction",),
@@ -59,10 +59,10 @@ class Visibility:
     places: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def covers(self, needs: Collection[Sense], *things: str) -> bool:
-        """Whether every needed sense sees those of `things` that it tells apart.
+        """Whether every needed sense sees those of `things` that it observes one by one.
 
-        Where it tells none of them apart (a hanging transaction has no id that could be looked at), it must
-        see everything.
+        Where it observes none of them one by one (a hanging transaction has no id that could be looked up),
+        it must see everything.
         """
         return all(self._sees(need, things) for need in needs)
 

@@ -1,7 +1,7 @@
 """The demo's Spark query: `python -m sandbox.demo_query BOOTSTRAP FOLDER JARS`.
 
 orders_enrich reads committed orders, parses them, adds what a shop would want to know and writes
-`orders_enriched` exactly once, through the sink of spark_pipeline. It tells Fenceline of every batch.
+`orders_enriched` exactly once, through the sink of spark_pipeline. It reports every batch to Fenceline.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME = "orders_enrich"
 ORDER = "order STRING, item STRING, quantity INT, price LONG, country STRING"
 #: Often enough to look alive, seldom enough to leave a small machine its cores.
 TRIGGER = "3 seconds"
-#: How long a batch may take to finish once the query is told to stop.
+#: How long a batch may take to finish once the query is to stop.
 LAST_BATCH_S = 5.0
 LOGGING = Path(__file__).with_name("log4j2.properties")
 #: So that a start after a long pause does not read an hour's orders in one batch.
@@ -120,12 +120,12 @@ def start_query(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery
 
 
 def await_end(spark: SparkSession, query: StreamingQuery, stop: threading.Event) -> None:
-    """Stay until told to stop. Raises StreamingQueryException when the query fails."""
-    said = False
+    """Wait until `stop` is set. Raises StreamingQueryException when the query fails."""
+    reported = False
     while not stop.is_set() and not query.awaitTermination(1):
-        if not said and query.lastProgress:
+        if not reported and query.lastProgress:
             print(f"demo: {NAME} finished its first batch", flush=True)
-            said = True
+            reported = True
     # Stopping amid a batch would fail it, with pages of stack traces that mean nothing.
     until = time.monotonic() + LAST_BATCH_S
     while query.status["isTriggerActive"] and time.monotonic() < until:

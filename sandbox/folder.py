@@ -122,7 +122,7 @@ def lock_folder(data: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _take(descriptor: int, data: Path, say: Callable[[str], None]) -> None:
-    until, said = time.monotonic() + TAKE_OVER_S, False
+    until, reported = time.monotonic() + TAKE_OVER_S, False
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,9 +133,9 @@ def _take(descriptor: int, data: Path, say: Callable[[str], None]) -> None:
                 f"another stack runs on {data} (process {owner}): stop it with Ctrl-C or `kill {owner}`, "
                 "or choose another folder with FENCELINE_DATA="
             )
-        if not said:
+        if not reported:
             say("a killed stack is still being cleared away …")
-            said = True
+            reported = True
         time.sleep(0.1)
 
 

@@ -248,7 +248,7 @@ def _is_good(path: Path, jar: Jar) -> bool:
         return True
     path.unlink()
     raise SandboxError(
-        f"{path}: SHA-256 is {found}, the lock file says {jar.sha256}: removed; run the command again "
+        f"{path}: SHA-256 is {found}, the lock file has {jar.sha256}: removed; run the command again "
         "to fetch it anew, and if it comes back the repository serves something else"
     )
 

@@ -48,14 +48,14 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
 )
-#: What a node that is broker and controller at once says at every start and stop is left out.
+#: Lines that a node which is broker and controller logs at every start and stop are left out.
 LOG_LEVELS: Mapping[str, str] = {
     "kafka.server.KafkaRaftServer": "info",
     "org.apache.kafka.controller.QuorumController": "error",
     "org.apache.kafka.clients.NetworkClient": "error",
     "kafka.server.DefaultAutoTopicCreationManager": "error",
 }
-#: And what each says whenever another one goes: they stop together, and the last has nobody left to tell.
+#: And lines that each logs whenever another one stops: they stop together.
 LOG_LEVELS_AMONG_SEVERAL: Mapping[str, str] = {
     "kafka.server.ReplicaFetcherThread": "error",
     "kafka.server.ControllerApis": "off",
@@ -368,7 +368,7 @@ def live_brokers(bootstrap: str) -> frozenset[int]:
 
 
 def explain_log(log: str) -> str:
-    """Pick the line of a Java log that says why it stopped; known causes first, in our words."""
+    """Return the line of a Java log with the cause of the stop; known causes first, in our words."""
     for sign, meaning in (
         (
             "No space left on device",
@@ -388,5 +388,5 @@ def explain_log(log: str) -> str:
         if sign in log:
             return meaning
     lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith(("\t", " "))]
-    telling = [line for line in lines if "ERROR" in line or "FATAL" in line or "Exception" in line]
-    return (telling or lines or ["it said nothing"])[-1][:300]
+    errors = [line for line in lines if "ERROR" in line or "FATAL" in line or "Exception" in line]
+    return (errors or lines or ["it logged nothing"])[-1][:300]

@@ -1,4 +1,4 @@
-"""What a part says: onto the terminal with its name in front, and into a file of bounded size."""
+"""The output of a part: onto the terminal with its name in front, and into a file of bounded size."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def make_zip(target: Path, root: Path = ROOT) -> int:
     partial = target.with_name(f".{target.name}.partial")
     with ZipFile(partial, "w") as archive:
         for path in files:
-            # The oldest date that the format knows: when a file was checked out says nothing.
+            # The oldest date that the format knows: the time of a checkout means nothing.
             entry = ZipInfo(path.relative_to(root).as_posix(), (1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, path.read_bytes(), ZIP_DEFLATED)
@@ -31,7 +31,7 @@ def make_zip(target: Path, root: Path = ROOT) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Make it where the first argument says; return the exit status."""
+    """Make it at the path in the first argument; return the exit status."""
     target = Path(arguments[0]) if arguments else TARGET
     try:
         amount = make_zip(target)

@@ -46,7 +46,7 @@ class Part:
     command: Sequence[str] | Callable[[], Sequence[str]]
     #: Added to the supervisor's own environment.
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Asked several times a second until it says yes. With neither this nor `ready_line`: ready when it runs.
+    #: Called several times a second until it is true. With neither this nor `ready_line`: ready when it runs.
     ready: Callable[[], bool] | None = None
     #: Ready once it has printed a line with this in it.
     ready_line: str = ""
@@ -81,7 +81,7 @@ class Backoff:
 
 
 class Supervisor:
-    """Runs parts until it is told to stop or a start fails for good."""
+    """Runs parts until it is stopped or a start fails for good."""
 
     def __init__(
         self,
@@ -306,13 +306,13 @@ class _Keeper:
         ever_ready = self.is_ready.is_set()
         self._early_deaths += not ever_ready
         what = f"{self.part.name} died ({exit_reason(status)}) after {now - born:.0f} s"
-        said = " / ".join(line for line in self.log.tail if line)[-600:]
+        output = " / ".join(line for line in self.log.tail if line)[-600:]
         if self.part.once or (self.part.essential and self._early_deaths >= GIVE_UP_AFTER):
-            self._supervisor.give_up(f"{what}; it said: {said or 'nothing'}; all of it: {self.log.path}")
+            self._supervisor.give_up(f"{what}; its output: {output or 'none'}; all of it: {self.log.path}")
             return True
         pause_s = self._backoff.record_death(now, ready_for_s)
         then = f"restarting in {pause_s:.0f} s" if pause_s else "restarting at once"
-        print_line(f"{what}, {then}; it said: {said or 'nothing'}")
+        print_line(f"{what}, {then}; its output: {output or 'none'}")
         return self._supervisor.stopping.wait(pause_s)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TOPICS: Mapping[str, int] = {"orders": 4, "orders_enriched": 4, "payments": 2, "payments_ledger": 2}
 #: How long a topic may take to exist everywhere, in seconds.
 _CREATE_WITHIN_S = 30
-#: As many replicas as the broker's own default says: one, or three where there are three brokers.
+#: As many replicas as the broker's default: one, or three where there are three brokers.
 _BROKER_DEFAULT = -1
 
 

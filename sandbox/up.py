@@ -180,20 +180,20 @@ class Stack:
             )
             for shard in range(self.options.shards)
         ]
-        # A slot for each cluster's judge, pruner, reconciler, partitions, groups, recoveries and checkpoints,
-        # and some for the tasks that start them and for what operators ask.
+        # A slot for each cluster's evaluator, pruner, reconciler, partitions, groups, recoveries and
+        # checkpoints, and some for the tasks that start them and for what operators ask.
         slots = str(10 * clusters + 6)
         pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
         return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 
     def _celery(self, name: str, needs: tuple[str, ...], role: str, *arguments: str) -> Part:
-        # One machine, so no neighbours to look for: that saves a second at each start.
+        # One machine, so no neighbours to search for: that saves a second at each start.
         alone = ("--without-mingle", "--without-gossip", "--without-heartbeat")
         worker = ("-P", "threads", "-n", f"{name}@fenceline", *alone)
         extra = worker if role == "worker" else ("--pidfile=",)
         # Tasks carry JSON and come from our own Redis: what celery fears of root cannot happen here.
         python = [self.python, "-W", "ignore:You're running the worker"]
-        # At INFO a worker says when it is ready; the settings mute what it says of each task.
+        # At INFO a worker logs when it is ready; the settings mute its lines about each task.
         celery = ["-m", "celery", "-q", "-A", "dashboard.celery", role, "-l", "INFO"]
         command = [*python, *celery, *arguments, *extra]
         ready = " ready." if role == "worker" else ""

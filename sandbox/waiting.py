@@ -1,4 +1,4 @@
-"""Wait for a condition, with a deadline that says what did not happen."""
+"""Wait for a condition, with a deadline that names what did not happen."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _HINTS = {
     401: "Fenceline does not know the token: make one with `manage.py create_token NAME --role ingest`",
     403: "the token may not ingest: make one with `manage.py create_token NAME --role ingest`",
     404: "there is no Fenceline at this URL: give its own, as it stands in the browser, without a page",
-    422: "Fenceline cannot tell which Kafka cluster the queries belong to: give cluster=",
+    422: "the Kafka cluster of the queries is ambiguous: give cluster=",
 }
 
 log = logging.getLogger("spark_listener")
@@ -53,7 +53,7 @@ class Pace:
     refused_pause: float = 30.0
     #: How long an answer may take.
     timeout: float = 10.0
-    #: How often it looks for spools that others left behind, and reports that its queries still run.
+    #: How often it searches for spools that others left behind, and reports that its queries still run.
     adopt_every: float = 30.0
     alive_every: float = 5.0
 
@@ -169,7 +169,7 @@ class Emitter(threading.Thread):
         self.join(seconds)
 
     def run(self) -> None:
-        """Post until told to stop and nothing is left, or no more time is."""
+        """Post until it is stopped and nothing is left, or the time is over."""
         while True:
             self._wake.wait(self._rest())
             self._wake.clear()
@@ -265,7 +265,7 @@ class Emitter(threading.Thread):
             answer = post_document(self._url, read_secret(self._token), body, self._timeout())
         except (OSError, HTTPException, ValueError) as error:
             raise Trouble(f"Fenceline at {self._url} cannot be reached: {error}") from None
-        self._judge(answer)
+        self._check(answer)
         if hand is self._own:
             self._beat_at = time.monotonic()
 
@@ -292,8 +292,8 @@ class Emitter(threading.Thread):
         start = json.dumps(head).encode()[:-1]
         return b"".join((start, b', "events":[', b",".join(each.text for each in events), b"]}"))
 
-    def _judge(self, answer: Answer) -> None:
-        """Raise `Trouble` unless Fenceline itself has said that it took the events."""
+    def _check(self, answer: Answer) -> None:
+        """Raise `Trouble` unless Fenceline itself has confirmed the events."""
         if answer.status == 200 and (taken := _taken(answer.body)) is not None:
             for each in taken[:3]:
                 log.warning("Fenceline cannot use an event: %s", each)
@@ -313,7 +313,7 @@ class Emitter(threading.Thread):
             self._pause = doubled * random.uniform(0.75, 1.0)  # noqa: S311
         else:
             self._pause = trouble.pause
-        # What is said once is not said again each time that it is tried.
+        # A warning is logged once, not at each attempt.
         if not self._trouble and self._stop_at is None:
             log.warning("%s. Events are kept until it takes them (%s).", trouble, self._own.spool.place)
         self._trouble = str(trouble)
@@ -334,7 +334,7 @@ def _taken(body: bytes) -> list[Any] | None:
 
 
 def _detail(body: bytes) -> str:
-    """Return what a problem (RFC 9457) says, "" of anything else."""
+    """Return the detail of a problem (RFC 9457), "" of anything else."""
     try:
         return f": {str(json.loads(body)['detail'])[:500]}"
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -30,9 +30,9 @@ VERSION = "0.1.0"
 _ADDRESS = "/ingest/v1/progress"
 #: How long a driver that ends may be held up.
 _LAST_FLUSH_S = 2.0
-#: An exception comes with its stack, often twice: its beginning says what it is.
+#: An exception comes with its stack, often twice: its beginning is enough.
 _LONGEST_EXCEPTION = 20_000
-#: More queries than any driver runs: the others are told of by their events alone.
+#: More queries than any driver runs: the others are reported by their events alone.
 _MOST_ALIVE = 500
 
 log = logging.getLogger("spark_listener")
@@ -85,7 +85,7 @@ class FencelineListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:
         """Note that a run begins."""
-        self._tell("started", event, {"name": getattr(event, "name", None)}, ends=False)
+        self._emit("started", event, {"name": getattr(event, "name", None)}, ends=False)
 
     def onQueryProgress(self, event: Any) -> None:
         """Note that a batch is done."""
@@ -102,7 +102,7 @@ class FencelineListener(StreamingQueryListener):
 
     def onQueryIdle(self, event: Any) -> None:
         """Note that a query waits for data."""
-        self._tell("idle", event, {}, ends=False)
+        self._emit("idle", event, {}, ends=False)
 
     def onQueryTerminated(self, event: Any) -> None:
         """Note that a run has ended, and deliver at once: the driver may end as well."""
@@ -112,7 +112,7 @@ class FencelineListener(StreamingQueryListener):
         except Exception as error:
             self._warn(error)
             return
-        self._tell("terminated", event, more, ends=True)
+        self._emit("terminated", event, more, ends=True)
         self._emitter.wake()
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class FencelineListener(StreamingQueryListener):
             atexit.unregister(self.close)
             self._emitter.flush(_LAST_FLUSH_S)
 
-    def _tell(self, kind: str, event: Any, more: dict[str, Any], *, ends: bool) -> None:
+    def _emit(self, kind: str, event: Any, more: dict[str, Any], *, ends: bool) -> None:
         at_ms = time.time_ns() // 1_000_000
         try:
             query, run = str(event.id), str(event.runId)
@@ -148,13 +148,13 @@ class FencelineListener(StreamingQueryListener):
         return self._asynchronous[run]
 
     def _running(self) -> list[list[str]]:
-        """Return query id and run id of what runs, as far as was told."""
+        """Return query id and run id of the runs that have begun and not ended, as far as is known."""
         if self._is_over():
             self._alive.clear()
         return [[query, run] for run, query in list(self._alive.items())[:_MOST_ALIVE]]
 
     def _is_over(self) -> bool:
-        """Whether the session has been stopped: no listener is told of the ends that this brings."""
+        """Whether the session has been stopped: listeners get no events for the ends that this brings."""
         session = getattr(self, "_sparkSession", None)
         if session is not None:
             return bool(getattr(session, "is_stopped", False))
@@ -164,7 +164,7 @@ class FencelineListener(StreamingQueryListener):
 
     def _warn(self, error: Exception) -> None:
         if not self._failed:
-            log.warning("an event could not be told to Fenceline: %s: %s", type(error).__name__, error)
+            log.warning("an event could not be reported to Fenceline: %s: %s", type(error).__name__, error)
         self._failed = True
 
 
@@ -176,7 +176,7 @@ def _tracks_asynchronously(query: str) -> bool | None:
         jvm = session._jvm
         execution = queries.get(jvm.java.util.UUID.fromString(query))
         return None if execution is None else "Async" in str(execution.getClass().getSimpleName())
-    except Exception as error:  # another Spark's inner parts may look otherwise: then it is not known
+    except Exception as error:  # internals of another Spark may differ: then it is not known
         log.debug("the kind of query %s is not known: %s", query, error)
         return None
 

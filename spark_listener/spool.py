@@ -5,7 +5,7 @@ nothing, a smaller part is kept in memory. Whatever was dropped in either way, o
 the numbers: so the count of what is lost is exact, whoever reads the spool later. Nothing is synced to the
 platter: what outlives the process need not outlive the machine.
 
-A driver locks its folder for as long as it lives, so that the next one can tell which are left behind.
+A driver locks its folder for as long as it lives, so that the next one finds those that are left behind.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("spark_listener")
 
 
 class SpooledEvent(NamedTuple):
-    """One event: its number, when it was told (milliseconds, the driver's clock), and itself as JSON."""
+    """One event: its number, when it was received (milliseconds, the driver's clock), and itself as JSON."""
 
     seq: int
     at_ms: int

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What a shell gets for a mistake in the arguments or the surroundings, and for a query that fails later.
 WRONG, FAILED = 2, 1
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}"
-#: Spark logs a failed query with pages of stack traces; what failed is told by our own line.
+#: Spark logs a failed query with pages of stack traces; our own line has the failure.
 LOUD = (
     "org.apache.spark.sql.execution.streaming",
     "org.apache.spark.scheduler.TaskSetManager",
@@ -39,12 +39,12 @@ LOUD = (
 _FROM_TASK = re.compile(r"^(?:\w+\.)*(?:SinkError|Refused): (.+)$", re.MULTILINE)
 #: Spark's errors as they name themselves: [CAST_INVALID_INPUT] The value …
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
-#: What follows what an error says.
+#: What follows the message of an error.
 _BEHIND = re.compile(r"\n|; line \d+ pos \d+|\s*SQLSTATE: \w+")
 
 
 class Stopped(Exception):
-    """The job cannot run; the text says why and what to do."""
+    """The job cannot run; the text is the reason and the remedy."""
 
 
 class Stop:
@@ -101,7 +101,7 @@ def _listen_in_jvm(spark: SparkSession, stop: Stop) -> None:
         for name in ("TERM", "INT"):
             jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _JvmHandler(stop))
     except Py4JError:
-        # A JVM that was told to leave signals alone (-Xrs): whoever did so stops us in another way.
+        # A JVM that leaves signals alone (-Xrs) is stopped in another way.
         logging.getLogger(__name__).debug("the JVM hands out no signals", exc_info=True)
 
 
@@ -279,9 +279,9 @@ def _quieten(spark: SparkSession) -> None:
 
 
 def explain_error(error: Exception) -> str:
-    """Return what an exception says, without the plans and stack traces that Spark puts around it.
+    """Return the message of an exception, without the plans and stack traces that Spark puts around it.
 
-    What the sink says in a task comes as the last line of a traceback amid Java's; our own come as they are.
+    An error of the sink in a task is the last line of a traceback amid Java's; our own come as they are.
     """
     text = str(error).strip()
     if isinstance(error, SinkError):
@@ -290,7 +290,7 @@ def explain_error(error: Exception) -> str:
         return str(found[-1]).strip()
     text = text.rpartition("terminated with exception: ")[2] if text.startswith("[STREAM_FAILED]") else text
     if conditions := _CONDITION.findall(text):
-        # The last one is the innermost: those around it say that a stage, a batch, the query failed.
+        # The last one is the innermost: those around it are failures of a stage, a batch, the query.
         text = conditions[-1]
     return _BEHIND.split(text, maxsplit=1)[0].strip().removesuffix(".")
 

@@ -34,7 +34,7 @@ examples:
 The SQL reads the table `input`: key, value (text), topic, partition, offset, timestamp, headers; with
 --value-format json the fields of --schema, and `kafka` with those columns in it. Its answer has a column
 value, and may have key, partition, headers and timestamp.
-exit status: 0 stopped in order, 1 the query failed, 2 it could not start: one line on stderr says why.
+exit status: 0 stopped in order, 1 the query failed, 2 it could not start: one line on stderr is the reason.
 """
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
@@ -276,8 +276,8 @@ def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:
 def _properties(path: str) -> dict[str, str]:
     """Return a Java properties file's pairs: comments, continued lines, `=`, `:` or a blank between."""
     lines = re.sub(r"\\\r?\n[ \t]*", "", _text(path, "--kafka-file")).splitlines()
-    said = [line.strip() for line in lines if line.strip() and line.strip()[0] not in "#!"]
-    split = (re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+|$)(.*)", line) for line in said)
+    entries = [line.strip() for line in lines if line.strip() and line.strip()[0] not in "#!"]
+    split = (re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+|$)(.*)", line) for line in entries)
     return {each[1]: each[2] for each in split if each}
 
 

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 VIEW = "input"
 #: What the sink takes beside `value`; `topic` is not among them: `--to` names it.
 KNOWN = ("key", "value", "partition", "headers", "timestamp")
-#: What Kafka tells of a record.
+#: The columns of a Kafka record.
 OF_KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 
 
 class BadQuery(Exception):
-    """The SQL cannot be what the user wants; the text says why."""
+    """The SQL cannot be what the user wants; the text is the reason."""
 
 
 def read_input(spark: SparkSession, chosen: Arguments) -> DataFrame | None:
-    """Return the input topic's records as Spark's source tells them; None where Spark has no such source."""
+    """Return the input topic's records from Spark's source; None where Spark has no such source."""
     options = {
         **chosen.kafka_options(),
         "kafka.isolation.level": chosen.isolation_level,

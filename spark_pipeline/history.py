@@ -77,7 +77,7 @@ def argument_parser() -> argparse.ArgumentParser:
         "--cluster",
         required=True,
         type=folder_name,
-        help="its name in fenceline.toml: the dashboard looks for it",
+        help="its name in fenceline.toml, by which the dashboard finds it",
     )
     say(
         "--output",
@@ -147,7 +147,7 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
         raise
     after = history.manifest
     if there and options.starting == "earliest" and (after is None or not after.records):
-        raise HistoryError(f"nothing was read although {options.topic} has records; the output tells nothing")
+        raise HistoryError(f"nothing was read although {options.topic} has records; the output is empty")
     count = after.records if after else 0
     took, batch = time.monotonic() - began, after.batch if after else "-"
     return f"{count - before:,} records read in {took:.1f} s, {count:,} in all, up to micro-batch {batch}"

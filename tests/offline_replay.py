@@ -83,7 +83,7 @@ def replay_records(records: Iterable[topic_records.RawRecord]) -> ExpectedRows:
         kept.recents[key] = newest.expired_ms, *transition_ring.unpack_ring(newest.packed, 0)
         if newest.record is not None:
             kept.transactions[key] = _transaction(newest, newest.record)
-    kept.transitions = {where: _transition(told) for where, told in folded.told.items()}
+    kept.transitions = {where: _transition(told) for where, told in folded.notable.items()}
     kept.tallies = _tallies(folded)
     return kept
 

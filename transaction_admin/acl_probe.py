@@ -1,7 +1,7 @@
 """What our principal may do on a cluster and what its brokers can, found out by asking.
 
-A broker checks a right before it looks for the thing, and answers for things that it does not hold. So each
-right is tried on a name that nobody has, at any broker: no coordinator is looked up, nothing is created.
+A broker checks a right before it looks up the resource, and answers for resources that it does not hold. So
+each right is tried on a name that nobody has, at any broker: no coordinator is looked up, nothing is created.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TrialVerdict(StrEnum):
 
     GRANTED = "granted"
     REFUSED = "refused"
-    UNTOLD = "untold"
+    INCONCLUSIVE = "inconclusive"
 
 
 class Tried(NamedTuple):
@@ -110,7 +110,7 @@ class Trials:
         self._connection.close()
 
     def list_brokers(self) -> Mapping[int, tuple[str, int]]:
-        """Return the brokers by id, each with the host and port that it tells clients to use."""
+        """Return the brokers by id, each with its advertised host and port."""
         return self._connection.brokers
 
     def broker_abilities(self, brokers: Collection[int]) -> Mapping[int, Abilities | Unseen]:
@@ -135,8 +135,8 @@ class Trials:
         ask, error_of = _TRIALS[right.operation, right.resource]
         answer = self._ask(partial(ask, self._nobody if right.name == EVERY else right.name))
         if isinstance(answer, errors.KafkaError):
-            return Tried(TrialVerdict.UNTOLD, explain_error(answer))
-        return _judged(errors.for_code(error_of(answer)))
+            return Tried(TrialVerdict.INCONCLUSIVE, explain_error(answer))
+        return _verdict_of(errors.for_code(error_of(answer)))
 
     def list_topics(self) -> Sequence[str]:
         """Return the topics that we may DESCRIBE, without internal ones."""
@@ -158,7 +158,7 @@ class Trials:
         return [
             topic.name
             for topic in answer.topics
-            if _judged(errors.for_code(topic.partitions[0].error_code)).verdict is TrialVerdict.REFUSED
+            if _verdict_of(errors.for_code(topic.partitions[0].error_code)).verdict is TrialVerdict.REFUSED
         ]
 
     def list_groups(self) -> Sequence[str]:
@@ -191,18 +191,18 @@ class Trials:
         ]
 
     def cluster_operations(self) -> Collection[str] | Unseen:
-        """Return what we may do on the cluster, by its own word; needs DESCRIBE on the cluster."""
+        """Return the operations that we may do on the cluster; needs DESCRIBE on the cluster."""
         answer = self._ask(partial(DescribeClusterRequest, include_cluster_authorized_operations=True))
         if isinstance(answer, errors.KafkaError):
             return Unseen("cluster", explain_error(answer))
         if not answer.authorized_operations:
-            return Unseen("cluster", "the broker does not tell without DESCRIBE on the cluster")
+            return Unseen("cluster", "the broker does not return them without DESCRIBE on the cluster")
         return {_OPERATIONS[code] for code in answer.authorized_operations if code in _OPERATIONS}
 
     def broker_settings(
         self, brokers: Collection[int], names: Sequence[str]
     ) -> Mapping[int, Mapping[str, str]]:
-        """Return settings of brokers; one that does not tell is missing, and so is what it does not know."""
+        """Return settings of brokers; without brokers that refuse, and without settings that one lacks."""
         answers = self._ask_each([(_settings_request(str(each), *names), each) for each in brokers])
         return {
             broker: {each.name: each.value for each in answer.results[0].configs}
@@ -213,7 +213,7 @@ class Trials:
     def controller_clock(self) -> Clock | Unseen:
         """Return how the active controller's clock compares with ours; needs DESCRIBE on the cluster.
 
-        It counts itself as caught up at the instant when it is asked (KIP-836).
+        It reports itself as caught up at the instant of the request (KIP-836).
         """
         begun, at = time.monotonic(), time.time() * 1_000
         answer = self._ask(_quorum_request)
@@ -223,10 +223,10 @@ class Trials:
         if answer.error_code:
             return Unseen("clock", error_name(errors.for_code(answer.error_code)))
         quorum = answer.topics[0].partitions[0]
-        told = next((each for each in quorum.current_voters if each.replica_id == quorum.leader_id), None)
-        if told is None or told.last_caught_up_timestamp < 0:
-            return Unseen("clock", "this release does not tell it")
-        return Clock(told.last_caught_up_timestamp - (at + spent_ms / 2), spent_ms / 2)
+        leader = next((each for each in quorum.current_voters if each.replica_id == quorum.leader_id), None)
+        if leader is None or leader.last_caught_up_timestamp < 0:
+            return Unseen("clock", "this release does not report it")
+        return Clock(leader.last_caught_up_timestamp - (at + spent_ms / 2), spent_ms / 2)
 
     def _ask(self, make: Callable[[], Any]) -> Any:
         async def ask() -> Any:
@@ -246,12 +246,12 @@ class Trials:
         return [each for each in answers if not isinstance(each, errors.KafkaError)]
 
 
-def _judged(error: Any) -> Tried:
+def _verdict_of(error: Any) -> Tried:
     if issubclass(error, errors.AuthorizationError):
         return Tried(TrialVerdict.REFUSED)
     if error in _AFTER_THE_CHECK:
         return Tried(TrialVerdict.GRANTED)
-    return Tried(TrialVerdict.UNTOLD, f"the broker says {error_name(error)}")
+    return Tried(TrialVerdict.INCONCLUSIVE, f"the broker answers {error_name(error)}")
 
 
 def _release(requests: Mapping[int, tuple[int, int]]) -> str:
@@ -309,15 +309,15 @@ def _quorum_request() -> Any:
 
 
 #: The request that tries an operation on a resource by its name, and where its answer has the error.
-#: Settings of no broker in particular are what the cluster's brokers have in common: any of them tells.
+#: Settings without a broker's id are the cluster's defaults: any broker returns them.
 _TRIALS: Mapping[tuple[str, Resource], tuple[Callable[[str], Any], Callable[[Any], int]]] = {
-    ("DESCRIBE", Resource.TOPIC): (_metadata_request, lambda said: said.topics[0].error_code),
-    ("READ", Resource.TOPIC): (_producers_request, lambda said: said.topics[0].partitions[0].error_code),
+    ("DESCRIBE", Resource.TOPIC): (_metadata_request, lambda answer: answer.topics[0].error_code),
+    ("READ", Resource.TOPIC): (_producers_request, lambda answer: answer.topics[0].partitions[0].error_code),
     ("DESCRIBE", Resource.TRANSACTIONAL_ID): (
         _transactions_request,
-        lambda said: said.transaction_states[0].error_code,
+        lambda answer: answer.transaction_states[0].error_code,
     ),
-    ("DESCRIBE", Resource.GROUP): (_offsets_request, lambda said: said.groups[0].error_code),
-    ("DESCRIBE", Resource.CLUSTER): (_acls_request, lambda said: said.error_code),
-    ("DESCRIBE_CONFIGS", Resource.CLUSTER): (_settings_request, lambda said: said.results[0].error_code),
+    ("DESCRIBE", Resource.GROUP): (_offsets_request, lambda answer: answer.groups[0].error_code),
+    ("DESCRIBE", Resource.CLUSTER): (_acls_request, lambda answer: answer.error_code),
+    ("DESCRIBE_CONFIGS", Resource.CLUSTER): (_settings_request, lambda answer: answer.results[0].error_code),
 }

@@ -14,7 +14,7 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 
 
 class AdminUnavailable(Exception):
-    """The cluster does not let us speak to its admin side; the text says what, where and what to do."""
+    """The cluster's admin protocol cannot be used; the text is the problem, the place and the remedy."""
 
 
 class Unseen(NamedTuple):
@@ -22,7 +22,7 @@ class Unseen(NamedTuple):
 
     what: str
     reason: str
-    #: The broker that did not answer at all; None where it is this one thing that could not be told.
+    #: The broker that did not answer at all; None where it refused this one thing.
     broker: int | None = None
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Fencing(NamedTuple):
     """A transactional id (escaped text) whose producer is to be fenced; its timeout is to be this.
 
     With a producer the coordinator compares: where nothing is open, and another one has the id, or this one
-    at another epoch, it does nothing and says PRODUCER_FENCED. Without one it fences whoever has the id.
+    at another epoch, it does nothing and answers PRODUCER_FENCED. Without one it fences any producer.
     """
 
     transactional_id: str
@@ -70,7 +70,7 @@ class Marker(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What a coordinator says of an end or of a fencing, or a partition's leader of a marker."""
+    """The answer of a coordinator to an end or a fencing, or of a partition's leader to a marker."""
 
     #: Kafka's error code, 0 when it is ended as asked; None when nobody has answered.
     code: int | None
@@ -92,7 +92,7 @@ class TransactionListing:
     entries: Mapping[str, Listed]
     #: Empty when every broker answered and every partition of `__transaction_state` has a leader.
     unseen: tuple[Unseen, ...]
-    #: Brokers leave out ids that we may not describe, and do not say so: this sentence does.
+    #: Brokers silently leave out ids that we may not describe: this is a sentence about that.
     may_hide: str
 
 
@@ -126,27 +126,27 @@ class TransactionAdmin(Protocol):
         timeout_s: float,
         on_ended: Callable[[str, Ended], None] | None = None,
     ) -> Mapping[str, Ended]:
-        """End transactions, all at once; return what their coordinators say, by id, for each one.
+        """End transactions, all at once; return their coordinators' answers by id.
 
-        What is refused for now is asked again until `timeout_s`, also what was not answered: to end a
-        transaction twice alike is no error. `on_ended` is told each final answer as it comes, on another
-        thread. **Never call it for a transaction whose fate somebody else may decide.**
+        What is refused for now is requested again until `timeout_s`, also what was not answered: to end a
+        transaction twice alike is no error. `on_ended` is called with each final answer as it comes, on
+        another thread. **Never call it for a transaction whose fate somebody else may decide.**
         """
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
-        """Initialise ids anew, as Kafka's `forceTerminateTransaction` does; return what is said, by id.
+        """Initialise ids anew, as Kafka's `forceTerminateTransaction` does; return the answers by id.
 
         What is open under an id is aborted and its producer is fenced (InitProducerId without a
-        producer id, key 22). Asked again while the coordinator says CONCURRENT_TRANSACTIONS, its first word
-        on what is open, until `timeout_s`; never after no answer at all: somebody else may have begun in
-        between. **Only for ids that the coordinator knows**: it would create others.
+        producer id, key 22). Requested again while the coordinator answers CONCURRENT_TRANSACTIONS, its first
+        answer if one is open, until `timeout_s`; never after no answer at all: somebody else may have begun
+        in between. **Only for ids that the coordinator knows**: it would create others.
         """
 
     def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
         """Write an abort marker into one partition, by its leader (WriteTxnMarkers, key 27); ask once.
 
         The leader checks little: it takes a marker for a transaction that has ended as well, and appends a
-        useless one. **Only for what no coordinator owns**, looked at right before: a coordinator would not
+        useless one. **Only for what no coordinator owns**, checked right before: a coordinator would not
         learn of it, and could still commit the rest.
         """
 

@@ -1,4 +1,4 @@
-"""Record batches by their headers alone: whose each one is, where it begins and ends, what a marker says.
+"""Record batches by their headers alone: the producer, first and last offset, and the type of a marker.
 
 Read from the bytes of a Fetch answer: no record is decoded or decompressed. Layout of message format v2:
 docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`.
@@ -56,7 +56,7 @@ def _batch(records: bytes | memoryview, at: int, first: int) -> RecordBatch:
 
 
 def _marker(records: bytes | memoryview, at: int) -> str:
-    """Return what the control record at `at` says; "" for one that is no end of a transaction."""
+    """Return the type of the control record at `at`; "" for one that is no end of a transaction."""
     _, at = _varint(records, at)
     at += 1
     for _ in range(3):

@@ -1,6 +1,6 @@
 """A connection to a cluster through kafka-python: opened, asked, counted, closed; errors in our words.
 
-kafka-python's public admin client raises at the first broker or id that says no, and leaves its thread
+kafka-python's public admin client raises at the first broker or id that refuses, and leaves its thread
 behind when a cluster cannot be reached. So its message classes are sent through its connection manager
 (docs/design/kafka.md §3). The version is pinned: this is the one module that leans on its inner parts.
 """
@@ -37,7 +37,7 @@ _IN_FLIGHT = 4
 _MOST_BYTES = 1024 * 1024
 #: How many brokers are tried for a question that any of them can answer.
 _TRIES = 3
-#: How often a connection that was told to hold back is looked at again, in seconds.
+#: How often a throttled connection is checked again, in seconds.
 _PAUSE_S = 0.01
 
 
@@ -82,7 +82,7 @@ class AdminConnection:
 
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:
-        """The host and port of each broker by its id, as the cluster told them last."""
+        """The host and port of each broker by its id, from the cluster's last metadata."""
         return {each.node_id: (each.host, each.port) for each in self._manager.cluster.brokers()}
 
     def close(self) -> None:
@@ -267,13 +267,13 @@ def error_name(error: Any) -> str:
 
 def explain_error(error: Exception) -> str:
     """Return what an error of kafka-python means and what to do about it."""
-    said = str(error.args[0]) if error.args else ""
-    if isinstance(error, errors.KafkaConnectionError) and "SSL" in said:
-        return f"TLS failed ({said}): {_CHECK_TLS}"
+    detail = str(error.args[0]) if error.args else ""
+    if isinstance(error, errors.KafkaConnectionError) and "SSL" in detail:
+        return f"TLS failed ({detail}): {_CHECK_TLS}"
     for kind, meaning in _MEANINGS:
         if isinstance(error, kind):
-            return meaning.format(said=said)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+            return meaning.format(detail=detail)
+    return f"{type(error).__name__}: {detail}" if detail else type(error).__name__
 
 
 _CHECK_SIGN_IN = 'check "sasl.mechanism", "sasl.username" and "sasl.password"'
@@ -281,15 +281,15 @@ _CHECK_TLS = 'check "ssl.ca.location", "ssl.certificate.location" and "security.
 _MEANINGS: tuple[tuple[type[Exception], str], ...] = (
     (
         errors.SaslAuthenticationFailedError,
-        f"the sign-in was refused ({{said}}): {_CHECK_SIGN_IN}",
+        f"the sign-in was refused ({{detail}}): {_CHECK_SIGN_IN}",
     ),
     (
         errors.UnsupportedSaslMechanismError,
-        'the broker does not take this "sasl.mechanism" ({said})',
+        'the broker does not take this "sasl.mechanism" ({detail})',
     ),
     (
         errors.IncompatibleBrokerVersion,
-        "it is older than Kafka 3.0, which began to tell of transactions",
+        "it is older than Kafka 3.0, the first release that lists transactions",
     ),
     (errors.RequestTimedOutError, "no answer in time"),
     (errors.KafkaTimeoutError, "no answer in time"),
@@ -300,7 +300,7 @@ _MEANINGS: tuple[tuple[type[Exception], str], ...] = (
     (errors.NodeNotReadyError, "it was gone a moment ago and is not back yet"),
     (
         errors.KafkaConnectionError,
-        'no connection ({said}): check that it runs, that the address is right and that "security.protocol" '
-        "is the listener's",
+        "no connection ({detail}): check that it runs, that the address is right and that "
+        '"security.protocol" is the listener\'s',
     ),
 )

@@ -29,7 +29,7 @@ _AGAIN = (*_MOVED, errors.ConcurrentTransactionsError, errors.RequestTimedOutErr
 #: How long until what was refused for now is asked again, in seconds; doubled up to the second.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
-#: Finds the coordinators of wire ids: by id the broker, or what it says instead.
+#: Finds the coordinators of wire ids: by id the broker, or its error.
 Find = Callable[[Collection[str]], Any]
 OnEnded = Callable[[str, Ended], None]
 Asked = Ending | Fencing
@@ -129,7 +129,7 @@ def _request(asked: Asked) -> Any:
 
 
 def _read(asked: Asked, answer: Any) -> tuple[Ended, bool, bool]:
-    """Return what an answer says, whether to ask again, and whether the coordinator has moved."""
+    """Return the decoded answer, whether to ask again, and whether the coordinator has moved."""
     if isinstance(answer, errors.KafkaError):
         return Ended(None, explain_error(answer)), isinstance(asked, Ending), True
     error = errors.for_code(answer.error_code)

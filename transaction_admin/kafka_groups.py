@@ -1,4 +1,4 @@
-"""Consumer groups and what they committed, as coordinators tell: many groups in one request (KIP-709)."""
+"""Consumer groups and their committed offsets from coordinators: many groups in one request (KIP-709)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Groups:
     ) -> Mapping[str, Commits | Unseen]:
         """Return what groups committed; of a group in `named` for those partitions alone, else for all.
 
-        A partition that has never had a stable commit is only told of when it is named.
+        A partition that has never had a stable commit is only returned when it is named.
         """
         refusal = await self._look_up_refused()
         if refusal is not None:
@@ -90,7 +90,7 @@ class Groups:
         stable: bool,
         answers: dict[str, Commits | Unseen],
     ) -> list[str]:
-        """Put what coordinators tell into `answers`; return the groups that have moved to another one."""
+        """Put coordinators' answers into `answers`; return the groups that have moved to another one."""
         again: list[str] = []
         questions = [
             (_fetch_request(some, named, stable), broker)
@@ -107,12 +107,12 @@ class Groups:
                 continue
             for group in answer.groups:
                 name = by_wire[group.group_id]
-                answers[name] = self._said(group, name)
+                answers[name] = self._group_answer(group, name)
                 if errors.for_code(group.error_code) is errors.NotCoordinatorError:
                     again.append(group.group_id)
         return again
 
-    def _said(self, group: Any, name: str) -> Commits | Unseen:
+    def _group_answer(self, group: Any, name: str) -> Commits | Unseen:
         if group.error_code:
             return self._refusal(group.error_code, name)
         return dict(_commits(group.topics))
@@ -151,7 +151,7 @@ class Groups:
         if issubclass(error, errors.AuthorizationError):
             remedy = grant_command(self._connection.principal, "DESCRIBE", f"--group '{name}'")
             return Unseen(name, f"no DESCRIBE on this group; grant it: {remedy}")
-        return Unseen(name, f"its coordinator says {error_name(error)}")
+        return Unseen(name, f"its coordinator answers {error_name(error)}")
 
 
 def _list_request() -> Any:
@@ -185,7 +185,7 @@ def _why_not(answer: Any) -> str:
     error = errors.for_code(answer.error_code)
     if error is errors.CoordinatorLoadInProgressError:
         return f"it is still loading its part of {CONSUMER_OFFSETS}; it will answer soon"
-    return "" if error is errors.NoError else f"it says {error_name(error)}"
+    return "" if error is errors.NoError else f"it answers {error_name(error)}"
 
 
 def _listed(rows: Sequence[Any], broker: int) -> Iterator[tuple[str, GroupListed]]:
@@ -204,7 +204,7 @@ def _commits(
                 yield where, Unstable()
             elif each.error_code:
                 word = error_name(errors.for_code(each.error_code))
-                yield where, Unseen(str(where), f"its coordinator says {word}")
+                yield where, Unseen(str(where), f"its coordinator answers {word}")
             elif each.committed_offset != _NO_OFFSET:
                 epoch = each.committed_leader_epoch
                 metadata = text.escape_bytes((each.metadata or "").encode())

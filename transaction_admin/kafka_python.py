@@ -1,4 +1,4 @@
-"""The adapter on kafka-python: lists, describes, ends, fences and marks as far as brokers tell.
+"""The adapter on kafka-python: lists, describes, ends and fences transactions, and writes markers.
 
 One broker that does not answer, and one id that is unknown or forbidden, is part of the answer and never an
 exception: whoever asks must know what was not seen.
@@ -101,7 +101,7 @@ class KafkaPythonAdmin:
         return self._connection.run(self._endings.end_all, endings, timeout_s, on_ended)
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
-        """Initialise ids anew and abort what is open under them; return what is said, by id."""
+        """Initialise ids anew and abort what is open under them; return the answers by id."""
         return self._connection.run(self._endings.end_all, fencings, timeout_s)
 
     def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
@@ -206,11 +206,11 @@ class KafkaPythonAdmin:
             remedy = describe_grant(self._connection.principal, f"'{name}'")
             reason = f"no DESCRIBE on this transactional id; grant it: {remedy}"
             return NotDescribed(Obstacle.FORBIDDEN, reason)
-        return NotDescribed(Obstacle.UNSEEN, f"its coordinator says {error_name(error)}")
+        return NotDescribed(Obstacle.UNSEEN, f"its coordinator answers {error_name(error)}")
 
     def _may_hide(self) -> str:
         return (
-            "Brokers leave out transactional ids that this principal may not DESCRIBE, and do not say so. "
+            "Brokers leave out transactional ids that this principal may not DESCRIBE, without an error. "
             f"To be sure of all: {describe_grant(self._connection.principal)}"
         )
 
@@ -244,7 +244,9 @@ def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
         return
     error = errors.for_code(answer.error_code)
     if error is not errors.NoError:
-        yield _LOADING if error is errors.CoordinatorLoadInProgressError else f"it says {error_name(error)}"
+        yield (
+            _LOADING if error is errors.CoordinatorLoadInProgressError else f"it answers {error_name(error)}"
+        )
         return
     strange: Counter[str] = Counter()
     # Millions of them may come: each is let go once it is taken.

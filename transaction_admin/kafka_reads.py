@@ -30,7 +30,7 @@ _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _NONE = -1
 
 #: Topic and partition -> error code, offset, leader epoch.
-_Told = dict[tuple[str, int], tuple[int, int, int]]
+_Offsets = dict[tuple[str, int], tuple[int, int, int]]
 
 
 class KafkaPythonReads:
@@ -69,7 +69,7 @@ class KafkaPythonReads:
     def _read_offsets(
         self, answers: Sequence[Any], broker: int
     ) -> Iterator[tuple[TopicPartition, Offsets | PartitionError]]:
-        starts, stable, ends = (_told(answer) for answer in answers)
+        starts, stable, ends = (_offsets(answer) for answer in answers)
         for (topic, number), (code, end, epoch) in ends.items():
             where = TopicPartition(topic, number)
             start_code, start, _ = starts[topic, number]
@@ -113,7 +113,7 @@ class KafkaPythonReads:
     def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
         """Return headers of the batches from the one that holds `start` on, uncommitted ones as well.
 
-        One that is larger than `most_bytes` is told all the same where it is the first (KIP-74).
+        One that is larger than `most_bytes` is returned all the same where it is the first (KIP-74).
         """
 
         def requests(topics: Topics) -> Sequence[Any]:
@@ -167,7 +167,7 @@ def _offset_requests(topics: Topics) -> Sequence[Any]:
     ]
 
 
-def _told(answer: Any) -> _Told:
+def _offsets(answer: Any) -> _Offsets:
     return {
         (topic.name, each.partition_index): (each.error_code, each.offset, each.leader_epoch)
         for topic in answer.topics

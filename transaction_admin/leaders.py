@@ -47,7 +47,7 @@ class Question(Generic[T]):
 
 
 class Leaders:
-    """The leaders of one cluster as its brokers told them last."""
+    """The leaders of one cluster by its last metadata."""
 
     def __init__(self, connection: AdminConnection) -> None:
         self._connection = connection
@@ -88,7 +88,7 @@ class Leaders:
         )
 
     def leader_epoch(self, which: TopicPartition) -> int | None:
-        """Return the leader epoch of a partition as it was told last."""
+        """Return the leader epoch of a partition by the last metadata."""
         return self._known[which.topic][which.partition].leader_epoch
 
     def is_forbidden(self, topic: str) -> bool:
@@ -119,7 +119,7 @@ class Leaders:
         broker: int | None,
         answers: dict[TopicPartition, T | Unseen],
     ) -> list[TopicPartition]:
-        """Put what is told into `answers`; return the partitions that may be told once leaders are known."""
+        """Put the answers into `answers`; return the partitions to retry once their leaders are known."""
         by_broker, again = self._by_broker(partitions, broker, answers)
         asked: list[tuple[int, list[TopicPartition], int]] = []
         questions: list[tuple[Any, int]] = []
@@ -127,9 +127,9 @@ class Leaders:
             requests = question.requests(_by_topic(some))
             asked.append((where, some, len(requests)))
             questions += [(request, where) for request in requests]
-        told = iter(await self._connection.send_each(questions))
+        responses = iter(await self._connection.send_each(questions))
         for where, some, number in asked:
-            again += self._take(where, some, [next(told) for _ in range(number)], question, answers)
+            again += self._take(where, some, [next(responses) for _ in range(number)], question, answers)
         return again
 
     def _by_broker(
@@ -161,26 +161,26 @@ class Leaders:
         self,
         broker: int,
         partitions: Sequence[TopicPartition],
-        told: Sequence[Any],
+        responses: Sequence[Any],
         question: Question[T],
         answers: dict[TopicPartition, T | Unseen],
     ) -> list[TopicPartition]:
-        failed = next((each for each in told if isinstance(each, errors.KafkaError)), None)
+        failed = next((each for each in responses if isinstance(each, errors.KafkaError)), None)
         if failed is not None:
             reason = f"broker {broker}: {explain_error(failed)}"
             answers.update((each, Unseen(str(each), reason, broker)) for each in partitions)
             return list(partitions)
         again = []
         left = set(partitions)
-        for each, said in question.read(told, broker):
+        for each, answer in question.read(responses, broker):
             left.discard(each)
-            if not isinstance(said, PartitionError):
-                answers[each] = said
+            if not isinstance(answer, PartitionError):
+                answers[each] = answer
                 continue
-            error = errors.for_code(said.code)
+            error = errors.for_code(answer.code)
             answers[each] = Unseen(
                 str(each),
-                self._refusal(said.code, each.topic, question.operation, f"broker {broker} says "),
+                self._refusal(answer.code, each.topic, question.operation, f"broker {broker} answers "),
             )
             if issubclass(error, errors.RetriableError):
                 again.append(each)

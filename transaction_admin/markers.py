@@ -15,7 +15,7 @@ _LEGACY = 0
 
 
 async def write_abort_marker(connection: AdminConnection, marker: Marker, leader: int) -> Ended:
-    """Ask one broker, once, to write an abort marker into one partition; return what it says."""
+    """Ask one broker, once, to write an abort marker into one partition; return its answer."""
     (answer,) = await connection.send_each([(_request(marker), leader)])
     if isinstance(answer, errors.KafkaError):
         return Ended(None, explain_error(answer))
@@ -43,7 +43,7 @@ def _request(marker: Marker) -> Any:
 
 
 def _code(answer: Any, marker: Marker) -> int:
-    """Return the error code of the one partition; a broker that refuses it all says so there as well."""
+    """Return the error code of the one partition, which is also where a refusal of the request is."""
     return next(
         int(partition.error_code)
         for each in answer.markers

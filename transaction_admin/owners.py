@@ -1,8 +1,8 @@
-"""Which transactional id has a producer id, as the coordinators tell; asked so that "none" means none.
+"""The transactional id that has a producer id, by the coordinators; asked so that "none" means none.
 
 A broker that has just become a coordinator, and has not yet begun to load its part of the topic, lists no id
 and no error. So every partition of `__transaction_state` is asked, before and after the list, for an id that
-nobody has: a coordinator that has loaded it says that it does not know it, any other one says something else.
+nobody has: a coordinator that has loaded it answers that it does not know it, others answer another error.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fenceline.kafka.coordinator import partition_for
 from transaction_admin.api import TRANSACTION_STATE, AdminUnavailable
 from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form
 
-#: What a coordinator that has loaded its part says of an id that nobody has. That we may not describe it is
-#: said before it is looked for: then ids may be hidden from us anyway.
+#: The answers of a coordinator that has loaded its part about an id that nobody has. A missing right is
+#: reported before the id is looked up: then ids may be hidden from us anyway.
 _LOADED = (errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizationFailedError)
 
 
@@ -79,7 +79,7 @@ class OwnerQuestions:
                 error = errors.for_code(row.error_code)
                 # Somebody may have just this id.
                 if error not in (*_LOADED, errors.NoError):
-                    raise AdminUnavailable(f"coordinator {broker} says {error_name(error)}")
+                    raise AdminUnavailable(f"coordinator {broker} answers {error_name(error)}")
 
     def _nobody_of(self, partition: int, partitions: int) -> str:
         """Return an id of that partition that nobody has."""
@@ -92,7 +92,7 @@ class OwnerQuestions:
             raise AdminUnavailable(f"broker {broker}: {explain_error(answer)}")
         error = errors.for_code(answer.error_code)
         if error is not errors.NoError:
-            raise AdminUnavailable(f"broker {broker} says {error_name(error)}")
+            raise AdminUnavailable(f"broker {broker} answers {error_name(error)}")
         return answer.transaction_states
 
 

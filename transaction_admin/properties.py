@@ -1,7 +1,7 @@
 """librdkafka's property names, which the configuration uses, in kafka-python's words.
 
-One table says for each property what becomes of it. What is not in it is refused by name: a client that
-ignored half of a cluster's security would speak to the wrong listener, or in the clear.
+One table translates each property. What is not in it is refused by name: a client that ignored half of a
+cluster's security would connect to the wrong listener, or without encryption.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Properties = Mapping[str, str]
 
 
 class CannotTranslate(Exception):
-    """kafka-python has no like of a property; the text names the key and says what to do."""
+    """kafka-python has no equivalent of a property; the text is the key and the remedy."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f'no admin connection: "{key}" {reason}')
@@ -40,7 +40,7 @@ def _number(value: str) -> int:
 
 def _mechanism(value: str) -> str:
     if value not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        raise _BadValue(f"is {value!r}: admin connections speak PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512")
+        raise _BadValue(f"is {value!r}: admin connections support PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512")
     return value
 
 

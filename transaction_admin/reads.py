@@ -1,6 +1,6 @@
 """What Fenceline reads of a cluster beyond transactions: offsets, producers, groups, batches.
 
-Partial failure is part of every answer: what a broker or partition did not tell is `Unseen` in its place.
+Partial failure is part of every answer: what a broker or partition did not return is `Unseen` in its place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GroupListed(NamedTuple):
     """A consumer group as its coordinator lists it, in Kafka's words."""
 
     state: str
-    #: Classic, Consumer, Share or Streams (KIP-848); Classic where the broker does not tell.
+    #: Classic, Consumer, Share or Streams (KIP-848); Classic where the broker does not report it.
     kind: str
     protocol_type: str
     coordinator: int
@@ -52,7 +52,7 @@ class GroupListed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """Groups by their escaped ids. Brokers leave out groups that we may not DESCRIBE, and do not say so."""
+    """Groups by their escaped ids. Brokers silently leave out groups that we may not DESCRIBE."""
 
     groups: Mapping[str, GroupListed]
     unseen: tuple[Unseen, ...]
@@ -62,7 +62,7 @@ class Unstable(NamedTuple):
     """A transactional commit of this partition is pending: UNSTABLE_OFFSET_COMMIT."""
 
 
-#: By partition: what is committed there, that a commit is pending, or why it cannot be told.
+#: By partition: what is committed there, that a commit is pending, or why it is unknown.
 Commits = Mapping[TopicPartition, Committed | Unstable | Unseen]
 
 
@@ -101,7 +101,7 @@ class ClusterReads(Protocol):
         """Return the escaped transactional ids that have these producer ids, in whatever state.
 
         O(ids) on every broker: ask for few, seldom. A broker that does not answer raises `AdminUnavailable`:
-        that an id is missing must mean that no broker told it.
+        that an id is missing must mean that no broker has it.
         """
 
     def list_groups(self) -> GroupListing:
@@ -117,8 +117,8 @@ class ClusterReads(Protocol):
         """Return the committed offsets of groups, many in a request (OffsetFetch, KIP-709).
 
         With `require_stable` a partition whose transactional commit is pending is `Unstable`. Of a group in
-        `named` those partitions are told alone, of all others every one that has a commit: one whose first
-        commit is pending is only told of when it is named.
+        `named` only those partitions are returned, of all others every one that has a commit: one whose first
+        commit is pending is only returned when it is named.
         """
 
     def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:

@@ -1,8 +1,8 @@
-"""Checkpoints under the configured roots: found, and looked at again and again, on any store of fsspec.
+"""Finds checkpoints under the configured roots and polls them, on any store of fsspec.
 
-It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look`, saves what it found
-and says so (`saved`). Roots are searched for new checkpoints, and for such as are gone, now and then; known
-ones are listed at every look. What cannot be read is a gap, with its path and a remedy, and harms no other.
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves the result and then
+calls `mark_saved`. Roots are searched for new checkpoints, and for deleted ones, now and then; known ones are
+listed at every poll. What cannot be read is a gap, with its path and a remedy, and harms no other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUERY, ROOT = "checkpoint:", "root:"
 
 
 class Root(Protocol):
-    """Where to look: a `[[checkpoints]]` of the configuration."""
+    """A root to search: a `[[checkpoints]]` of the configuration."""
 
     @property
     def root(self) -> str:
@@ -44,10 +44,10 @@ class Root(Protocol):
         """fsspec's own."""
 
 
-class Looked(NamedTuple):
-    """What a look at all roots has found."""
+class ObservedCheckpoints(NamedTuple):
+    """The result of a poll of all roots."""
 
-    looks: Sequence[CheckpointObservation]
+    observations: Sequence[CheckpointObservation]
     #: Checkpoints that were there before and are no more.
     gone: Collection[str]
     #: Scope -> since when, and why something cannot be seen.
@@ -57,7 +57,7 @@ class Looked(NamedTuple):
 
 
 class _Searched:
-    """One root: its store, and the checkpoints that were found in it; `others` look after themselves."""
+    """One root: its store, and the checkpoints that were found in it, but for those of `others`."""
 
     def __init__(self, root: Root, others: Collection[str]) -> None:
         self._config, self._others = root, others
@@ -83,7 +83,7 @@ class _Searched:
         return time.monotonic() >= self._due
 
     def search_soon(self) -> None:
-        """Search at the next look: something that was there is not."""
+        """Search at the next poll: something that was there is not."""
         self._due = time.monotonic()
 
     def search(self) -> set[str]:
@@ -176,7 +176,7 @@ class _Searched:
 
 
 class CheckpointsCollector:
-    """Looks at all checkpoints of one cluster. `known`: those that were there when a look was saved last."""
+    """Polls all checkpoints of one cluster. `known`: those that were there when a poll was saved last."""
 
     def __init__(self, roots: Sequence[Root], known: Iterable[str] = ()) -> None:
         by_path = {_path(root): root for root in roots}
@@ -186,38 +186,39 @@ class CheckpointsCollector:
         #: Checkpoints that were saved once, and which nobody has found gone.
         self._known = set(known)
         self._gone: set[str] = set()
-        self._looks: Sequence[CheckpointObservation] = ()
+        self._observations: Sequence[CheckpointObservation] = ()
         self._since: dict[str, int] = {}
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next look, 0 when one is due."""
+        """Return how long to wait before the next poll, 0 when one is due."""
         return max(0.0, self._due - time.monotonic())
 
-    def poll(self, now_ms: int, *, every_s: float) -> Looked:
-        """Return what there is to see; the next look is due after `every_s`, later where stores are slow.
+    def poll(self, now_ms: int, *, every_s: float) -> ObservedCheckpoints:
+        """Read all checkpoints; the next poll is due after `every_s`, later where stores are slow.
 
-        What it tells newly it tells again until `saved` is called.
+        What is new is returned again until `mark_saved` is called.
         """
         began, before = time.monotonic(), self._spent_s()
         gaps: dict[str, str] = {}
-        looks = [each for root in self._roots for each in self._look_at(root, gaps)]
-        self._looks = looks
+        observations = [each for root in self._roots for each in self._observe(root, gaps)]
+        self._observations = observations
         self._due = began + max(every_s, _PACE * self._lately.add(self._spent_s() - before))
         reasons = [root.blind for root in self._roots]
         blind = "; ".join(reasons) if reasons and all(reasons) else ""
-        return Looked(looks, sorted(self._gone), self._dated(gaps, now_ms), blind)
+        return ObservedCheckpoints(observations, sorted(self._gone), self._dated(gaps, now_ms), blind)
 
     def mark_saved(self) -> None:
-        """Forget what the last look has told newly: it is saved."""
+        """Forget what the last poll returned as new: it is saved."""
         folders = {path: each for root in self._roots for path, each in root.folders.items()}
-        for look in self._looks:
-            if look.checkpoint.path in folders:
-                folders[look.checkpoint.path].mark_saved(look)
-            self._known.add(look.checkpoint.path)
+        for observation in self._observations:
+            path = observation.checkpoint.path
+            if path in folders:
+                folders[path].mark_saved(observation)
+            self._known.add(path)
         self._known -= self._gone
-        self._gone, self._looks = set(), ()
+        self._gone, self._observations = set(), ()
 
-    def _look_at(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointObservation]:
+    def _observe(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointObservation]:
         if root.is_due():
             self._gone |= root.search()
             self._gone |= self._missed(root)
@@ -229,7 +230,7 @@ class CheckpointsCollector:
         gaps.update(root.trouble)
         for path, folder in root.folders.items():
             try:
-                look = folder.poll()
+                observation = folder.poll()
             except Missing:
                 root.search_soon()
                 continue
@@ -238,7 +239,7 @@ class CheckpointsCollector:
                 continue
             if unread := folder.unread_reason():
                 gaps[QUERY + path] = unread
-            yield look
+            yield observation
 
     def _missed(self, root: _Searched) -> set[str]:
         """Return checkpoints that were saved once and were not found in a root that was searched whole."""
@@ -265,7 +266,7 @@ def _path(root: Root) -> str:
 
 
 def _may_hold_some(entry: FileEntry) -> bool:
-    """Whether to look for checkpoints below: not in hidden folders, nor in a table's partitions."""
+    """Whether to search for checkpoints below: not in hidden folders, nor in a table's partitions."""
     return entry.is_folder and not entry.name.startswith((".", "_")) and "=" not in entry.name
 
 

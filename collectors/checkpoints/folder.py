@@ -1,6 +1,6 @@
-"""One checkpoint, looked at again and again: two listings a look, and only files that are new or changed.
+"""Polls one checkpoint: two listings a poll, and only files that are new or changed.
 
-What was read newly stays at hand until it is saved (`settle`): a save that fails loses nothing.
+What is new is kept until it is saved (`mark_saved`): a save that fails loses nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CheckpointFolder:
     def poll(self) -> CheckpointObservation:
         """Return what there is now, with what was not saved yet. Raises `CannotRead`.
 
-        A changed restart verdict is reported when a second look agrees (`collectors.checkpoints.settling`).
+        A changed restart verdict is reported when a second poll agrees (`collectors.checkpoints.settling`).
         """
         checkpoint = self._settling.settle_checkpoint(self._observe, self._observe_again)
         if checkpoint is None:
@@ -91,11 +91,11 @@ class CheckpointFolder:
             committed_ms={number: at for number, at in times.items() if at is not None},
         )
 
-    def mark_saved(self, look: CheckpointObservation) -> None:
-        """Forget what a saved look has told newly."""
-        for planned in look.planned:
+    def mark_saved(self, observation: CheckpointObservation) -> None:
+        """Forget what a saved poll returned as new."""
+        for planned in observation.planned:
             self._offsets.news.pop(planned.batch_id, None)
-        for finished in look.finished:
+        for finished in observation.finished:
             self._commits.news.pop(finished.batch_id, None)
         self._offsets.skipped = self._commits.skipped = 0
 
@@ -128,7 +128,7 @@ class CheckpointFolder:
         """List offsets before commits: then a batch that is done meanwhile is never taken for lost.
 
         Batch N + 1 is planned after batch N is done, so offsets that were listed first are at most one batch
-        ahead. Commits may be ahead of them then; a second look at offsets tells whether that is so in truth.
+        ahead. Commits may be ahead of them then; offsets are listed a second time to verify that.
         """
         planned, finished = self._log(decode.OFFSETS), self._log(decode.COMMITS)
         if not planned.files and not finished.files:
@@ -137,7 +137,7 @@ class CheckpointFolder:
         if finished.newest_batch > planned.newest_batch:
             again = self._log(decode.OFFSETS)
             if finished.newest_batch <= again.newest_batch:
-                # What was planned after the commits were listed is for the next look.
+                # What was planned after the commits were listed is left to the next poll.
                 last = finished.newest_batch + 1
                 until = {number: seen for number, seen in again.files.items() if number <= last}
                 planned = again._replace(files=until)
@@ -165,7 +165,7 @@ class CheckpointFolder:
         newest = planned[-1] if planned else None
         before = planned[-2] if len(planned) > 1 else None
         done = finished[-1] if finished else None
-        told = {f"{decode.OFFSETS}/{newest}", f"{decode.OFFSETS}/{before}", f"{decode.COMMITS}/{done}"}
+        reported = {f"{decode.OFFSETS}/{newest}", f"{decode.OFFSETS}/{before}", f"{decode.COMMITS}/{done}"}
         broken = (*around.broken, *self._offsets.broken_files(), *self._commits.broken_files())
         return Checkpoint(
             path=self.path,
@@ -182,7 +182,7 @@ class CheckpointFolder:
             operators=around.operators,
             has_state=around.has_state,
             has_commits=self._commits.has_folder,
-            broken=tuple(each for each in broken if each.path not in told),
+            broken=tuple(each for each in broken if each.path not in reported),
             foreign=(*around.foreign, *self._offsets.foreign, *self._commits.foreign)[:MOST_FOREIGN],
         )
 

@@ -11,7 +11,7 @@ from fenceline.decode import ledger as ledgers
 from fenceline.paths import join_path
 from fenceline.spark.records import Broken, FileSeen, LedgerState
 
-#: The ledger is listed again so often at one look while its sink purges old batches.
+#: The ledger is listed again so often in one poll while its sink purges old batches.
 _MOST_LISTINGS = 5
 
 

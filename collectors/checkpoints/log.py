@@ -46,7 +46,7 @@ class Log(Generic[E]):
         self._found: dict[int, E | Broken] = {}
         #: What was read and is not saved yet.
         self.news: dict[int, E] = {}
-        #: How many files of the first look were passed over.
+        #: How many files the first poll skipped.
         self.skipped = 0
 
     @property
@@ -71,7 +71,7 @@ class Log(Generic[E]):
             self.skipped += 1
 
     def entry_of(self, number: int | None) -> E | Broken | None:
-        """Return what the file of a batch says; None where there is none, or it is an old one."""
+        """Return the decoded file of a batch; None where there is none, or it is an old one."""
         return None if number is None else self._found.get(number)
 
     def written_ms(self, number: int | None) -> int | None:

@@ -1,9 +1,9 @@
-"""Which look at a checkpoint counts: a changed restart verdict only when a second look agrees.
+"""Which poll of a checkpoint counts: a changed restart verdict only when a second poll agrees.
 
 Two folders cannot be listed at one instant, and Spark writes and purges meanwhile. A listing that shows what
-a healthy query passes through is taken at once. Everything else may come from the listing. It must be listed
-twice in a row with the same result: what decides was then like that at one instant. Where another verdict was
-reported before, the next look must show the same verdict. Until then the checkpoint is as it was.
+a healthy query passes through is taken at once. Everything else may be an artefact of the listing. It must be
+listed twice in a row with the same result: then all of it was so at one instant. Where another verdict was
+reported before, the next poll must show the same verdict. Until then the checkpoint is as it was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEALTHY = "healthy"
 #: Verdicts that the newest files do not decide alone: they stay while the query goes on.
 _BY_IDENTITY = frozenset({RestartVerdict.IDENTITY_LOST, RestartVerdict.IDENTITY_BROKEN})
 _BY_FILE = frozenset({RestartVerdict.UNREADABLE, RestartVerdict.NEWER_FORMAT})
-#: So many looks in a row without an agreement are a gap.
+#: So many polls in a row without an agreement are a gap.
 _MOST_UNSETTLED = 3
 
 
@@ -35,7 +35,7 @@ class _Observed(NamedTuple):
 
 
 class Settling:
-    """The looks at one checkpoint, and the last one that counts."""
+    """The polls of one checkpoint, and the last one that counts."""
 
     def __init__(self) -> None:
         self._last: _Observed | None = None
@@ -69,7 +69,7 @@ class Settling:
         return seen.kind == (_HEALTHY if self._last is None else self._last.kind)
 
     def _is_confirmed(self, first: _Observed, second: _Observed) -> bool:
-        """Whether two listings agree, and with the look before where that changes the verdict."""
+        """Whether two listings agree, and with the poll before where that changes the verdict."""
         if first.kind != second.kind or first.basis != second.basis:
             self._proposed = ""
             return False

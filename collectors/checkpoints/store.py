@@ -27,12 +27,12 @@ T = TypeVar("T")
 LARGEST = 16_000_000
 #: A folder is listed again so often when one of its files vanished meanwhile and the store fails for it.
 _MOST_LISTINGS = 5
-#: Where stores tell when a file was written, each by a name and in a type of its own.
+#: Keys of a file's modification time, which stores name differently and give in different types.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
 class CannotRead(Exception):
-    """A folder cannot be listed, or its store not be opened; the text says which one, why, and what to do."""
+    """A folder cannot be listed, or its store not be opened; the text names it, the reason and the remedy."""
 
 
 class Missing(CannotRead):
@@ -171,11 +171,11 @@ class CheckpointStore:
 def _local(found: os.DirEntry[str]) -> FileEntry | None:
     """Links count as files, so that no circle is walked. None: it was deleted since the folder was read."""
     try:
-        told = found.stat(follow_symlinks=False)
+        stat = found.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
     is_folder = found.is_dir(follow_symlinks=False)
-    return FileEntry(found.name, is_folder, FileSeen(told.st_size, told.st_mtime_ns // 1_000_000))
+    return FileEntry(found.name, is_folder, FileSeen(stat.st_size, stat.st_mtime_ns // 1_000_000))
 
 
 def _entry(row: Mapping[str, Any]) -> FileEntry:
@@ -186,7 +186,7 @@ def _entry(row: Mapping[str, Any]) -> FileEntry:
 
 
 def _modified_ms(row: Mapping[str, Any]) -> int | None:
-    """Return when a file was written, by its store's clock; None where it does not tell."""
+    """Return when a file was written, by its store's clock; None where that is unknown."""
     for key in _TIMES:
         value = row.get(key)
         if isinstance(value, str):

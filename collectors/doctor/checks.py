@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class CheckStatus(StrEnum):
-    """How a check ended; `skip` is one that could not be made, and says why."""
+    """How a check ended; `skip` is one that could not be made; its detail is the reason."""
 
     OK = "ok"
     WARN = "warn"
@@ -18,7 +18,7 @@ class CheckStatus(StrEnum):
 
 
 class DoctorCheck(NamedTuple):
-    """One check: what was looked at, what was found, and lines that put it right."""
+    """One check: its subject, its result, and lines that correct it."""
 
     status: CheckStatus
     what: str
@@ -28,7 +28,7 @@ class DoctorCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """A cluster that is looked over: librdkafka's properties, and how long one question may wait."""
+    """A cluster to examine: librdkafka's properties, and how long one request may wait."""
 
     properties: Mapping[str, str]
     #: Whether the operator vouches that no transactional id is hidden from this principal.

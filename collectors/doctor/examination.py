@@ -28,10 +28,10 @@ __all__ = ["CheckStatus", "DoctorCheck", "examine_cluster"]
 
 #: Requests that Fenceline cannot do without: key, lowest version that serves, name, what goes dark.
 _NEEDED_REQUESTS = (
-    (61, 0, "DescribeProducers", "Partitions cannot say who holds the LSO back (Kafka 2.8 began to tell)"),
-    (65, 0, "DescribeTransactions", "Transactions are known from their log alone (Kafka 3.0 began to tell)"),
-    (66, 0, "ListTransactions", "Transactions are known from their log alone (Kafka 3.0 began to tell)"),
-    (10, 4, "FindCoordinator v4", "no coordinator can be looked up (Kafka 3.0 began to take many)"),
+    (61, 0, "DescribeProducers", "The blockers of an LSO are unknown (since Kafka 2.8)"),
+    (65, 0, "DescribeTransactions", "Transactions are known from their log alone (since Kafka 3.0)"),
+    (66, 0, "ListTransactions", "Transactions are known from their log alone (since Kafka 3.0)"),
+    (10, 4, "FindCoordinator v4", "no coordinator can be looked up (many at once since Kafka 3.0)"),
     (9, 8, "OffsetFetch v8", "Groups have no offsets (Kafka 3.0 began to take many groups)"),
 )
 #: What the client libraries say when the first bytes are no length: one would have a limit raised for it.
@@ -48,7 +48,8 @@ def examine_cluster(
 ) -> Iterator[DoctorCheck]:
     """Yield the checks of one cluster as they are made; `properties` are librdkafka's.
 
-    A question waits up to `timeout_s`; once `patience_s` have passed the rest is left out, and that is said.
+    A request waits up to `timeout_s`; once `patience_s` have passed the rest is skipped, which is a check
+    too.
     """
     until = time.monotonic() + patience_s
     with closing(_examine(Patient(properties, sees_all_ids, timeout_s))) as checks:
@@ -101,9 +102,7 @@ def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     yield from _brokers(brokers, able, patient.timeout_s)
     known = {broker: each for broker, each in able.items() if isinstance(each, Abilities)}
     if not known:
-        yield DoctorCheck(
-            CheckStatus.SKIP, "the rest", "no broker answers at the address that it tells clients to use"
-        )
+        yield DoctorCheck(CheckStatus.SKIP, "the rest", "no broker answers at its advertised address")
         return
     yield from _versions(known)
     yield from _settings(patient, trials, known)
@@ -170,8 +169,8 @@ def _librdkafka(patient: Patient) -> DoctorCheck:
     begun = time.monotonic()
     settings: dict[str, Any] = {**patient.properties, "log_level": 0, "error_cb": complaints.record_error}
     try:
-        # No consumer: one looks for its group's coordinator, and so makes __consumer_offsets. And no topic is
-        # asked for by name: this client would make it.
+        # No consumer: one looks up its group's coordinator, which creates __consumer_offsets. And no topic is
+        # requested by name: this client would create it.
         client = AdminClient(settings)
     except KafkaException as error:
         return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {error.args[0].str()}")
@@ -186,7 +185,7 @@ def _librdkafka(patient: Patient) -> DoctorCheck:
 def _no_sign_in(what: str, reason: str) -> DoctorCheck:
     remedy = 'check that a Kafka listener is at that port, and that "security.protocol" is its own'
     if any(sign in reason for sign in _NOT_KAFKA):
-        reason = "what answers at that port speaks no Kafka, or speaks TLS"
+        reason = "the server at that port does not use Kafka's protocol, or uses TLS"
     return DoctorCheck(CheckStatus.FAIL, what, reason, (remedy,))
 
 
@@ -196,14 +195,16 @@ def _brokers(
     addresses = {broker: Address(*where) for broker, where in brokers.items()}
     reached = connect_all(set(addresses.values()), timeout_s)
     for broker, address in addresses.items():
-        what, found, said = f"broker {broker} at {address}", reached[address], able[broker]
+        what, found, abilities = f"broker {broker} at {address}", reached[address], able[broker]
         if found.trouble:
             remedy = f"make it reachable from here, or change broker {broker}'s advertised.listeners"
             yield DoctorCheck(CheckStatus.FAIL, what, found.trouble, (remedy,))
-        elif isinstance(said, Unseen):
-            yield DoctorCheck(CheckStatus.FAIL, what, f"{_connected(address, found)}, then: {said.reason}")
+        elif isinstance(abilities, Unseen):
+            yield DoctorCheck(
+                CheckStatus.FAIL, what, f"{_connected(address, found)}, then: {abilities.reason}"
+            )
         else:
-            answered = f"answered in {_ms(said.answered_ms)}; {said.release} by its requests"
+            answered = f"answered in {_ms(abilities.answered_ms)}; {abilities.release} by its requests"
             yield DoctorCheck(CheckStatus.OK, what, f"{_connected(address, found)}, {answered}")
 
 
@@ -223,7 +224,7 @@ def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             CheckStatus.WARN,
             what,
-            f"brokers differ: {list_names(releases)}; a rolling upgrade looks like this",
+            f"brokers differ: {list_names(releases)}; as during a rolling upgrade",
         )
     if known and not lacking and len(releases) == 1:
         level = max(able.features.get("transaction.version", 0) for able in known.values())
@@ -233,13 +234,13 @@ def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
 
 def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
     names = (_VERIFICATION, _MAX_TIMEOUT, _CLEANUP)
-    told = trials.broker_settings(list(known), names)
-    if not told:
+    settings = trials.broker_settings(list(known), names)
+    if not settings:
         yield DoctorCheck(
-            CheckStatus.SKIP, "settings", "no broker tells them; see DESCRIBE_CONFIGS on cluster"
+            CheckStatus.SKIP, "settings", "no broker returns them; see DESCRIBE_CONFIGS on cluster"
         )
         return
-    open_doors = [broker for broker, each in told.items() if each.get(_VERIFICATION, "false") != "true"]
+    open_doors = [broker for broker, each in settings.items() if each.get(_VERIFICATION, "false") != "true"]
     if open_doors:
         who = list_names([f"broker {each}" for each in open_doors])
         detail = f"{_VERIFICATION} is off at {who}, or not known there: hanging transactions can arise"
@@ -248,8 +249,8 @@ def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) 
             CheckStatus.WARN, "settings", detail, (f"kafka-configs {how} {patient.bootstrap_option}",)
         )
     for name in (_MAX_TIMEOUT, _CLEANUP):
-        values = sorted({each[name] for each in told.values() if name in each}, key=int)
-        shown = list_names([format_duration(int(each)) for each in values]) or "not told"
+        values = sorted({each[name] for each in settings.values() if name in each}, key=int)
+        shown = list_names([format_duration(int(each)) for each in values]) or "unknown"
         status = CheckStatus.WARN if len(values) > 1 else CheckStatus.OK
         yield DoctorCheck(
             status, "settings", f"{name} is {shown}" + (": brokers differ" if values[1:] else "")
@@ -257,15 +258,13 @@ def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) 
 
 
 def _clock(trials: Trials) -> DoctorCheck:
-    told = trials.controller_clock()
+    clock = trials.controller_clock()
     rest = "tails measure those of coordinators by their records"
-    if isinstance(told, Unseen):
-        return DoctorCheck(
-            CheckStatus.SKIP, "clock", f"the controller's cannot be asked for ({told.reason}); {rest}"
-        )
-    off = f"{_ms(abs(told.ahead_ms))} {'ahead of' if told.ahead_ms > 0 else 'behind'} ours"
-    detail = f"the active controller's is {off}, give or take {_ms(told.unsure_ms)}; {rest}"
-    if abs(told.ahead_ms) - told.unsure_ms > _CLOCK_OFF_MS:
+    if isinstance(clock, Unseen):
+        return DoctorCheck(CheckStatus.SKIP, "clock", f"the controller's is unknown ({clock.reason}); {rest}")
+    off = f"{_ms(abs(clock.ahead_ms))} {'ahead of' if clock.ahead_ms > 0 else 'behind'} ours"
+    detail = f"the active controller's is {off}, give or take {_ms(clock.unsure_ms)}; {rest}"
+    if abs(clock.ahead_ms) - clock.unsure_ms > _CLOCK_OFF_MS:
         return DoctorCheck(
             CheckStatus.WARN, "clock", detail, ("let NTP or chrony set the clocks of both hosts",)
         )

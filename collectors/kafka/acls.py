@@ -1,6 +1,6 @@
 """Tries every right on a cluster and names what is missing, with the `kafka-acls` line that grants it.
 
-What only an act would show is not tried: brokers are asked what they would allow, as far as they tell.
+What only an action would show is not tried: brokers are asked for the operations that they allow.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, g
 
 #: How many topics are tried by name.
 _MOST_TOPICS = 1_000
-_LEFT_OUT = "brokers leave out the others and do not say so"
-#: What tells of ACLs.
+_LEFT_OUT = "brokers leave out the others without an error"
+#: The right to read ACLs.
 _CLUSTER = next(each for each in TO_LOOK if each.resource is Resource.CLUSTER)
 
 
 def check_read_rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
-    """Yield a check of each right that looking takes, in their order."""
+    """Yield a check of each right that reading takes, in their order."""
     for right in TO_LOOK:
         tried = trials.try_right(right)
         what = str(right)
         if tried.verdict is TrialVerdict.GRANTED:
             yield from _granted(patient, trials, right)
-        elif tried.verdict is TrialVerdict.UNTOLD:
-            yield DoctorCheck(CheckStatus.WARN, what, f"the trial tells nothing: {tried.reason}")
+        elif tried.verdict is TrialVerdict.INCONCLUSIVE:
+            yield DoctorCheck(CheckStatus.WARN, what, f"the trial is inconclusive: {tried.reason}")
         else:
             yield _refused(patient, trials, right)
 
@@ -49,11 +49,13 @@ def _granted(patient: Patient, trials: Trials, right: Right) -> Iterator[DoctorC
 
 
 def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
-    """Judge whether an ACL could still hide an id: brokers leave it out of their lists without a word."""
+    """Check whether an ACL could still hide an id: brokers leave it out of their lists without an error."""
     denials = trials.hiding_acls()
     if isinstance(denials, Unseen):
         if patient.sees_all_ids:
-            return DoctorCheck(CheckStatus.OK, what, "granted; the configuration says that no id is hidden")
+            return DoctorCheck(
+                CheckStatus.OK, what, "granted; the configuration declares that no id is hidden"
+            )
         detail = "granted, but that no single id is denied cannot be proved without DESCRIBE on the cluster"
         return DoctorCheck(CheckStatus.WARN, what, detail, _remedies(patient, _CLUSTER))
     us = (patient.principal, "User:*")
@@ -80,7 +82,7 @@ def _refused(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
     if right.name == EVERY:
         partly = _seen(trials, right)
     if right.resource is Resource.TRANSACTIONAL_ID and patient.sees_all_ids:
-        partly += ". The configuration says sees_all_transactional_ids: make sure of it"
+        partly += ". The configuration declares sees_all_transactional_ids: make sure of it"
     soft = partly or not right.needed
     status = CheckStatus.WARN if soft else CheckStatus.FAIL
     return DoctorCheck(status, str(right), detail + partly, _remedies(patient, right))
@@ -106,16 +108,16 @@ def _seen(trials: Trials, right: Right) -> str:
 
 def check_action_rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     """Yield a check of each right that ending a transaction takes; none of them is tried."""
-    told = trials.cluster_operations()
+    operations = trials.cluster_operations()
     what = f"act: {TO_WRITE_MARKERS} (or CLUSTER_ACTION)"
     lines = _remedies(patient, TO_WRITE_MARKERS)
     optional = f"optional. Without it: {TO_WRITE_MARKERS.dark}"
-    if isinstance(told, Unseen):
+    if isinstance(operations, Unseen):
         yield DoctorCheck(
-            CheckStatus.SKIP, what, f"not tried, a trial would act ({told.reason}); {optional}", lines
+            CheckStatus.SKIP, what, f"not tried, a trial would act ({operations.reason}); {optional}", lines
         )
-    elif {"ALTER", "CLUSTER_ACTION"}.isdisjoint(told):
-        yield DoctorCheck(CheckStatus.SKIP, what, f"missing, by the broker's own word; {optional}", lines)
+    elif {"ALTER", "CLUSTER_ACTION"}.isdisjoint(operations):
+        yield DoctorCheck(CheckStatus.SKIP, what, f"missing, by the broker's answer; {optional}", lines)
     else:
         yield DoctorCheck(
             CheckStatus.OK, what, "granted, by the broker's own word; not tried, a trial would act"

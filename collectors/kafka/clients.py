@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 log = logging.getLogger(__name__)
 
 #: Codes that say why, the most telling first.
-_TELLING = (
+_SPECIFIC = (
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._SSL,
@@ -25,11 +25,11 @@ _EMPTY = (KafkaError._ALL_BROKERS_DOWN,)
 
 
 class CannotSee(Exception):
-    """The cluster does not let us look; the text says what, where and what to do."""
+    """The cluster cannot be read; the text is the problem, the place and the remedy."""
 
 
 class Complaints:
-    """Collects what librdkafka says in the background, to give a failed call its reason."""
+    """Collects librdkafka's background errors, to give a failed call its reason."""
 
     def __init__(self) -> None:
         self._latest: dict[int, str] = {}
@@ -39,14 +39,14 @@ class Complaints:
         self._latest[error.code()] = error.str()
 
     def clear(self) -> None:
-        """Drop what was heard: a call has succeeded since."""
+        """Drop all errors: a call has succeeded since."""
         self._latest.clear()
 
     def likely_reason(self, fallback: str) -> str:
-        """Return the most telling complaint heard, `fallback` when there was none."""
-        heard = [code for code in self._latest if code not in _EMPTY]
-        telling = [code for code in _TELLING if code in heard] + heard[::-1]
-        return _tidy(self._latest[telling[0]]) if telling else fallback
+        """Return the most specific error, `fallback` when there was none."""
+        codes = [code for code in self._latest if code not in _EMPTY]
+        by_detail = [code for code in _SPECIFIC if code in codes] + codes[::-1]
+        return _tidy(self._latest[by_detail[0]]) if by_detail else fallback
 
 
 class Requests:
@@ -69,7 +69,7 @@ class Requests:
 
 
 def consumer_properties(properties: Mapping[str, str]) -> dict[str, str | int | bool]:
-    """Return the properties of a consumer that only looks: no group joined, nothing committed or created.
+    """Return the properties of a consumer that only reads: no group joined, nothing committed or created.
 
     The first sizes make a cold start fast (measured, docs/design/kafka.md §0), the next two bound its memory;
     the group id is one that librdkafka insists on and that is never sent, since partitions are assigned by

@@ -1,6 +1,6 @@
 """Whose transactions commit groups' offsets, by the header of the batch that holds a commit.
 
-A record of `__consumer_offsets` names group, topic and offset; only the header of its batch says whether a
+A record of `__consumer_offsets` names group, topic and offset; only the header of its batch shows whether a
 transaction wrote it, and of which producer. Each group is asked about once per topic and then seldom: who
 commits its offsets is a matter of its code.
 """
@@ -18,9 +18,9 @@ from fenceline.kafka.group_observation import LoggedCommit
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: How many headers one look asks for, and how much of the log for each: a batch comes whole in any case.
+#: How many headers one poll requests, and how much of the log for each: a batch comes whole in any case.
 _AT_ONCE, _BYTES = 10, 512
-#: How long an answer stands, and how often it is looked for groups that are due.
+#: How long an answer is valid, and how often groups that are due are searched for.
 _STANDS_S, _LIST_EVERY_S = 600.0, 5.0
 
 

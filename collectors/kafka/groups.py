@@ -1,8 +1,8 @@
-"""Looks at every consumer group of a cluster: who there is, what it committed, where the partitions end.
+"""Polls every consumer group of a cluster: the groups, their committed offsets, and the partitions' ends.
 
-It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look` with what the tail
-of `__consumer_offsets` knows (`PreviousGroupState`), and saves what it found. Coordinators are the truth;
-where they do not let us ask, what the log tells stands in for them.
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` with the state from the
+tail of `__consumer_offsets` (`PreviousGroupState`), and saves the result. Coordinators are authoritative;
+where we may not ask them, the commits in the log replace their answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collectors.rate_limit import RecentDuration
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.coordinator import partition_for
-from fenceline.kafka.group_observation import GroupsLook, PendingCommit, SeenGroup
+from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
 from fenceline.kafka.groups import SHARE, Committed
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
@@ -50,7 +50,7 @@ class PreviousGroupState(CommitterRows, Protocol):
 
 @dataclass(slots=True)
 class _GroupPoll:
-    """What a look has gathered so far."""
+    """What a poll has gathered so far."""
 
     groups: dict[str, SeenGroup] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class _GroupPoll:
 
 
 class GroupsCollector:
-    """Looks at one cluster. Raises `AdminUnavailable` from `look` where nothing at all can be asked."""
+    """Polls one cluster. `poll` raises `AdminUnavailable` where no request at all is answered."""
 
     def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
         self._reads = reads
@@ -74,13 +74,13 @@ class GroupsCollector:
         self._log_partitions: list[TopicPartition] = []
         #: Producer id -> transactional id, "" for nobody's, and when that was asked.
         self._owners: dict[int, tuple[str, float]] = {}
-        #: Where partitions of `__consumer_offsets` were held back at the look before.
+        #: The offsets at which partitions of `__consumer_offsets` were blocked at the poll before.
         self._held: dict[int, int] = {}
-        #: What groups had committed at the look before.
+        #: What groups had committed at the poll before.
         self._before: set[tuple[TopicPartition, int]] = set()
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next look, 0 when one is due."""
+        """Return how long to wait before the next poll, 0 when one is due."""
         return max(0.0, self._due - time.monotonic())
 
     def close(self) -> None:
@@ -88,18 +88,18 @@ class GroupsCollector:
         self._pending.close()
         self._reads.close()
 
-    def poll(self, now_ms: int, ours: PreviousGroupState, *, every_s: float) -> GroupsLook:
-        """Return what there is to see; the next look is due after `every_s`, later where brokers are slow."""
+    def poll(self, now_ms: int, ours: PreviousGroupState, *, every_s: float) -> ObservedGroups:
+        """Read all groups; the next poll is due after `every_s`, later where brokers are slow."""
         before, began = self._reads.cost, time.monotonic()
         try:
-            found = self._look(now_ms, ours)
+            found = self._observe(now_ms, ours)
         finally:
             cost = self._reads.cost
             broker_ms = cost.broker_ms - before.broker_ms
             self._due = began + max(every_s, _PACE * self._lately.add(broker_ms / 1_000))
         return replace(found, requests=cost.requests - before.requests, broker_ms=broker_ms)
 
-    def _look(self, now_ms: int, ours: PreviousGroupState) -> GroupsLook:
+    def _observe(self, now_ms: int, ours: PreviousGroupState) -> ObservedGroups:
         listing = self._reads.list_groups()
         seen = self._committed(listing, ours)
         for unseen in listing.unseen:
@@ -108,7 +108,7 @@ class GroupsCollector:
         # After the offsets: so none is ever beyond the end by a race.
         ends = self._ends(seen)
         pending = self._undecided(seen, ends, ours)
-        return GroupsLook(
+        return ObservedGroups(
             at_ms=now_ms,
             groups=seen.groups,
             offsets=ends,
@@ -124,14 +124,14 @@ class GroupsCollector:
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
         asked = [name for name in names if listed.get(name, _NOT_LISTED).kind != SHARE]
-        said = self._reads.committed_offsets(asked, require_stable=True)
-        shaky = [name for name, each in said.items() if _unstable(each)]
+        stable = self._reads.committed_offsets(asked, require_stable=True)
+        shaky = [name for name, each in stable.items() if _unstable(each)]
         before = self._reads.committed_offsets(shaky, require_stable=False) if shaky else {}
-        hidden = [name for name, each in said.items() if isinstance(each, Unseen)]
+        hidden = [name for name, each in stable.items() if isinstance(each, Unseen)]
         logged = ours.logged_commits(hidden) if hidden else {}
         seen = _GroupPoll()
         for name in names:
-            each = said.get(name, {})
+            each = stable.get(name, {})
             if name not in listed and not each and not isinstance(each, Unseen):
                 continue  # it was deleted, and the tail has not read that yet
             seen.groups[name] = self._group(
@@ -144,7 +144,7 @@ class GroupsCollector:
         self,
         name: str,
         listed: GroupListed,
-        said: Commits | Unseen,
+        answer: Commits | Unseen,
         before: Commits | Unseen | None,
         logged: Mapping[TopicPartition, Committed] | None,
     ) -> SeenGroup:
@@ -154,12 +154,12 @@ class GroupsCollector:
             coordinator=listed.coordinator if listed.coordinator >= 0 else None,
             log_partition=self._log_partition(name),
         )
-        if isinstance(said, Unseen):
+        if isinstance(answer, Unseen):
             known = dict(logged) if logged is not None else {}
-            return replace(group, committed=known, error=said.reason, unseen=logged is None)
+            return replace(group, committed=known, error=answer.reason, unseen=logged is None)
         committed: dict[TopicPartition, Committed | None] = {}
         reasons = []
-        for where, each in said.items():
+        for where, each in answer.items():
             if isinstance(each, Unseen):
                 reasons.append(str(each))
             elif isinstance(each, Unstable):
@@ -168,7 +168,7 @@ class GroupsCollector:
             else:
                 committed[where] = each
         return replace(
-            group, committed=committed, unstable=frozenset(_unstable(said)), error="; ".join(reasons[:3])
+            group, committed=committed, unstable=frozenset(_unstable(answer)), error="; ".join(reasons[:3])
         )
 
     def _log_partition(self, name: str) -> int | None:
@@ -215,7 +215,7 @@ class GroupsCollector:
             seen.groups[each.group] = group
 
     def _owners_of(self, producer_ids: Collection[int], ours: PreviousGroupState) -> Mapping[int, str]:
-        """Return whose producer ids are: as the tail knows, else as coordinators say, which costs them."""
+        """Return the owners of producer ids: from the tail's rows, else, at a cost, from coordinators."""
         now = time.monotonic()
         known = {
             number: (name, at)
@@ -224,15 +224,15 @@ class GroupsCollector:
         }
         missing = set(producer_ids) - known.keys()
         if missing:
-            told = dict(ours.transactional_ids(missing))
-            if missing - told.keys():
-                told |= self._reads.transactional_ids(missing - told.keys())
-            known |= {number: (told.get(number, ""), now) for number in missing}
+            names = dict(ours.transactional_ids(missing))
+            if missing - names.keys():
+                names |= self._reads.transactional_ids(missing - names.keys())
+            known |= {number: (names.get(number, ""), now) for number in missing}
         self._owners = known
         return {number: name for number, (name, _) in known.items()}
 
     def _only_markers(self, seen: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
-        """Ask of groups that stand still whether there is anything before them at all."""
+        """Check for groups that do not move whether they have anything left to read."""
         places = {
             (where, each.offset)
             for group in seen.groups.values()
@@ -244,10 +244,10 @@ class GroupsCollector:
         return self._markers.find_only_markers(still, ends)
 
 
-def _unstable(said: Commits | Unseen) -> Collection[TopicPartition]:
-    if isinstance(said, Unseen):
+def _unstable(answer: Commits | Unseen) -> Collection[TopicPartition]:
+    if isinstance(answer, Unseen):
         return ()
-    return [where for where, each in said.items() if isinstance(each, Unstable)]
+    return [where for where, each in answer.items() if isinstance(each, Unstable)]
 
 
 def _gaps(groups: Mapping[str, SeenGroup]) -> Iterator[tuple[str, str]]:

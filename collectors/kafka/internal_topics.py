@@ -1,7 +1,7 @@
 """The resumable tail of an internal topic: a warm consumer that reads in offset order.
 
-It knows neither the database nor Celery. Whoever drives it loads positions with `seek`, takes a `Look`,
-saves it, and confirms with `saved`; a look that was not saved is read again after the next `seek`.
+It uses neither the database nor Celery. Its driver loads positions with `seek`, takes a `TailBatch` from
+`poll`, saves it, and confirms with `mark_saved`; one that was not saved is read again after the next `seek`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 #: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
 _new = tuple.__new__
-#: How many records one look gathers while catching up.
+#: How many records one poll gathers while catching up.
 _FOLD = 100_000
 _BATCH = 10_000
-#: How long a look may gather while it is not far behind, in seconds: much to tell is no reason to be late.
+#: How long a poll may gather while it is not far behind, in seconds: many records must not make it late.
 _LONGEST_LIVE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
 _ASK_ENDS_EVERY_S = 1.0
@@ -55,7 +55,7 @@ class TopicReplaced(Exception):
 
 
 class _PolledRecords:
-    """What one look has gathered so far."""
+    """What one poll has gathered so far."""
 
     def __init__(self) -> None:
         self.records: defaultdict[int, defaultdict[bytes, list[RawRecord]]] = defaultdict(_by_key)
@@ -85,7 +85,7 @@ class Tail:
 
     `properties` are librdkafka's. A shard has every `shards`-th partition, from number `shard` on. With
     `committed` it reads what is committed alone, and a partition's end is its last stable offset. Raises
-    `CannotSee` from every method that speaks to the cluster, with a text for operators.
+    `CannotSee` from every method that sends requests to the cluster, with a text for operators.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Tail:
         self._saved: dict[int, int | None] = {}
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
-        #: What was read and is for the next look to tell.
+        #: What was read and is returned by the next poll.
         self._held = _PolledRecords()
         #: Whether reading began without any position and has not come to the end yet.
         self._cold = False
@@ -134,14 +134,14 @@ class Tail:
         self._consumer.close()
 
     def is_at(self, topic_id: str, positions: Mapping[int, int]) -> bool:
-        """Return whether the next look begins exactly at these saved positions."""
+        """Return whether the next poll begins exactly at these saved positions."""
         known = {partition: saved for partition, saved in self._saved.items() if saved is not None}
         return bool(known) and topic_id == self.topic_id and known == dict(positions) and known == self._next
 
     def seek(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Begin at `positions`, and at the oldest record of partitions that have none.
 
-        Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first look) is another one's.
+        Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first poll) is another one's.
         """
         partitions = self._partitions()
         self.topic_id = self._ask_topic_id()
@@ -180,14 +180,14 @@ class Tail:
             self._take(messages, seen)
             if len(messages) < _BATCH:
                 break
-        # Behind a long answer to a fetch this question waits; far from the end it tells nothing new.
+        # This request waits behind a long answer to a fetch; far from the end it returns nothing new.
         if time.monotonic() - self._ends_asked > (_ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S):
             self._ask_ends()
         behind = self._behind()
         self._refuse_a_stall(bool(seen.count) or not behind)
         if patient:
             self._hold_back(seen)
-        look = TailBatch(
+        batch = TailBatch(
             records=seen.records,
             moves=self._moves(seen.holes),
             count=seen.count,
@@ -197,11 +197,11 @@ class Tail:
             requests=self._requests.take_count(),
             cold=self._cold,
         )
-        self._cold = self._cold and look.seen_through_ms is None
-        return look
+        self._cold = self._cold and batch.seen_through_ms is None
+        return batch
 
     def _hold_back(self, seen: _PolledRecords) -> None:
-        """Keep the partition that is half read for the next look: so each id is folded and saved once.
+        """Keep the partition that is half read for the next poll: so each id is folded and saved once.
 
         While catching up records come partition after partition, some thousands of each at once.
         """
@@ -214,7 +214,8 @@ class Tail:
         """Return the last stable offset of partitions where the high watermark is beyond it.
 
         Records behind it are hidden from a tail of what is committed, until the transaction there has ended.
-        A record that has just arrived looks alike: what holds back stands at one offset, look after look.
+        A record that has just arrived appears the same: a blocked partition stays at one offset over several
+        polls.
         """
         stable = {}
         for p, end in self._ends.items():
@@ -228,9 +229,9 @@ class Tail:
         """Return how many records there were to read when the ends were asked for last."""
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
-    def mark_saved(self, look: TailBatch) -> None:
-        """Take the look's positions as saved; the next look begins there."""
-        for move in look.moves:
+    def mark_saved(self, batch: TailBatch) -> None:
+        """Take the batch's positions as saved; the next poll begins there."""
+        for move in batch.moves:
             self._saved[move.partition] = move.next
             self._began.pop(move.partition, None)
 
@@ -262,10 +263,10 @@ class Tail:
             seen.count += 1
 
     def _event(self, message: Message, seen: _PolledRecords) -> None:
-        """Move to the end of a partition that librdkafka announces; raise what else it says."""
+        """Move to the end of a partition that librdkafka announces; raise its other errors."""
         error = message.error()
         if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # librdkafka looks for the coordinator of the group id that it insists on. We join no group.
+            # librdkafka looks up the coordinator of the group id that it requires. We join no group.
             return
         if error.code() != KafkaError._PARTITION_EOF:
             raise self._refused(error)

@@ -1,7 +1,7 @@
 """Whether anything that could be read lies between an offset and the last stable offset of its partition.
 
 Offsets also count markers and the records of aborted transactions. librdkafka commits the offset behind the
-last record that it delivered, so a group that has read all stands one marker behind the end for ever.
+last record that it delivered, so a group that has read all is one marker behind the end for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from transaction_admin.reads import ClusterReads
 
 #: Farther behind a group is simply behind.
 MOST_BEHIND = 5_000
-#: How many new questions one look asks.
+#: How many new requests one poll sends.
 _AT_ONCE = 50
 _MOST_BYTES, _MOST_FETCHES = 128 * 1024, 3
 _REMEMBERED = 50_000
@@ -26,7 +26,7 @@ Place = tuple[TopicPartition, int]
 
 
 class Markers:
-    """Looks at the headers of batches behind committed offsets, and remembers what they said."""
+    """Reads the headers of batches behind committed offsets, and remembers the result."""
 
     def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads

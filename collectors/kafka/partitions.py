@@ -1,9 +1,9 @@
-"""Where the logs of a cluster's partitions stand, and what holds their LSO back: asked for at a pace.
+"""Polls the offsets of a cluster's partitions, and the transactions that block their LSO, at a limited rate.
 
-It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `look`, saves what it saw
-(`dashboard.partitions.store`), and lets it look again. Partitions that a transaction holds, or may hold soon,
-are looked at every second; all that may be seen every two, Kafka's own too: the partition of a hanging
-transaction need not be named by any id that we know.
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` and saves the result
+(`dashboard.partitions.store`). Partitions with an open transaction, or that may soon have one, are polled
+every second; all others every two, Kafka's own too: the partition of a hanging transaction need not be named
+by any id that we know.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from collectors.kafka.producer_owners import Asker
+from collectors.kafka.producer_owners import ProducerOwnerLookup
 from collectors.rate_limit import RecentDuration
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
@@ -74,10 +74,10 @@ class PreviousPartitionState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ObservedPartitions:
-    """What one look saw that was not known before, and the whole of what could not be seen."""
+    """What one poll found that was not known before, and all that could not be read."""
 
     at_ms: int
-    #: Whether all partitions were looked at, and not only those that are held.
+    #: Whether all partitions were polled, and not only those with open transactions.
     full: bool
     rows: Mapping[TopicPartition, KnownPartition] = field(default_factory=dict)
     #: The histories that have another point.
@@ -95,10 +95,10 @@ class ObservedPartitions:
     broker_ms: float = 0.0
 
 
-class Watcher:
-    """Looks at the partitions of one cluster. Raises `AdminUnavailable` from `look`.
+class PartitionCollector:
+    """Polls the partitions of one cluster. `poll` raises `AdminUnavailable`.
 
-    It remembers what it saw, so whoever could not save that must make another one.
+    It remembers what it found, so a driver that could not save that must make another one.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Watcher:
         """`grace_s`: how long past its timeout a transaction may always last before that is late."""
         self._reads, self._admin = reads, admin
         self._every_s, self._least_grace_ms = every_s, round(grace_s * 1_000)
-        self._asker = Asker(reads, admin)
+        self._asker = ProducerOwnerLookup(reads, admin)
         self._known = dict(ours.known_partitions())
         self._ends = dict(ours.end_histories())
         self._pins: dict[TopicPartition, dict[PinKey, Pin]] = {}
@@ -124,16 +124,16 @@ class Watcher:
         self._unseen: dict[TopicPartition, tuple[str, str]] = {}
         self._topics_unseen: dict[str, str] = {}
         self._gaps: Mapping[str, str] | None = None
-        #: Topics that the last look at all of them did not find any more.
+        #: Topics that the last full poll did not find any more.
         self._missing: frozenset[str] = frozenset()
-        #: Whether the next look is to be at all partitions.
+        #: Whether the next poll is to be of all partitions.
         self._hurry = False
         self._full_lately, self._held_lately = RecentDuration(), RecentDuration()
         self._grace: int | None = None
         self._held_at = self._full_at = time.monotonic()
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next look, 0 when one is due."""
+        """Return how long to wait before the next poll, 0 when one is due."""
         return max(0.0, min(self._held_at, self._full_at) - time.monotonic())
 
     def close(self) -> None:
@@ -142,14 +142,14 @@ class Watcher:
         self._admin.close()
 
     def poll(self, now_ms: int, ours: PreviousPartitionState) -> ObservedPartitions:
-        """Look at the partitions that are due and return what is news about them."""
+        """Poll the partitions that are due and return what has changed."""
         begun, before = time.monotonic(), self._cost()
         full = begun >= self._full_at
         self._hurry = False
         wanted = None if full else self._held(ours.named_partitions())
-        look = _Poll(now_ms)
+        poll = _Poll(now_ms)
         if wanted is None or wanted:
-            self._look(look, wanted, ours)
+            self._read(poll, wanted, ours)
         gaps = self._all_gaps()
         changed, self._gaps = gaps != self._gaps, gaps
         took_s = time.monotonic() - begun
@@ -158,11 +158,11 @@ class Watcher:
         return ObservedPartitions(
             now_ms,
             full,
-            look.rows,
-            look.ends,
-            frozenset(look.gone),
-            tuple(look.pins.values()),
-            tuple(key for key in look.ended if key not in look.pins),
+            poll.rows,
+            poll.ends,
+            frozenset(poll.gone),
+            tuple(poll.pins.values()),
+            tuple(key for key in poll.ended if key not in poll.pins),
             gaps if changed else None,
             Counter(known.verdict for known in self._known.values()),
             round(took_s * 1_000),
@@ -190,93 +190,93 @@ class Watcher:
         named = [where for where in named if where in self._known]
         return held.union(self._pins, self._unseen, named)
 
-    def _look(
-        self, look: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
+    def _read(
+        self, poll: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
         topics = None if wanted is None else {each.topic for each in wanted}
         topology = self._reads.describe_topology(topics)
         found: dict[TopicPartition, KnownPartition] = {}
         if wanted is None:
             wanted = topology.partitions
-            self._drop_missing(look, topology)
-            found |= self._refused(look, topology)
+            self._drop_missing(poll, topology)
+            found |= self._refused(poll, topology)
         there = {each: topology.partitions[each] for each in wanted if each in topology.partitions}
-        # A topic that went away is judged by a look at all.
+        # A topic that went away needs a poll of all partitions.
         self._hurry = self._hurry or len(there) < len(wanted)
-        self._drop_replaced(look, there, topology)
-        for where, said in self._reads.list_offsets(there).items():
-            found[where] = self._follow(look, where, there[where], said, topology)
+        self._drop_replaced(poll, there, topology)
+        for where, offsets in self._reads.list_offsets(there).items():
+            found[where] = self._follow(poll, where, there[where], offsets, topology)
         pinned = [where for where, known in found.items() if known.pinned_ms is not None and not known.error]
-        found |= self._judge(look, {where: found[where] for where in pinned}, ours)
+        found |= self._evaluate(poll, {where: found[where] for where in pinned}, ours)
         for where, known in found.items():
             if known.pinned_ms is None and not known.error:
-                self._settle(look, where, ())
-            self._keep(look, where, known)
+                self._settle(poll, where, ())
+            self._keep(poll, where, known)
 
     def _follow(
         self,
-        look: _Poll,
+        poll: _Poll,
         where: TopicPartition,
         leader: Leader,
-        said: Offsets | Unseen,
+        offsets: Offsets | Unseen,
         topology: Topology,
     ) -> KnownPartition:
         """Return what is known of a partition; note why where it cannot be seen."""
         place = PartitionPlace(
             topology.topic_ids[where.topic], leader.leader, leader.leader_epoch, leader.replicas
         )
-        if isinstance(said, Unseen):
-            return self._blind(look, where, place, _scope(where, said, leader, topology), said.reason)
+        if isinstance(offsets, Unseen):
+            return self._blind(poll, where, place, _scope(where, offsets, leader, topology), offsets.reason)
         self._unseen.pop(where, None)
         return update_partition(
-            self._known.get(where), where, place, said, look.now_ms, held=where in self._pins
+            self._known.get(where), where, place, offsets, poll.now_ms, held=where in self._pins
         )
 
     def _blind(
-        self, look: _Poll, where: TopicPartition, place: PartitionPlace, scope: str, reason: str
+        self, poll: _Poll, where: TopicPartition, place: PartitionPlace, scope: str, reason: str
     ) -> KnownPartition:
         """Note that a partition cannot be seen: what was known of its transactions may be over."""
         self._unseen[where] = scope, reason
         before = self._pins.get(where, {}).values()
         self._settle(
-            look,
+            poll,
             where,
             [replace(p, verdict=PartitionVerdict.UNKNOWN, ground=VerdictReason.UNSEEN) for p in before],
         )
-        return update_partition(self._known.get(where), where, place, reason, look.now_ms, held=bool(before))
+        return update_partition(self._known.get(where), where, place, reason, poll.now_ms, held=bool(before))
 
-    def _refused(self, look: _Poll, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
+    def _refused(self, poll: _Poll, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
         """Yield the partitions of topics that brokers say nothing of; note those that were never seen."""
         refused = {each.what: each.reason for each in topology.unseen}
         for where in [where for where in self._known if where.topic in refused]:
             reason = refused[where.topic]
             place = self._known[where].place
-            yield where, self._blind(look, where, place, f"partition:{where}", reason)
+            yield where, self._blind(poll, where, place, f"partition:{where}", reason)
         seen = {where.topic for where in self._known}
         self._topics_unseen = {name: reason for name, reason in refused.items() if name not in seen}
 
-    def _judge(
-        self, look: _Poll, pinned: Mapping[TopicPartition, KnownPartition], ours: PreviousPartitionState
+    def _evaluate(
+        self, poll: _Poll, pinned: Mapping[TopicPartition, KnownPartition], ours: PreviousPartitionState
     ) -> Iterator[tuple[TopicPartition, KnownPartition]]:
         """Yield pinned partitions with the verdict on what is open in them."""
         if not pinned:
             return
         before = self._reads.describe_producers(pinned)
-        opened = {where: _opened(said) for where, said in before.items() if not isinstance(said, Unseen)}
-        producer_ids = {each.producer_id for said in opened.values() for each in said}
+        opened = {where: _opened(each) for where, each in before.items() if not isinstance(each, Unseen)}
+        producer_ids = {each.producer_id for states in opened.values() for each in states}
         owners = self._asker.find_owners(producer_ids, ours.transactional_ids, may_hide=not ours.sees_all())
-        after = self._reads.describe_producers([where for where, said in opened.items() if said])
+        after = self._reads.describe_producers([where for where, states in opened.items() if states])
         for where, known in pinned.items():
-            told = before[where], after.get(where, ())
-            blind = next((each for each in told if isinstance(each, Unseen)), None)
+            polls = before[where], after.get(where, ())
+            blind = next((each for each in polls if isinstance(each, Unseen)), None)
             if blind is not None:
-                yield where, self._blind(look, where, known.place, _scope_of(where, blind), blind.reason)
+                yield where, self._blind(poll, where, known.place, _scope_of(where, blind), blind.reason)
                 continue
-            both = list(open_in_both(*(said for said in told if not isinstance(said, Unseen))))
-            pins = [self._pin(look, where, known, each, owners) for each in both]
+            both = list(open_in_both(*(states for states in polls if not isinstance(states, Unseen))))
+            pins = [self._pin(poll, where, known, each, owners) for each in both]
             if any(pin.ground is VerdictReason.UNSEEN for pin in pins):
                 self._unseen[where] = f"partition:{where}", _NO_COORDINATOR.format(self._asker.trouble)
-            self._settle(look, where, pins)
+            self._settle(poll, where, pins)
             if opened[where] and not pins:
                 # It ended during this poll: the next one has the LSO that follows.
                 yield where, known._replace(pinned_ms=None)
@@ -285,7 +285,7 @@ class Watcher:
 
     def _pin(
         self,
-        look: _Poll,
+        poll: _Poll,
         where: TopicPartition,
         known: KnownPartition,
         producer: ProducerState,
@@ -296,46 +296,46 @@ class Watcher:
             self._grace = grace_ms(cleanup_ms, self._least_grace_ms)
         key = PinKey(*where, producer.producer_id, producer.producer_epoch, producer.start_offset or 0)
         pinned_ms = known.pinned_ms
-        # The LSO stands at the first record of the oldest one: that is open for as long as it stands.
+        # The LSO is at the first record of the oldest one: that is open for as long as the LSO is stuck.
         is_first = producer.start_offset == known.lso and pinned_ms is not None
         return evaluate_pin(
             where,
             producer,
             owners,
             known=self._pins.get(where, {}).get(key),
-            since_ms=pinned_ms if is_first and pinned_ms is not None else look.now_ms,
+            since_ms=pinned_ms if is_first and pinned_ms is not None else poll.now_ms,
             accused=key in self._accused,
-            now_ms=look.now_ms,
+            now_ms=poll.now_ms,
             grace=self._grace,
         )
 
-    def _settle(self, look: _Poll, where: TopicPartition, pins: Iterable[Pin]) -> None:
+    def _settle(self, poll: _Poll, where: TopicPartition, pins: Iterable[Pin]) -> None:
         """Take what is open in a partition now."""
         before = self._pins.pop(where, {})
         now = {pin.key: pin for pin in pins}
         accused = still_accused(now.values(), self._accused)
         self._accused = self._accused - before.keys() | accused
-        look.ended += before.keys() - now.keys()
-        look.pins.update((key, pin) for key, pin in now.items() if pin != before.get(key))
+        poll.ended += before.keys() - now.keys()
+        poll.pins.update((key, pin) for key, pin in now.items() if pin != before.get(key))
         if now:
             self._pins[where] = now
 
-    def _keep(self, look: _Poll, where: TopicPartition, known: KnownPartition) -> None:
+    def _keep(self, poll: _Poll, where: TopicPartition, known: KnownPartition) -> None:
         """Take what is known of a partition now."""
         prior, history = self._known.get(where), self._ends.get(where, "")
         self._known[where] = known
         if known.has_changed(prior):
-            look.rows[where] = known
-        if known.seen_ms != look.now_ms or known.lso is None or known.high_watermark is None:
+            poll.rows[where] = known
+        if known.seen_ms != poll.now_ms or known.lso is None or known.high_watermark is None:
             return
-        end = ends.EndOffset(look.now_ms, known.lso, known.high_watermark)
+        end = ends.EndOffset(poll.now_ms, known.lso, known.high_watermark)
         longer = ends.add_end(history, end, prior.seen_ms if prior else None)
         if longer != history:
-            self._ends[where] = look.ends[where] = longer
-            look.rows[where] = known
+            self._ends[where] = poll.ends[where] = longer
+            poll.rows[where] = known
 
-    def _drop_missing(self, look: _Poll, topology: Topology) -> None:
-        """Forget topics that two looks at all did not find, and partitions that a topic made again lacks."""
+    def _drop_missing(self, poll: _Poll, topology: Topology) -> None:
+        """Forget topics that two full polls did not find, and partitions that a re-created topic lacks."""
         refused = {each.what for each in topology.unseen}
         missing = {where.topic for where in self._known} - topology.topic_ids.keys() - refused
         gone = missing & self._missing
@@ -344,19 +344,19 @@ class Watcher:
         for where in list(self._known):
             listed = where.topic in topology.topic_ids
             if where.topic in gone or (listed and where not in topology.partitions):
-                self._drop(look, where)
-                look.gone.add(where)
+                self._drop(poll, where)
+                poll.gone.add(where)
 
-    def _drop_replaced(self, look: _Poll, there: Iterable[TopicPartition], topology: Topology) -> None:
+    def _drop_replaced(self, poll: _Poll, there: Iterable[TopicPartition], topology: Topology) -> None:
         """Forget what was known of topics that were deleted and made again."""
         for where in there:
             prior = self._known.get(where)
             if prior is not None and prior.place.topic_id not in ("", topology.topic_ids[where.topic]):
-                self._drop(look, where)
-                look.ends[where] = ""
+                self._drop(poll, where)
+                poll.ends[where] = ""
 
-    def _drop(self, look: _Poll, where: TopicPartition) -> None:
-        self._settle(look, where, ())
+    def _drop(self, poll: _Poll, where: TopicPartition) -> None:
+        self._settle(poll, where, ())
         self._unseen.pop(where, None)
         self._ends.pop(where, None)
         del self._known[where]

@@ -1,6 +1,6 @@
 """Transactional commits that are not decided, read from `__consumer_offsets` itself: whose they are for sure.
 
-OffsetFetch says UNSTABLE_OFFSET_COMMIT and no more. The records behind a partition's last stable offset name
+OffsetFetch answers only UNSTABLE_OFFSET_COMMIT. The records behind a partition's last stable offset name
 group, topic and offset; the headers of their batches name the producer. Together they name the transaction.
 """
 
@@ -22,7 +22,7 @@ from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: How much one look reads of one partition; the next goes on there.
+#: How much one poll reads of one partition; the next continues there.
 _MOST_BYTES, _MOST_FETCHES = 1024 * 1024, 4
 _TIMEOUT_S = 1.0
 
@@ -53,7 +53,7 @@ class PendingReader:
     def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
         self._properties = properties
         self._reads = reads
-        #: Made when there is something to read: it looks for its group's coordinator, who makes the topic.
+        #: Made when there is something to read: it looks up its group's coordinator, which creates the topic.
         self._consumer: Consumer | None = None
         self._held: dict[int, _Held] = {}
 
@@ -95,7 +95,7 @@ class PendingReader:
         return found
 
     def _commits(self, ends: Mapping[int, int]) -> tuple[dict[int, dict[int, OffsetCommit]], set[int]]:
-        """Return the commits from where reading stands, by partition and offset, decided or not.
+        """Return the commits from the read position on, by partition and offset, decided or not.
 
         With them the partitions that were read up to their end of `ends`.
         """
@@ -111,7 +111,7 @@ class PendingReader:
                     _take(message, found, left, ends)
             consumer.unassign()
         except KafkaException:
-            # What is left is read by the next look.
+            # What is left is read by the next poll.
             return found, set()
         return found, ends.keys() - left
 

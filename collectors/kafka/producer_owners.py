@@ -12,17 +12,17 @@ from transaction_admin.reads import ClusterReads
 
 #: What nobody has is asked for again no more often than this, and a small share of the time.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 20
-#: An accusation takes two answers.
+#: A verdict of hanging takes two answers.
 _TWICE = 2
 
 
-class Asker:
+class ProducerOwnerLookup:
     """Remembers whose producer ids are: one is one id's for ever, until that goes on under another."""
 
     def __init__(self, reads: ClusterReads, admin: TransactionAdmin) -> None:
         self._reads, self._admin = reads, admin
         self._ids: dict[int, str] = {}
-        #: Producer ids that nobody has: how often that was said, and when to ask again (monotonic).
+        #: Producer ids without an owner: how often that was the answer, and when to ask again (monotonic).
         self._nobodys: dict[int, tuple[int, float]] = {}
         #: Why coordinators could not be asked the last time; "" where they could.
         self.trouble = ""
@@ -43,16 +43,16 @@ class Asker:
         self._nobodys = {each: asked for each, asked in self._nobodys.items() if each in producer_ids}
         whole = self._find([each for each in producer_ids if each not in self._ids], ours)
         ids = {each: self._ids[each] for each in producer_ids if each in self._ids}
-        said = self._describe(set(ids.values()))
+        descriptions = self._describe(set(ids.values()))
         for producer_id, name in ids.items():
-            if _is_over(producer_id, said.get(name)):
+            if _is_over(producer_id, descriptions.get(name)):
                 del self._ids[producer_id]
-        return ProducerOwners(ids, said, whole, may_hide)
+        return ProducerOwners(ids, descriptions, whole, may_hide)
 
     def _find(
         self, producer_ids: Collection[int], ours: Callable[[Collection[int]], Mapping[int, str]]
     ) -> bool:
-        """Look for the ids of producer ids; return whether all coordinators have answered."""
+        """Look up the ids of producer ids; return whether all coordinators have answered."""
         begun = time.monotonic()
         due = [each for each in producer_ids if self._nobodys.get(each, (0, 0.0))[1] <= begun]
         if not due:
@@ -75,18 +75,18 @@ class Asker:
         if not names:
             return {}
         try:
-            said = self._admin.describe_transactions(names, listed=True)
+            descriptions = self._admin.describe_transactions(names, listed=True)
         except AdminUnavailable as blind:
             self.trouble = str(blind)
             return {}
-        for each in said.values():
+        for each in descriptions.values():
             if isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN:
                 self.trouble = each.text
-        return said
+        return descriptions
 
 
-def _is_over(producer_id: int, said: Described | NotDescribed | None) -> bool:
+def _is_over(producer_id: int, described: Described | NotDescribed | None) -> bool:
     """Whether an id does not have a producer id any more: it is gone, or goes on under another one."""
-    if isinstance(said, Described):
-        return said.producer_id != producer_id
-    return said is not None and said.obstacle is Obstacle.UNKNOWN
+    if isinstance(described, Described):
+        return described.producer_id != producer_id
+    return described is not None and described.obstacle is Obstacle.UNKNOWN

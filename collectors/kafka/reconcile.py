@@ -1,6 +1,6 @@
 """The coordinators' own lists against our rows: asked for at a pace, compared, taken where they prove right.
 
-It knows neither the database nor Celery. Whoever drives it asks `wait_s`, lets it `poll`, saves what it
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves what it
 found (`dashboard.transactions.reconcile_store`), and polls again. Where the topic may not be read, its polls
 are all we have: then they are taken as they come.
 """
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from collectors.rate_limit import RecentDuration
-from fenceline.facts import NOT_TOLD, OPEN_STATES
+from fenceline.facts import NOT_REPORTED, OPEN_STATES
 from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,
     Correction,
@@ -103,8 +103,8 @@ class Reconciler:
 
     def _compare(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         watch = self._full if full else self._open
-        # In this order, or a difference could be of our own making: how far the tail has seen, then the rows
-        # that are judged, then the list, then all other rows.
+        # In this order, or a difference could be of our own making: how far the tail has read, then the rows
+        # that are compared, then the list, then all other rows.
         seen_through_ms = ours.read_through_ms()
         before = _rows(ours, watch.suspects | watch.pending.keys())
         if not full:
@@ -142,18 +142,18 @@ class Reconciler:
     ) -> tuple[Correction, ...]:
         """Put differences before their coordinators and return those that they confirm."""
         names = list(islice(counted, MOST_DESCRIBED))
-        said = self._admin.describe_transactions(names) if names else {}
-        watch.hidden |= {name for name in names if _is_hidden(said[name])}
-        found = [correct_row(name, counted[name], said[name], now_ms) for name in names]
+        described = self._admin.describe_transactions(names) if names else {}
+        watch.hidden |= {name for name in names if _is_hidden(described[name])}
+        found = [correct_row(name, counted[name], described[name], now_ms) for name in names]
         return tuple(each for each in found if each is not None)
 
     def _mirror(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
-        """Take the list as it comes: ids that are open, or not told of in full, by their description."""
+        """Take over the list: ids that are open, or listed without details, by their description."""
         listing = self._list(full)
         rows = dict(ours.all_rows() if full else ours.open_rows())
-        said: dict[str, Described | Listed | NotDescribed] = dict(listing.entries)
-        said |= self._admin.describe_transactions(_to_describe(full, listing, rows))
-        found = [mirror_row(name, rows.get(name), each, now_ms) for name, each in said.items()]
+        answers: dict[str, Described | Listed | NotDescribed] = dict(listing.entries)
+        answers |= self._admin.describe_transactions(_to_describe(full, listing, rows))
+        found = [mirror_row(name, rows.get(name), each, now_ms) for name, each in answers.items()]
         return Reconciliation(
             at_ms=now_ms,
             full=full,
@@ -173,26 +173,26 @@ def _rows(ours: PreviousTransactionState, names: Collection[str]) -> dict[str, K
     return {name: found.get(name) for name in names}
 
 
-def _is_hidden(said: Described | NotDescribed) -> bool:
-    return isinstance(said, NotDescribed) and said.obstacle is Obstacle.FORBIDDEN
+def _is_hidden(described: Described | NotDescribed) -> bool:
+    return isinstance(described, NotDescribed) and described.obstacle is Obstacle.FORBIDDEN
 
 
 def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, KnownTransaction]) -> set[str]:
-    """Return the ids that are open, and those that the list tells too little of; a bounded share of many.
+    """Return the ids that are open, and those that lack details in the list; a bounded share of many.
 
-    An id that is missing in a list is gone only if its coordinator says so: a broker that has just started
-    may answer with an empty list.
+    An id that is missing in a list is gone only if its coordinator does not know it: a broker that has just
+    started may answer with an empty list.
     """
-    opened = {name for name, said in listing.entries.items() if said.state in OPEN_STATES}
+    opened = {name for name, listed in listing.entries.items() if listed.state in OPEN_STATES}
     if not full:
         return opened.union(rows)
     missing = rows.keys() - listing.entries.keys()
-    vague = (name for name, said in listing.entries.items() if _is_vague(rows.get(name), said))
+    vague = (name for name, listed in listing.entries.items() if _is_vague(rows.get(name), listed))
     return opened.union(islice(missing, MOST_DESCRIBED), islice(vague, MOST_DESCRIBED))
 
 
-def _is_vague(row: KnownTransaction | None, said: Listed) -> bool:
-    return row is None or row.producer_epoch == NOT_TOLD or (row.state, row.producer_id) != said
+def _is_vague(row: KnownTransaction | None, listed: Listed) -> bool:
+    return row is None or row.producer_epoch == NOT_REPORTED or (row.state, row.producer_id) != listed
 
 
 def _now_ms() -> int:

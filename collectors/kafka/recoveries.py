@@ -1,6 +1,6 @@
 """Finds what an aborted transaction had written: the batches around its markers, read header by header.
 
-It knows neither the database nor Celery. Whoever drives it says where to look, and keeps what is found.
+It uses neither the database nor Celery. Its driver passes the places to search, and stores the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORGOTTEN_MS = 60_000
 
 
 class Search(NamedTuple):
-    """Where to look for an aborted transaction, and for which."""
+    """The partition and offset at which to search for an aborted transaction, and its producer."""
 
     where: TopicPartition
     #: No record of it lies before this offset.
@@ -37,7 +37,7 @@ class Search(NamedTuple):
 
 
 def find_lost(reads: ClusterReads, search: Search) -> LostRecords:
-    """Return what the transaction had written in a partition; bounds and a note where that cannot be told.
+    """Return what the transaction had written in a partition; bounds and a note where that is unknown.
 
     Raises `AdminUnavailable` where no broker can be asked at all.
     """

@@ -36,7 +36,7 @@ class _Chosen(NamedTuple):
 
 
 class _Unfit(Exception):
-    """What is selected makes no plan; the text says why and what to do."""
+    """No plan can be made of the selection; the text is the reason and the remedy."""
 
 
 @admin.action(description="Fence producers…")
@@ -66,7 +66,7 @@ def abort_in(of: object, request: HttpRequest, rows: QuerySet[PartitionRecord]) 
 def _plan(
     request: HttpRequest, rows: QuerySet[Row], choose: Callable[[Sequence[Row]], Sequence[_Chosen]]
 ) -> HttpResponse | None:
-    """Make the plan and go to its page; stay, with a message that says what to do, where there is none."""
+    """Make the plan and redirect to its page; without a plan stay, with a message about the remedy."""
     try:
         chosen = choose(_some(rows))
         _check(chosen)
@@ -129,7 +129,7 @@ def _of_pins(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
 def _offered(found: Sequence[offers.Offer]) -> Sequence[_Chosen]:
     """Return what the planners offer; raises `_Unfit` with their own reasons where that is nothing.
 
-    Where only an admin may do it by force, the plan's page says so: then these are planned.
+    What only an admin may force is planned too: the plan's page explains that.
     """
     ends = [each for each in found if each.act in _ENDS]
     wanted = offers.available_offers(ends) or [each for each in ends if each.forceable]

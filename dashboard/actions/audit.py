@@ -1,4 +1,4 @@
-"""What operators did, for pages: how an action stands, which of them ended a transaction. A reader."""
+"""Operators' actions, for pages: the status of each, and which of them ended a transaction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dashboard.models import Action, Recovery, TransitionRecord
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import Plan, SubjectPlan
 
-#: So many plans are looked through for those that may still be confirmed.
+#: So many plans are searched for those that may still be confirmed.
 _MOST_LOOKED = 500
 _MOST_EPISODES = 50
 
 
 @dataclass(frozen=True, slots=True)
 class ActionStatus:
-    """How an action stands now: as its state says, or "refused", or "expired"."""
+    """The status of an action now: its state, or "refused", or "expired"."""
 
     plan: Plan
     state: str
@@ -44,7 +44,7 @@ class ActionSummary:
 
 
 def action_status(row: Action, *, now_ms: int) -> ActionStatus:
-    """Return how an action stands."""
+    """Return the status of an action."""
     plan = action_store.plan_of(row)
     state = row.state
     if state == Action.State.PLANNED and not plan.doable_subjects:

@@ -13,12 +13,12 @@ from dashboard.streaming import blocked as blocked_queries
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting
 
-#: Rows that one plan looks through, and parameters of one question: SQLite takes 32,766.
+#: Rows that one plan reads, and parameters of one query: SQLite takes 32,766.
 _MOST = 5_000
 
 
 class BlockedReaders(NamedTuple):
-    """Groups, and streaming queries by name, that stand at a partition's LSO."""
+    """Groups, and streaming queries by name, that are at a partition's LSO."""
 
     groups: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ NOBODY = BlockedReaders()
 def readers_at(
     cluster_id: int, lsos: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, BlockedReaders]:
-    """Return who stands at these offsets."""
+    """Return the consumers at these offsets."""
     if not lsos:
         return {}
     groups, queries = _groups(cluster_id, lsos), _queries(cluster_id, lsos)

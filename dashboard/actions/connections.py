@@ -38,7 +38,7 @@ class ClusterConnections:
 
     @cached_property
     def inspector(self) -> inspect.ClusterInspector:
-        """What a plan is looked at with."""
+        """The connections with which a plan is checked and executed."""
         return self._opened.enter_context(inspect.connect_cluster(self.cluster, loop.now_ms()))
 
     @property
@@ -52,7 +52,7 @@ class ClusterConnections:
         return self.inspector.reads
 
     def describe_id(self, transactional_id: str) -> Described | NotDescribed:
-        """Return what the coordinator of an id says that was seen before."""
+        """Return the coordinator's description of an id that was observed before."""
         return self.admin.describe_transactions([transactional_id], listed=True)[transactional_id]
 
     def open_ledger(self, root: str, checkpoint: str) -> LedgerFolder:

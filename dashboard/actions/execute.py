@@ -1,9 +1,9 @@
-"""Execution: a confirmed plan is done once, each subject looked at again right before, and written down.
+"""Execution: a confirmed plan is done once, each subject is checked again right before, and recorded.
 
 `confirm_plan` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
 names a lease token; a worker begins only a row that has that token, was never begun and whose lease lives.
 So neither a message that comes twice nor a second worker executes it again, and one whose worker died is
-settled by `watch`, which only looks.
+settled by `recover_workers`, which only reads.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ TASK, QUEUE = "dashboard.execute_action", "default"
 WAITS = timedelta(seconds=30)
 MOST_REASON = 1_000
 
-#: Does an act on one subject, or looks at it.
+#: Carries out an action on one subject, or reads its outcome.
 Do = Callable[[SubjectPlan, ClusterConnections], Result]
-#: Is told of each step of an execution, with the subject: a test may end the process there.
+#: Is called at each step of an execution, with the subject: a test may end the process there.
 Observer = Callable[[str, str], None]
 #: Keeps the lease of a row alive while it lasts.
 Keeping = Callable[[Action], AbstractContextManager[None]]
-#: What does each act, and what looks at what came of it where its worker died.
+#: What carries out each action, and what reads its outcome if its worker died.
 ACTS: Mapping[Act, tuple[Do, Do]] = {
     Act.FENCE: (fence.fence_producer, fence.read_outcome),
     Act.ABORT_MARKER: (abort_marker.write_marker, abort_marker.read_outcome),
     Act.FINISH_BATCH: (batches.finish_batch, batches.read_finish_outcome),
     Act.ROLL_BACK_BATCH: (batches.roll_back, batches.read_roll_back_outcome),
 }
-#: What tells by itself what is wrong and what to do.
+#: Errors whose text is the problem and the remedy.
 _CLEAR = (AdminUnavailable, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)
 #: What is no cluster's and no store's doing.
 OURS = (DatabaseError, action_lease.ActionLeaseLost)
@@ -68,7 +68,7 @@ FOLLOWED_MS = 600_000
 
 
 class ExecutionRefused(Exception):
-    """A plan is not executed: an HTTP status that says of which kind the reason is, and the reason."""
+    """A plan is not executed: an HTTP status for the kind of reason, and the reason."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -121,7 +121,7 @@ def _refuse_inputs(action: Action, plan: Plan, typed: str, reason: str, now_ms: 
     if now_ms >= action.expires_ms:
         raise ExecutionRefused(
             410,
-            f"The plan has expired at {format_clock(action.expires_ms)}: make a new one, which looks again.",
+            f"The plan has expired at {format_clock(action.expires_ms)}: make a new one, which checks again.",
         )
     if not plan.doable_subjects:
         raise ExecutionRefused(422, "Nothing of this plan can be done: every subject is refused.")
@@ -138,7 +138,7 @@ def _refuse_inputs(action: Action, plan: Plan, typed: str, reason: str, now_ms: 
 
 
 def _executed_already(action: Action, actor: Actor) -> Action:
-    """Return the row to who has executed it; everybody else is told that somebody did."""
+    """Return the row to the user who has executed it; raise `ExecutionRefused` for everybody else."""
     if action.executed_by == actor.name[:150] and action.state != Action.State.PLANNED:
         return action
     if action.state == Action.State.EXECUTING:
@@ -170,7 +170,7 @@ def _send(action: Action, token: str) -> None:
         )
         raise ExecutionRefused(
             503,
-            f"Nothing was done: no worker can be told, Redis does not answer ({error}). "
+            f"Nothing was done: no worker can be notified, Redis does not answer ({error}). "
             "The plan stays as it is: start Redis, then execute it again.",
         ) from error
 
@@ -199,7 +199,7 @@ def run_action(
 
 
 def error_text(trouble: Exception) -> str:
-    """Return what an error says, in one line; one that is not clear by itself is logged whole."""
+    """Return the text of an error, in one line; one that does not explain itself is logged whole."""
     if isinstance(trouble, _CLEAR):
         return str(trouble)
     log.error("an action met an error", exc_info=trouble)
@@ -235,14 +235,14 @@ class _Execution:
             self._keep(skipped_result(subject), subject, None)
             return
         began_ms = loop.now_ms()
-        self._tell("verify", subject)
+        self._observe("verify", subject)
         action_lease.prolong(self._row)
         connections.before_write = partial(self._about_to, subject, began_ms)
         connections.asked = ""
         result = self._do(subject, connections)
-        self._tell("answered", subject)
+        self._observe("answered", subject)
         self._keep(result, subject, began_ms)
-        self._tell("kept", subject)
+        self._observe("kept", subject)
 
     def _do(self, subject: SubjectPlan, connections: ClusterConnections) -> Result:
         try:
@@ -262,13 +262,13 @@ class _Execution:
         action_lease.write_results(self._row, self._results, result.records)
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
-        """Write down that something is about to be asked; raise `hold.Lost` where it may not be."""
+        """Record that a request is about to be sent; raise `ActionLeaseLost` where it may not be."""
         asked = Result(SubjectOutcome.UNKNOWN, f"{request} is being sent").as_json(
             subject.subject, began_ms, None
         )
         action_lease.write_results(self._row, [*self._results, asked])
-        self._tell(request, subject)
+        self._observe(request, subject)
 
-    def _tell(self, step: str, subject: SubjectPlan) -> None:
+    def _observe(self, step: str, subject: SubjectPlan) -> None:
         if self._observer is not None:
             self._observer(step, subject.subject)

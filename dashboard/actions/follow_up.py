@@ -1,6 +1,7 @@
 """What was seen after an action: LSOs that moved, groups and queries that went on, the recovery episode.
 
-Offsets are asked for directly; everything else is what our collectors have kept. Each thing is told once.
+Offsets are read from the cluster; everything else comes from our collectors' rows. Each effect is reported
+once.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class _Done(NamedTuple):
 
 
 class Following:
-    """What one action lets us expect, and what of it was told."""
+    """The effects that are expected of one action, and those that were reported."""
 
     def __init__(self, row: Action, now_ms: int) -> None:
         self._row, self._now_ms = row, now_ms
         self._plan = action_store.plan_of(row)
-        self._told = {(each["kind"], each["of"]) for each in row.follow_up}
+        self._reported = {(each["kind"], each["of"]) for each in row.follow_up}
         self._done = list(_done(self._plan, row.results))
-        #: By partition, where its LSO stood when it was planned.
+        #: By partition, its LSO when it was planned.
         self._held = {
             TopicPartition(topic, number): lso
             for each in self._done
@@ -53,20 +54,20 @@ class Following:
         }
 
     def new_entries(self, connections: ClusterConnections) -> list[Entry]:
-        """Return what there is to tell that was not told. Raises `AdminUnavailable`."""
+        """Return the effects that are new. Raises `AdminUnavailable`."""
         return [*self._lsos(connections), *self._waiting(), *self._episodes(), *self._batches()]
 
     def is_over(self, news: Collection[Entry]) -> bool:
-        """Whether all that could be expected has been told."""
-        told = self._told | {(each["kind"], each["of"]) for each in news}
-        return told >= set(self._expected())
+        """Whether every expected effect has been reported."""
+        reported = self._reported | {(each["kind"], each["of"]) for each in news}
+        return reported >= set(self._expected())
 
     def last_words(self) -> list[Entry]:
-        """Return what to say of LSOs that have not moved in all that time."""
+        """Return an entry for each LSO that has not moved in all that time."""
         return [
             self._entry(STANDS, str(where), f"LSO of {where} still stands at {lso:,}")
             for where, lso in self._held.items()
-            if (LSO, str(where)) not in self._told
+            if (LSO, str(where)) not in self._reported
         ]
 
     def _expected(self) -> Iterator[tuple[str, str]]:
@@ -80,19 +81,19 @@ class Following:
                 yield BATCH, each.subject.title
 
     def _lsos(self, connections: ClusterConnections) -> Iterator[Entry]:
-        wanted = [where for where in self._held if (LSO, str(where)) not in self._told]
+        wanted = [where for where in self._held if (LSO, str(where)) not in self._reported]
         if not wanted:
             return
-        for where, said in connections.reads.list_offsets(wanted).items():
+        for where, offsets in connections.reads.list_offsets(wanted).items():
             before = self._held[where]
-            if isinstance(said, Offsets) and said.lso > before:
-                words = f"LSO of {where} moved {before:,} → {said.lso:,}"
-                yield {**self._entry(LSO, str(where), words), "before": before, "after": said.lso}
+            if isinstance(offsets, Offsets) and offsets.lso > before:
+                words = f"LSO of {where} moved {before:,} → {offsets.lso:,}"
+                yield {**self._entry(LSO, str(where), words), "before": before, "after": offsets.lso}
 
     def _waiting(self) -> Iterator[Entry]:
         for name in self._names():
             kind = self._kind(name)
-            if (kind, name) in self._told:
+            if (kind, name) in self._reported:
                 continue
             at_ms = self._group_ms(name) if kind == GROUP else self._query_ms(name)
             if at_ms is not None:
@@ -110,7 +111,7 @@ class Following:
         return GROUP if of_cluster.exists() else QUERY
 
     def _group_ms(self, name: str) -> int | None:
-        """Return when a group had read past an LSO that it stood at, None while it has not."""
+        """Return when a group had read past an LSO that blocked it, None while it has not."""
         found = GroupOffset.objects.filter(
             group__cluster_id=self._row.cluster_id,
             group__group_id=name,
@@ -125,7 +126,7 @@ class Following:
         return self._at(passed)
 
     def _query_ms(self, name: str) -> int | None:
-        """Return when a query had read past an LSO that it stood at, None while it has not."""
+        """Return when a query had read past an LSO that blocked it, None while it has not."""
         newest = Batch.objects.filter(
             query__cluster_id=self._row.cluster_id, batch_id=F("query__finished")
         ).select_related("query")
@@ -146,7 +147,7 @@ class Following:
         return min((at for at in passed if at is not None and ended_ms <= at), default=self._now_ms)
 
     def _episodes(self) -> Iterator[Entry]:
-        """Tell the episode of each fenced id, and who went on; begun and opened are by one clock."""
+        """Yield the recovery of each fenced id, and its successor; begun and opened are by one clock."""
         if self._plan.act is not Act.FENCE:
             return
         for each in self._done:
@@ -159,10 +160,10 @@ class Following:
             row = found.first()
             if row is None:
                 continue
-            if (RECOVERY, name) not in self._told:
+            if (RECOVERY, name) not in self._reported:
                 words = f"recovery episode {row.pk} of {name}: {row.cause}"
                 yield {**self._entry(RECOVERY, name, words), "recovery": row.pk}
-            if row.resumed_ms is not None and (RESUMED, name) not in self._told:
+            if row.resumed_ms is not None and (RESUMED, name) not in self._reported:
                 after_ms = max(0, row.resumed_ms - row.opened_ms)
                 words = f"{row.resumed_by or name} committed again after {format_duration(after_ms)}"
                 yield {**self._entry(RESUMED, name, words), "after_ms": after_ms}
@@ -170,7 +171,7 @@ class Following:
     def _batches(self) -> Iterator[Entry]:
         for each in self._done:
             seen, title = each.subject.seen, each.subject.title
-            if "batch_id" not in seen or (BATCH, title) in self._told:
+            if "batch_id" not in seen or (BATCH, title) in self._reported:
                 continue
             found = Query.objects.filter(
                 cluster_id=self._row.cluster_id, ident=seen["query"], finished__gte=seen["batch_id"]

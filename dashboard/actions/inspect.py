@@ -1,6 +1,6 @@
-"""What a plan is made of, and what `execute` compares it with: our rows, and a direct look at the cluster.
+"""What a plan is made of, and what `execute` compares it with: our rows, and a direct poll of the cluster.
 
-The look is the collectors' join (`fenceline.kafka.partitions`), done now: a partition's leader, then the
+The poll is the collectors' join (`fenceline.kafka.partitions`), done now: a partition's leader, then the
 coordinators, then the leader again, twice where nobody seems to own what is open.
 """
 
@@ -43,12 +43,12 @@ from transaction_admin.kafka_reads import KafkaPythonReads
 ANSWER_S = 10.0
 #: Bytes of one request for batches, how many requests a partition is worth, and how many partitions a plan.
 _BYTES_AT_ONCE, _MOST_REQUESTS, _MOST_COUNTED_LOGS = 1024 * 1024, 16, 20
-#: An accusation takes two looks running.
-_LOOKS = 2
+#: A verdict of hanging takes two consecutive polls.
+_POLLS = 2
 
 
 class UnknownCluster(Exception):
-    """No such cluster is configured, or nothing of it is kept yet; the text says which are."""
+    """No such cluster is configured, or nothing of it is stored yet; the text lists those that are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ClusterInspector:
     limits: Limits
     #: Whether no transactional id can be hidden from us.
     sees_all: bool
-    #: What grants us the sight of every id.
+    #: The command that makes every id visible to us.
     remedy: str
 
 
@@ -105,63 +105,67 @@ def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> partition_store.Partit
     return found
 
 
-def describe_ids(look: ClusterInspector, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
-    """Return what coordinators say of ids (escaped text). Creates nothing; raises `AdminUnavailable`."""
-    said = look.admin.describe_transactions(names)
-    if any(isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in said.values()):
+def describe_ids(
+    inspector: ClusterInspector, names: Collection[str]
+) -> Mapping[str, Described | NotDescribed]:
+    """Return coordinators' descriptions of ids (escaped text). Creates nothing; raises `AdminUnavailable`."""
+    described = inspector.admin.describe_transactions(names)
+    if any(
+        isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in described.values()
+    ):
         # Where the topic may not be seen, a list proves that it exists: then a look-up creates nothing.
-        look.admin.list_transactions([TransactionState.ONGOING])
-        said = look.admin.describe_transactions(names)
-    return said
+        inspector.admin.list_transactions([TransactionState.ONGOING])
+        described = inspector.admin.describe_transactions(names)
+    return described
 
 
 def partition_logs(
-    look: ClusterInspector, wheres: Collection[TopicPartition]
+    inspector: ClusterInspector, wheres: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, HeldLog]:
-    """Return partitions as their leaders tell of them now, with who waits there and what lies behind."""
+    """Return partitions as their leaders describe them now, with blocked readers and the batches behind."""
     if not wheres:
         return {}
-    offsets = look.reads.list_offsets(wheres)
-    told = look.reads.describe_producers(wheres)
+    offsets = inspector.reads.list_offsets(wheres)
+    producers = inspector.reads.describe_producers(wheres)
     standing = blocked_readers.readers_at(
-        look.cluster_id,
+        inspector.cluster_id,
         {
-            where: said.lso
-            for where, said in offsets.items()
-            if isinstance(said, Offsets) and said.lso < said.high_watermark
+            where: at.lso
+            for where, at in offsets.items()
+            if isinstance(at, Offsets) and at.lso < at.high_watermark
         },
     )
     found = {}
     counted = 0
     for where in wheres:
-        said = offsets[where]
+        at = offsets[where]
         batches = None
-        if isinstance(said, Offsets) and _is_countable(where, said) and counted < _MOST_COUNTED_LOGS:
+        if isinstance(at, Offsets) and _is_countable(where, at) and counted < _MOST_COUNTED_LOGS:
             counted += 1
-            batches = _batches(look, where, said)
-        found[where] = _log(where, said, told[where], batches, standing.get(where, blocked_readers.NOBODY))
+            batches = _batches(inspector, where, at)
+        found[where] = _log(where, at, producers[where], batches, standing.get(where, blocked_readers.NOBODY))
     return found
 
 
-def _is_countable(where: TopicPartition, said: Offsets) -> bool:
-    return where.topic != OFFSETS_TOPIC and 0 < said.high_watermark - said.lso <= MOST_COUNTED
+def _is_countable(where: TopicPartition, offsets: Offsets) -> bool:
+    return where.topic != OFFSETS_TOPIC and 0 < offsets.high_watermark - offsets.lso <= MOST_COUNTED
 
 
 def _log(
     where: TopicPartition,
-    said: Offsets | Unseen,
-    told: tuple[ProducerState, ...] | Unseen,
+    offsets: Offsets | Unseen,
+    producers: tuple[ProducerState, ...] | Unseen,
     batches: tuple[RecordBatch, ...] | None,
     standing: blocked_readers.BlockedReaders,
 ) -> HeldLog:
-    blind = next((each.reason for each in (said, told) if isinstance(each, Unseen)), "")
+    blind = next((each.reason for each in (offsets, producers) if isinstance(each, Unseen)), "")
     opened: tuple[ProducerState, ...] = ()
-    if not isinstance(told, Unseen):
-        opened = tuple(sorted((each for each in told if each.start_offset is not None), key=_start))
-    if isinstance(said, Unseen):
+    if not isinstance(producers, Unseen):
+        opened = tuple(sorted((each for each in producers if each.start_offset is not None), key=_start))
+    if isinstance(offsets, Unseen):
         return HeldLog(where, opened=opened, unseen=blind)
     return HeldLog(
-        where, said.lso, said.high_watermark, opened, batches, standing.groups, standing.queries, blind
+        where, offsets.lso, offsets.high_watermark, opened, batches, standing.groups, standing.queries, blind
     )
 
 
@@ -169,16 +173,18 @@ def _start(producer: ProducerState) -> int:
     return producer.start_offset or 0
 
 
-def _batches(look: ClusterInspector, where: TopicPartition, said: Offsets) -> tuple[RecordBatch, ...] | None:
+def _batches(
+    inspector: ClusterInspector, where: TopicPartition, offsets: Offsets
+) -> tuple[RecordBatch, ...] | None:
     """Return the headers from the LSO to the high watermark, None where that takes too long."""
     found: list[RecordBatch] = []
-    at = said.lso
+    at = offsets.lso
     for _ in range(_MOST_REQUESTS):
-        answer = look.reads.batch_headers(where, at, most_bytes=_BYTES_AT_ONCE)
+        answer = inspector.reads.batch_headers(where, at, most_bytes=_BYTES_AT_ONCE)
         if isinstance(answer, Unseen):
             return None
         found += answer.batches
-        if answer.next >= said.high_watermark:
+        if answer.next >= offsets.high_watermark:
             return tuple(found)
         if answer.next <= at:
             return None
@@ -186,9 +192,11 @@ def _batches(look: ClusterInspector, where: TopicPartition, said: Offsets) -> tu
     return None
 
 
-def producer_pins(look: ClusterInspector, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
+def producer_pins(
+    inspector: ClusterInspector, producer_ids: Collection[int]
+) -> Mapping[int, Sequence[PinRecord]]:
     """Return our rows of where producers are open, by their ids."""
-    return pins_of(look.cluster_id, producer_ids)
+    return pins_of(inspector.cluster_id, producer_ids)
 
 
 def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
@@ -200,7 +208,7 @@ def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequ
 
 
 def silent_since(
-    look: ClusterInspector, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
+    inspector: ClusterInspector, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
 ) -> int | None:
     """Return since when a producer has not written to a partition: our row of it changes with each write."""
     now = next((each for each in log.opened if each.producer_id == producer_id), None)
@@ -209,58 +217,58 @@ def silent_since(
     for row in ours.get(producer_id, ()):
         if (row.topic, row.partition, row.start_offset) == (*log.where, now.start_offset):
             same = (row.last_sequence, row.last_timestamp_ms) == (now.last_sequence, now.last_timestamp_ms)
-            return row.seen_ms if same else look.now_ms
+            return row.seen_ms if same else inspector.now_ms
     return None
 
 
 def inspect_partitions(
-    look: ClusterInspector, wheres: Sequence[TopicPartition]
+    inspector: ClusterInspector, wheres: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, Marked]:
-    """Return what is open in partitions, and whose, looked at as often as an accusation takes."""
-    topology = look.reads.describe_topology({where.topic for where in wheres})
-    seen = partition_logs(look, wheres)
-    judged: dict[TopicPartition, list[Pin]] = {}
-    owners = ProducerOwners({}, {}, whole=True, may_hide=not look.sees_all)
+    """Return open transactions of partitions and their owners, polled as often as a verdict takes."""
+    topology = inspector.reads.describe_topology({where.topic for where in wheres})
+    seen = partition_logs(inspector, wheres)
+    pins: dict[TopicPartition, list[Pin]] = {}
+    owners = ProducerOwners({}, {}, whole=True, may_hide=not inspector.sees_all)
     accused: frozenset[PinKey] = frozenset()
-    for _ in range(_LOOKS):
-        judged, owners = _join(look, wheres, accused)
-        every = [pin for each in judged.values() for pin in each]
+    for _ in range(_POLLS):
+        pins, owners = _join(inspector, wheres, accused)
+        every = [pin for each in pins.values() for pin in each]
         if not any(pin.ground is VerdictReason.SEEN_ONCE for pin in every):
             break
         accused = still_accused(every, accused)
-    ours = producer_pins(look, [pin.producer_id for each in judged.values() for pin in each])
+    ours = producer_pins(inspector, [pin.producer_id for each in pins.values() for pin in each])
     found = {}
     for where in wheres:
         leader = topology.partitions.get(where)
         silent = {
             pin.producer_id: since
-            for pin in judged.get(where, ())
-            if (since := silent_since(look, seen[where], pin.producer_id, ours)) is not None
+            for pin in pins.get(where, ())
+            if (since := silent_since(inspector, seen[where], pin.producer_id, ours)) is not None
         }
         found[where] = Marked(
             seen[where],
             leader.leader if leader else None,
             leader.leader_epoch if leader else None,
-            tuple(judged.get(where, ())),
-            owners.said,
-            look.remedy,
+            tuple(pins.get(where, ())),
+            owners.descriptions,
+            inspector.remedy,
             silent,
         )
     return found
 
 
 def _join(
-    look: ClusterInspector, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
+    inspector: ClusterInspector, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
 ) -> tuple[dict[TopicPartition, list[Pin]], ProducerOwners]:
     """Ask leaders, coordinators, leaders: return the verdict on what was open both times."""
-    before = look.reads.describe_producers(wheres)
-    opened = {where: _opened(said) for where, said in before.items() if not isinstance(said, Unseen)}
-    owners = owners_of(look, {each.producer_id for said in opened.values() for each in said})
-    asked = [where for where, said in opened.items() if said]
-    after = look.reads.describe_producers(asked) if asked else {}
+    before = inspector.reads.describe_producers(wheres)
+    opened = {where: _opened(states) for where, states in before.items() if not isinstance(states, Unseen)}
+    owners = owners_of(inspector, {each.producer_id for states in opened.values() for each in states})
+    asked = [where for where, states in opened.items() if states]
+    after = inspector.reads.describe_producers(asked) if asked else {}
     found = {}
-    for where, said in after.items():
-        if isinstance(said, Unseen):
+    for where, states in after.items():
+        if isinstance(states, Unseen):
             continue
         found[where] = [
             evaluate_pin(
@@ -268,13 +276,13 @@ def _join(
                 each,
                 owners,
                 known=None,
-                since_ms=look.now_ms,
+                since_ms=inspector.now_ms,
                 accused=PinKey(*where, each.producer_id, each.producer_epoch, each.start_offset or 0)
                 in accused,
-                now_ms=look.now_ms,
+                now_ms=inspector.now_ms,
                 grace=0,
             )
-            for each in open_in_both(opened[where], said)
+            for each in open_in_both(opened[where], states)
         ]
     return found, owners
 
@@ -283,17 +291,17 @@ def _opened(producers: Sequence[ProducerState]) -> list[ProducerState]:
     return [each for each in producers if each.start_offset is not None]
 
 
-def owners_of(look: ClusterInspector, producer_ids: Collection[int]) -> ProducerOwners:
-    """Return whose producer ids are, and what coordinators say now of their ids."""
+def owners_of(inspector: ClusterInspector, producer_ids: Collection[int]) -> ProducerOwners:
+    """Return the owners of producer ids, and their coordinators' current descriptions."""
     if not producer_ids:
-        return ProducerOwners({}, {}, whole=True, may_hide=not look.sees_all)
+        return ProducerOwners({}, {}, whole=True, may_hide=not inspector.sees_all)
     try:
-        ids = dict(look.reads.transactional_ids(producer_ids))
+        ids = dict(inspector.reads.transactional_ids(producer_ids))
         whole = True
     except AdminUnavailable:
         ids, whole = {}, False
     missing = [each for each in producer_ids if each not in ids]
-    rows = Transaction.objects.filter(cluster_id=look.cluster_id, producer_id__in=missing)
+    rows = Transaction.objects.filter(cluster_id=inspector.cluster_id, producer_id__in=missing)
     ids |= dict(rows.values_list("producer_id", "transactional_id"))
-    said = describe_ids(look, set(ids.values())) if ids else {}
-    return ProducerOwners(ids, said, whole, may_hide=not look.sees_all)
+    descriptions = describe_ids(inspector, set(ids.values())) if ids else {}
+    return ProducerOwners(ids, descriptions, whole, may_hide=not inspector.sees_all)

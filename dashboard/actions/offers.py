@@ -191,7 +191,7 @@ def _hanging(row: Transaction, pins: Sequence[PinRecord]) -> Iterator[Offer]:
 
 
 def _ended(row: Transaction, producer: Producer | None, now_ms: int) -> Iterator[Offer]:
-    """Yield what ends the open transaction of an id: a fence, or what its sink's ledger says."""
+    """Yield what ends the open transaction of an id: a fence, or the end that its sink's ledger requires."""
     if producer is None:
         return
     fence = appraise_fence(producer, now_ms=now_ms, limits=settings.FENCELINE.limits)
@@ -223,7 +223,7 @@ def marked_partition(topic: str, number: int, pins: Sequence[PinRecord]) -> Mark
         for pin in pins
         if pin.verdict != PartitionVerdict.HANGING and (owner := _owner(pin)) is not None
     ]
-    said = {
+    descriptions = {
         row.transactional_id: Described(
             row.transactional_id,
             TransactionState(row.state),
@@ -235,7 +235,9 @@ def marked_partition(topic: str, number: int, pins: Sequence[PinRecord]) -> Mark
         )
         for row in owners
     }
-    return Marked(HeldLog(TopicPartition(topic, number)), pins=tuple(map(pin_of, pins)), said=said)
+    return Marked(
+        HeldLog(TopicPartition(topic, number)), pins=tuple(map(pin_of, pins)), descriptions=descriptions
+    )
 
 
 def _offer(cluster: str, appraisal: Appraisal, words: str) -> Offer:

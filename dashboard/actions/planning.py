@@ -1,4 +1,4 @@
-"""One entry point: an act and its subjects in, a `Plan` out. It looks, and changes nothing."""
+"""One entry point: an action and its subjects in, a `Plan` out. It only reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dashboard.actions import inspect, sink_batches
-from dashboard.actions.producers import describe_producers as looked_at
+from dashboard.actions.producers import describe_producers
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.plans import batches, markers, producers
@@ -26,7 +26,7 @@ _SHOWN = 100
 
 
 class CannotPlan(Exception):
-    """No plan can be made; the text says what is wrong and what to do."""
+    """No plan can be made; the text is the problem and the remedy."""
 
 
 class _Planned(NamedTuple):
@@ -43,12 +43,12 @@ def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, n
     Subjects are transactional ids as escaped text (fence), `topic-partition` for all that hangs in it or
     `topic-partition@offset` for one transaction (abort marker), `IDENT@BATCH` (finish and roll back batch).
     `force` takes away what only an admin may take away; whether somebody is one, the caller has asked.
-    Raises `CannotPlan` where no plan can be made at all; what speaks against one subject is its refusal.
+    Raises `CannotPlan` where no plan can be made at all; the reasons against one subject are its refusals.
     """
-    names = _told(subjects)
+    names = _distinct(subjects)
     try:
-        with inspect.connect_cluster(cluster, now_ms) as look:
-            planned = _PLANNERS[act](look, names, force)
+        with inspect.connect_cluster(cluster, now_ms) as inspector:
+            planned = _PLANNERS[act](inspector, names, force)
     except inspect.UnknownCluster as unknown:
         raise CannotPlan(f"{unknown}.") from None
     except (AdminUnavailable, CannotTranslate) as blind:
@@ -56,7 +56,7 @@ def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, n
     return _assembled(cluster, act, planned, force=force, now_ms=now_ms)
 
 
-def _told(subjects: Sequence[str]) -> Sequence[str]:
+def _distinct(subjects: Sequence[str]) -> Sequence[str]:
     """Return each subject once. Raises `CannotPlan` for none and for too many."""
     found = list(dict.fromkeys(subjects))
     if not found:
@@ -68,15 +68,15 @@ def _told(subjects: Sequence[str]) -> Sequence[str]:
     return found
 
 
-def _fence(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
-    found = looked_at(look, list(dict.fromkeys(map(_transactional_id, names))))
+def _fence(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
+    found = describe_producers(inspector, list(dict.fromkeys(map(_transactional_id, names))))
     plans, ended = [], frozenset[int]()
     for each in found:
-        subject = producers.plan_fence(each, now_ms=look.now_ms, limits=look.limits, ended=ended)
+        subject = producers.plan_fence(each, now_ms=inspector.now_ms, limits=inspector.limits, ended=ended)
         plans.append(subject)
         if each.producer_id is not None and _is_done(subject, force):
             ended |= {each.producer_id}
-    warned = producers.fencing_warnings(found, now_ms=look.now_ms)
+    warned = producers.fencing_warnings(found, now_ms=inspector.now_ms)
     return _Planned(plans, [each.transactional_id for each in found], list(warned))
 
 
@@ -94,9 +94,9 @@ def _transactional_id(name: str) -> str:
     return text.escape_bytes(raw)
 
 
-def _abort_marker(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
+def _abort_marker(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     places = [_place(name) for name in names]
-    found = inspect.inspect_partitions(look, list(dict.fromkeys(where for where, _ in places)))
+    found = inspect.inspect_partitions(inspector, list(dict.fromkeys(where for where, _ in places)))
     plans: dict[tuple[TopicPartition, int | None], SubjectPlan] = {}
     ended: dict[TopicPartition, frozenset[int]] = {}
     for where, offset in places:
@@ -107,7 +107,7 @@ def _abort_marker(look: inspect.ClusterInspector, names: Sequence[str], force: b
                 ended[where] = ended.get(where, frozenset()) | {each.seen["producer_id"]}
     subjects = list(plans.values())
     confirms = [_marker_confirm(found[where], start) for where, start in plans]
-    warned = list(markers.marker_warnings(list(found.values()), now_ms=look.now_ms))
+    warned = list(markers.marker_warnings(list(found.values()), now_ms=inspector.now_ms))
     if len(subjects) > MOST_SUBJECTS:
         left = len(subjects) - MOST_SUBJECTS
         warned.append(f"{left:,} more transactions hang there: make another plan for them after this one.")
@@ -130,15 +130,15 @@ def _marker_confirm(marked: markers.Marked, start: int | None) -> str:
     return next(filter(None, names), str(marked.log.where))
 
 
-def _finish_batch(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
-    found = [sink_batches.inspect_batch(look, *_batch(name), finish=True) for name in names]
-    warned = list(batches.finish_warnings(found, now_ms=look.now_ms))
+def _finish_batch(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
+    found = [sink_batches.inspect_batch(inspector, *_batch(name), finish=True) for name in names]
+    warned = list(batches.finish_warnings(found, now_ms=inspector.now_ms))
     return _Planned([batches.plan_finish(each) for each in found], [each.confirm for each in found], warned)
 
 
-def _roll_back_batch(look: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
-    found = [sink_batches.inspect_batch(look, *_batch(name), finish=False) for name in names]
-    plans = [batches.plan_roll_back(each, now_ms=look.now_ms) for each in found]
+def _roll_back_batch(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
+    found = [sink_batches.inspect_batch(inspector, *_batch(name), finish=False) for name in names]
+    plans = [batches.plan_roll_back(each, now_ms=inspector.now_ms) for each in found]
     return _Planned(plans, [each.confirm for each in found], list(batches.roll_back_warnings(found)))
 
 

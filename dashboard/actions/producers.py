@@ -23,25 +23,25 @@ from fenceline.plans.protected import protection_reason
 from fenceline.spark.records import Decided
 
 
-def describe_producers(look: inspect.ClusterInspector, names: Sequence[str]) -> Sequence[Producer]:
-    """Return transactional ids (escaped text) as their coordinators tell of them now, in this order."""
-    said = inspect.describe_ids(look, names)
-    rows = _transactions(look, names)
+def describe_producers(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Sequence[Producer]:
+    """Return transactional ids (escaped text) as their coordinators describe them now, in this order."""
+    described = inspect.describe_ids(inspector, names)
+    rows = _transactions(inspector, names)
     pins = inspect.producer_pins(
-        look, [each.producer_id for each in said.values() if isinstance(each, Described)]
+        inspector, [each.producer_id for each in described.values() if isinstance(each, Described)]
     )
-    wheres = {name: _wheres(each, pins) for name, each in said.items()}
+    wheres = {name: _wheres(each, pins) for name, each in described.items()}
     seen = inspect.partition_logs(
-        look, list(dict.fromkeys(where for each in wheres.values() for where in each))
+        inspector, list(dict.fromkeys(where for each in wheres.values() for where in each))
     )
-    usual = ClusterBaselines(look.cluster_id).usual_commits(
-        {application_of(name).application for name in names}, look.now_ms
+    usual = ClusterBaselines(inspector.cluster_id).usual_commits(
+        {application_of(name).application for name in names}, inspector.now_ms
     )
     coordinators = partition_queries.coordinator_brokers(
-        look.cluster_id, [row.log_partition for row in rows.values()]
+        inspector.cluster_id, [row.log_partition for row in rows.values()]
     )
-    committing = blocked_readers.committing_groups(look.cluster_id, names)
-    sinks, places = _Sinks(look.cluster_id), _places(look.cluster_id, rows.values())
+    committing = blocked_readers.committing_groups(inspector.cluster_id, names)
+    sinks, places = _Sinks(inspector.cluster_id), _places(inspector.cluster_id, rows.values())
     found = []
     for name in names:
         row = rows.get(name)
@@ -49,13 +49,15 @@ def describe_producers(look: inspect.ClusterInspector, names: Sequence[str]) -> 
         found.append(
             Producer(
                 name,
-                said[name],
+                described[name],
                 those,
                 coordinators.get(row.log_partition) if row else None,
-                _started_ms(look.now_ms, said[name], places.get(row.log_partition) if row else None, pins),
-                _silent_since_ms(look, said[name], those, pins),
+                _started_ms(
+                    inspector.now_ms, described[name], places.get(row.log_partition) if row else None, pins
+                ),
+                _silent_since_ms(inspector, described[name], those, pins),
                 usual.get(application_of(name).application),
-                sinks.owner_of(name, said[name]),
+                sinks.owner_of(name, described[name]),
                 committing.get(name, ()),
             )
         )
@@ -75,15 +77,15 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
     sinks, places = _Sinks(cluster_id), _places(cluster_id, rows)
     found = []
     for row in rows:
-        name, said, its = row.transactional_id, _described(row), pins.get(row.producer_id, ())
+        name, described, its = row.transactional_id, _described(row), pins.get(row.producer_id, ())
         found.append(
             Producer(
                 name,
-                said,
-                started_ms=_started_ms(now_ms, said, places.get(row.log_partition), pins),
+                described,
+                started_ms=_started_ms(now_ms, described, places.get(row.log_partition), pins),
                 silent_since_ms=max((pin.seen_ms for pin in its), default=None),
                 usual=usual.get(row.application),
-                sink=sinks.owner_of(name, said),
+                sink=sinks.owner_of(name, described),
             )
         )
     return found
@@ -94,42 +96,42 @@ def _described(row: Transaction) -> Described:
     return Described(row.transactional_id, TransactionState(row.state), *ids, tuple(partitions_of(row)))
 
 
-def _transactions(look: inspect.ClusterInspector, names: Sequence[str]) -> Mapping[str, Transaction]:
+def _transactions(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Mapping[str, Transaction]:
     keys = {bytes(key_of(text.unescape_text(name))): name for name in names}
-    rows = Transaction.objects.filter(cluster_id=look.cluster_id, key__in=list(keys))
+    rows = Transaction.objects.filter(cluster_id=inspector.cluster_id, key__in=list(keys))
     return {keys[bytes(row.key)]: row for row in rows}
 
 
 def _wheres(
-    said: Described | NotDescribed, pins: Mapping[int, Sequence[PinRecord]]
+    described: Described | NotDescribed, pins: Mapping[int, Sequence[PinRecord]]
 ) -> Sequence[TopicPartition]:
     """Return the partitions that a coordinator names, and those in which we have seen the producer open."""
-    if not isinstance(said, Described):
+    if not isinstance(described, Described):
         return ()
-    named = [TopicPartition(topic, number) for topic, numbers in said.partitions for number in numbers]
-    ours = [TopicPartition(row.topic, row.partition) for row in pins.get(said.producer_id, ())]
+    named = [TopicPartition(topic, number) for topic, numbers in described.partitions for number in numbers]
+    ours = [TopicPartition(row.topic, row.partition) for row in pins.get(described.producer_id, ())]
     return list(dict.fromkeys([*named, *ours]))
 
 
 def _started_ms(
     now_ms: int,
-    said: Described | NotDescribed,
+    described: Described | NotDescribed,
     place: Position | None,
     pins: Mapping[int, Sequence[PinRecord]],
 ) -> int | None:
-    """Return since when a transaction is open by our clock, as the rules tell it.
+    """Return since when a transaction is open by our clock, as the rules compute it.
 
     `place` is the partition of `__transaction_state` that holds its id, None where that was not read.
     """
-    if not isinstance(said, Described) or said.started_ms is None:
+    if not isinstance(described, Described) or described.started_ms is None:
         return None
     ahead_ms = since_ms = None
     if place is not None:
         ahead_ms, since_ms = place.clock_ms, place.since_ms or None
-    found = start_ms(said.started_ms, now_ms=now_ms, ahead_ms=ahead_ms, since_ms=since_ms)
+    found = start_ms(described.started_ms, now_ms=now_ms, ahead_ms=ahead_ms, since_ms=since_ms)
     if found is not None:
         return found
-    return min((pin.first_seen_ms for pin in pins.get(said.producer_id, ())), default=None)
+    return min((pin.first_seen_ms for pin in pins.get(described.producer_id, ())), default=None)
 
 
 def _places(cluster_id: int, rows: Iterable[Transaction]) -> Mapping[int, Position]:
@@ -143,17 +145,19 @@ def _places(cluster_id: int, rows: Iterable[Transaction]) -> Mapping[int, Positi
 
 
 def _silent_since_ms(
-    look: inspect.ClusterInspector,
-    said: Described | NotDescribed,
+    inspector: inspect.ClusterInspector,
+    described: Described | NotDescribed,
     those: Sequence[HeldLog],
     pins: Mapping[int, Sequence[PinRecord]],
 ) -> int | None:
     """Return since when no record was observed, None where a partition shows nothing."""
-    if not isinstance(said, Described) or any(log.unseen for log in those):
+    if not isinstance(described, Described) or any(log.unseen for log in those):
         return None
-    since = [inspect.silent_since(look, log, said.producer_id, pins) for log in those]
+    since = [inspect.silent_since(inspector, log, described.producer_id, pins) for log in those]
     opened = [
-        each for each, log in zip(since, those, strict=True) if log.start_of({said.producer_id}) is not None
+        each
+        for each, log in zip(since, those, strict=True)
+        if log.start_of({described.producer_id}) is not None
     ]
     if not opened or None in opened:
         return None
@@ -167,18 +171,18 @@ class _Sinks:
         self._cluster_id = cluster_id
         self._prepared: Sequence[SinkDecision] | None = None
 
-    def owner_of(self, name: str, said: Described | NotDescribed) -> SinkOwner | None:
+    def owner_of(self, name: str, described: Described | NotDescribed) -> SinkOwner | None:
         """Whose sink an id is of, None for any other id."""
-        decision = self._open_decision(name, said)
+        decision = self._open_decision(name, described)
         if decision is not None:
             return SinkOwner(decision.query.ident, str(decision.query), decision.batch_id, prepared=True)
         written = written_for(self._cluster_id, name)
         if written is not None:
             return SinkOwner(written.query.ident, str(written.query), next_batch(written.query))
-        timeout_ms = said.timeout_ms if isinstance(said, Described) else 0
+        timeout_ms = described.timeout_ms if isinstance(described, Described) else 0
         return SinkOwner() if protection_reason(name, timeout_ms) is RefusalReason.OWN_SINK else None
 
-    def _open_decision(self, name: str, said: Described | NotDescribed) -> SinkDecision | None:
+    def _open_decision(self, name: str, described: Described | NotDescribed) -> SinkDecision | None:
         """The prepared decision, not carried out to the end, that names an id's open transaction."""
         if self._prepared is None:
             rows = SinkDecision.objects.filter(
@@ -187,7 +191,7 @@ class _Sinks:
             self._prepared = list(rows.select_related("query"))
         for row in self._prepared:
             for each in row.transactions:
-                same = not isinstance(said, Described) or each["producer_id"] == said.producer_id
+                same = not isinstance(described, Described) or each["producer_id"] == described.producer_id
                 if each["transactional_id"] == name and same:
                     return row
         return None

@@ -1,6 +1,6 @@
 """After a worker: follow what was done, and settle what a dead one has left.
 
-A row that is executing without a live lease is never executed again: what became of it is looked at, and
+A row that is executing without a live lease is never executed again: its outcome is read, and
 recorded as done, not done or unknown.
 """
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 NAME = ACTIONS
 #: A cluster that is away holds a tick up.
 TTL = timedelta(seconds=90)
-#: An action is looked after each second while it is so young, then more seldom.
+#: An action is followed each second while it is so young, then more seldom.
 _YOUNG_MS, _SELDOM_MS = 60_000, 10_000
 #: How long a cluster that is away is waited for, until what became of an action is unknown; and how often.
 _PATIENCE_MS, _AGAIN = 600_000, timedelta(seconds=5)
@@ -42,7 +42,7 @@ _NOT_REACHED = "its worker died before it came to it: nothing was asked"
 
 
 class _Watcher:
-    """What is kept of a cluster from tick to tick: connections, and when each action was looked after."""
+    """What is kept of a cluster from tick to tick: connections, and when each action was followed."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -56,7 +56,7 @@ class _Watcher:
         return self._connections
 
     def disconnect(self) -> None:
-        """Close the connections; the next look makes new ones."""
+        """Close the connections; the next tick makes new ones."""
         if self._connections is not None:
             self._connections.__exit__(None, None, None)
         self._connections = None
@@ -115,30 +115,30 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
     worked = state in (Action.State.DONE, Action.State.PARTLY)
     until_ms = now_ms + execute.FOLLOWED_MS if worked else None
     action_lease.end_action(row, state, results, ended_ms=now_ms, followed_until_ms=until_ms)
-    log.warning("action %d: its worker died; it is %s, by looking alone", row.pk, state)
+    log.warning("action %d: its worker died; it is %s, by its observed outcome", row.pk, state)
     return True
 
 
 def _unbegun(subject: SubjectPlan) -> dict[str, Any]:
-    said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NO_WORKER)
-    return said.as_json(subject.subject, None, None)
+    result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NO_WORKER)
+    return result.as_json(subject.subject, None, None)
 
 
 def _observed(row: Action, plan: Plan, connections: ClusterConnections, now_ms: int) -> list[dict[str, Any]]:
     """Return the results: those that its worker has written down, and for the others what can be seen."""
-    look = execute.ACTS[plan.act][1]
+    read_outcome = execute.ACTS[plan.act][1]
     found = []
     for number, subject in enumerate(plan.subjects):
         known = row.results[number] if number < len(row.results) else None
         if known is not None and not _is_in_flight(known):
             found.append(known)
         elif known is None:
-            said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
-            found.append(said.as_json(subject.subject, None, None))
+            result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
+            found.append(result.as_json(subject.subject, None, None))
         else:
-            said = look(subject, connections)
-            words = f"its worker died while {known['words']}; seen afterwards: {said.words}"
-            result = Result(said.fate, words, said.parts)
+            outcome = read_outcome(subject, connections)
+            words = f"its worker died while {known['words']}; seen afterwards: {outcome.words}"
+            result = Result(outcome.fate, words, outcome.parts)
             found.append(result.as_json(subject.subject, known["started_ms"], now_ms))
     return found
 
@@ -149,8 +149,8 @@ def _unseen(row: Action, plan: Plan, why: str, now_ms: int) -> list[dict[str, An
     for number, subject in enumerate(plan.subjects):
         known: Mapping[str, Any] | None = row.results[number] if number < len(row.results) else None
         if known is None:
-            said = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
-            found.append(said.as_json(subject.subject, None, None))
+            result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
+            found.append(result.as_json(subject.subject, None, None))
         elif _is_in_flight(known):
             result = Result(
                 SubjectOutcome.UNKNOWN, f"its worker died while {known['words']}, and then: {why}"
@@ -187,5 +187,5 @@ def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
     if news:
         fields["follow_up"] = [*row.follow_up, *news]
     if fields:
-        # Who else follows it has told the same.
+        # Another worker that follows it has written the same entries.
         action_store.update_action(row, Q(rev=row.rev), **fields)

@@ -14,7 +14,7 @@ from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 
 class NotPlanned(Exception):
-    """There is no plan: the HTTP status that says of which kind the reason is, and the reason."""
+    """There is no plan: an HTTP status for the kind of reason, and the reason."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -24,10 +24,10 @@ class NotPlanned(Exception):
 def plan_for(
     actor: Actor, cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int
 ) -> Action:
-    """Look at the cluster, make a plan, and keep it for whoever asks; nothing is sent that changes anything.
+    """Inspect the cluster, make a plan, and save it; no request changes anything.
 
     Raises `NotPlanned`: 403 who may not, 404 a cluster that is not configured, 400 too many subjects or
-    none, and what planning says.
+    none, and the reasons of `planning`.
     """
     for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
         if why_not := access.permission_refusal(actor, permission):

@@ -32,12 +32,12 @@ _OFFSETS = "offsets"
 
 
 class _UnusableLedger(Exception):
-    """A ledger that nobody can act by; the text says why and what to do."""
+    """A ledger that no action can rest on; the text is the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LedgerFacts:
-    """What a ledger says that matters to one batch."""
+    """The contents of a ledger that matter to one batch."""
 
     ledger: Ledger
     generation: int
@@ -52,26 +52,28 @@ class _LedgerFacts:
 
 
 def inspect_batch(
-    look: inspect.ClusterInspector, ident: str, batch_id: int, *, finish: bool
+    inspector: inspect.ClusterInspector, ident: str, batch_id: int, *, finish: bool
 ) -> SinkBatchFacts:
-    """Return a batch of a query as its ledger and the coordinators tell of it now.
+    """Return a batch of a query as its ledger and the coordinators describe it now.
 
     `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
     `AdminUnavailable`; what keeps the ledger from being read is the batch's `trouble`.
     """
-    query = streaming_queries.find_query(look.cluster, ident)
+    query = streaming_queries.find_query(inspector.cluster, ident)
     if query is None:
-        return SinkBatchFacts(ident, ident, batch_id, trouble=f"no query {ident} is known on {look.cluster}")
-    told = SinkBatchFacts(
-        ident, _name(query), batch_id, alive=is_alive(query, look.now_ms), heard_ms=query.heard_ms
+        return SinkBatchFacts(
+            ident, ident, batch_id, trouble=f"no query {ident} is known on {inspector.cluster}"
+        )
+    known = SinkBatchFacts(
+        ident, _name(query), batch_id, alive=is_alive(query, inspector.now_ms), heard_ms=query.heard_ms
     )
     try:
-        root, url = _where(look.cluster, query)
+        root, url = _where(inspector.cluster, query)
         read = _read(root, url, batch_id)
     except _UnusableLedger as trouble:
-        return replace(told, trouble=str(trouble))
+        return replace(known, trouble=str(trouble))
     found = replace(
-        told,
+        known,
         checkpoint=url,
         root=root.root,
         ledger_id=read.ledger.ledger_id,
@@ -84,18 +86,18 @@ def inspect_batch(
         prepared=tuple(each.batch_id for each in read.prepared),
         planned=read.planned,
     )
-    return _with_written(look, found) if finish else _with_undecided(look, found, read)
+    return _with_written(inspector, found) if finish else _with_undecided(inspector, found, read)
 
 
 def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts:
     """Return a batch of a query as our rows have it, without reading its ledger or asking a coordinator."""
-    told = SinkBatchFacts(
+    known = SinkBatchFacts(
         query.ident, _name(query), batch_id, alive=is_alive(query, now_ms), heard_ms=query.heard_ms
     )
     try:
         root, url = _where(query.cluster.name, query)
     except _UnusableLedger as trouble:
-        return replace(told, trouble=str(trouble))
+        return replace(known, trouble=str(trouble))
     rows = SinkDecision.objects.filter(query=query)
     rounds = list(rows.filter(batch_id=batch_id).order_by("round"))
     prepared = rows.filter(decided=Decided.PREPARED.value)
@@ -104,7 +106,7 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
     written = batch_state.decision_of(rounds[-1]).transactions if rounds else ()
     fates = batch_state.transaction_outcomes(query.cluster_id, written)
     return replace(
-        told,
+        known,
         checkpoint=url,
         root=root.root,
         ledger_id=query.ledger_id,
@@ -149,29 +151,29 @@ def _name(query: Query) -> str:
     return text.escape_bytes(str(query).encode(errors="replace"))
 
 
-def _with_written(look: inspect.ClusterInspector, found: SinkBatchFacts) -> SinkBatchFacts:
+def _with_written(inspector: inspect.ClusterInspector, found: SinkBatchFacts) -> SinkBatchFacts:
     decision = found.decision
     if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
         return found
     wanted = decision.transactions
-    answers = inspect.describe_ids(look, [each.transactional_id for each in wanted]) if wanted else {}
+    answers = inspect.describe_ids(inspector, [each.transactional_id for each in wanted]) if wanted else {}
     blind = [each for each in answers.values() if _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
     fates = {each: _fate(each, answers[each.transactional_id]) for each in wanted}
     gone_on = [each for each, fate in fates.items() if fate is TransactionFate.UNKNOWN]
-    past = batch_state.transaction_outcomes(look.cluster_id, gone_on)
+    past = batch_state.transaction_outcomes(inspector.cluster_id, gone_on)
     fates |= {each: ended.fate for each, ended in past.items() if _is_past(ended.fate)}
     held = {where for each in wanted if fates[each] is TransactionFate.OPEN for where in each.partitions}
     return replace(
         found,
         written=tuple(WrittenTransaction(each, fates[each]) for each in wanted),
-        logs=tuple(inspect.partition_logs(look, sorted(held)).values()),
+        logs=tuple(inspect.partition_logs(inspector, sorted(held)).values()),
     )
 
 
 def _is_past(fate: TransactionFate) -> bool:
-    """Whether our own rows may tell it: what is open they may only have told before."""
+    """Whether our own rows can prove it: a transaction that is open in them may have ended since."""
     return fate in (TransactionFate.COMMITTED, TransactionFate.ABORTED)
 
 
@@ -180,7 +182,7 @@ def _is_blind(answer: Described | NotDescribed) -> bool:
 
 
 def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> TransactionFate:
-    """Return what became of a transaction by what its coordinator says now."""
+    """Return the outcome of a transaction from its coordinator's current description."""
     if not isinstance(answer, Described):
         return TransactionFate.UNKNOWN
     if answer.state is TransactionState.ONGOING:
@@ -199,14 +201,14 @@ def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> Transac
 
 
 def _with_undecided(
-    look: inspect.ClusterInspector, found: SinkBatchFacts, read: _LedgerFacts
+    inspector: inspect.ClusterInspector, found: SinkBatchFacts, read: _LedgerFacts
 ) -> SinkBatchFacts:
-    listing = look.admin.list_transactions([TransactionState.ONGOING])
+    listing = inspector.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
         return replace(found, unseen=list_names([str(each) for each in listing.unseen]))
     stem = f"{read.ledger.prefix}-{read.ledger.ledger_id[:8]}-p"
     names = [name for name in listing.entries if name.startswith(stem)]
-    answers = inspect.describe_ids(look, names) if names else {}
+    answers = inspect.describe_ids(inspector, names) if names else {}
     blind = [each.text for each in answers.values() if isinstance(each, NotDescribed) and _is_blind(each)]
     if blind:
         return replace(found, unseen=blind[0])
@@ -224,7 +226,7 @@ def _with_undecided(
         for number in numbers
     }
     return replace(
-        found, undecided=undecided, logs=tuple(inspect.partition_logs(look, sorted(held)).values())
+        found, undecided=undecided, logs=tuple(inspect.partition_logs(inspector, sorted(held)).values())
     )
 
 
@@ -241,7 +243,7 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
     for root in settings.FENCELINE.checkpoints:
         if root.cluster == cluster and f"{query.checkpoint}/".startswith(f"{root.root.rstrip('/')}/"):
             url = to_url(query.checkpoint, mapped=root.map)
-            # Local folders are opened as Hadoop writes them: what looks like an escape there is none here.
+            # Local folders are opened as Hadoop writes them: a "%" there is no escape.
             return root, url.replace("%", "%25") if url.startswith("file:") else url
     raise _UnusableLedger(
         f"no root in [[checkpoints]] holds {query.checkpoint} any more: name the folder that does"
@@ -249,7 +251,7 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
 
 
 def _read(root: CheckpointRoot, url: str, batch_id: int) -> _LedgerFacts:
-    """Read what a ledger says of a batch; raise `_UnusableLedger`."""
+    """Read the ledger's files about a batch; raise `_UnusableLedger`."""
     try:
         checkpoint = open_storage(url, root.options)
         return _read_folder(checkpoint, batch_id)

@@ -81,7 +81,7 @@ def newest_actions(
 def update_action(
     row: Action, *where: Q, also: Callable[[WriteTransaction], None] | None = None, **fields: Combinable | Any
 ) -> bool:
-    """Set columns of a row while it is still as `where` says; ring, and return whether it was.
+    """Set columns of a row if it still matches `where`, and notify pages; return whether it did.
 
     The row in hand is not touched: read it again. `also` writes what belongs to it in the same transaction.
     """

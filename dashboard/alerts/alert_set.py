@@ -24,7 +24,7 @@ from fenceline.alerts.limits import Alerting
 from fenceline.incidents.findings import IncidentCause
 from fenceline.owners import Owner
 
-#: Findings that came since the last tick, of which so many are looked at in one; the others in the next.
+#: Findings that came since the last tick, of which so many are processed in one; the others in the next.
 AT_ONCE = 2_000
 #: Keys of one query.
 _KEYS = 500
@@ -42,7 +42,7 @@ class Book:
         self._lease, self._limits = lease, limits
         #: Those that are not over, and others as far as they are wanted.
         self.rows: dict[bytes, Alert] = {}
-        #: Why nobody was told of each before this tick.
+        #: Why nobody was notified of each before this tick.
         self.before: dict[bytes, Sequence[Sequence[str]]] = {}
         self._findings: dict[bytes, dict[int, FindingRecord]] = {}
         self._owners: Mapping[int, Owner | None] = {}
@@ -51,9 +51,9 @@ class Book:
         self._changed: set[bytes] = set()
 
     def follow_findings(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, StateChange]], int]:
-        """Let alerts follow their findings, of which all up to `after` were looked at before.
+        """Advance alerts by their findings, of which all up to `after` were processed before.
 
-        Returns what changed, and up to which finding all were looked at now. New alerts have been written by
+        Returns what changed, and the last finding that was processed. New alerts have been written by
         then, all others are with `save`.
         """
         upto = self._find(after)
@@ -70,8 +70,8 @@ class Book:
         for key in self.rows.keys() | self._findings.keys():
             known = self.rows.get(key)
             before = None if known is None else state_of(known)
-            looks = self._looks(key)
-            now, changes = advance_alert(before, looks, now_ms=now_ms, limits=self._limits)
+            observations = self._observations(key)
+            now, changes = advance_alert(before, observations, now_ms=now_ms, limits=self._limits)
             if now is None or now == before:
                 continue
             row = known or self._new(key, news)
@@ -133,12 +133,12 @@ class Book:
         for row in rows:
             self._findings.setdefault(bytes(row.fingerprint), {})[row.pk] = row
 
-    def _looks(self, key: bytes) -> list[FindingObservation]:
+    def _observations(self, key: bytes) -> list[FindingObservation]:
         rows = self._findings.get(key, {})
-        return [self._look(rows[number]) for number in sorted(rows)]
+        return [self._observation(rows[number]) for number in sorted(rows)]
 
-    def _look(self, row: FindingRecord) -> FindingObservation:
-        said = FindingText(
+    def _observation(self, row: FindingRecord) -> FindingObservation:
+        text = FindingText(
             row.rule, self._lease.cluster, row.subject, row.severity,
             row.summary, row.evidence, row.next_step, self._query_names.get(row.subject, ""),
             self._memberships.get(row.pk, _ALONE).number,
@@ -146,7 +146,7 @@ class Book:
         owner = self._owners[row.pk]
         return FindingObservation(
             row.pk, row.closed_at is None, row.complete, row.ticks, row.to_miss, row.severity, row.since_ms,
-            labels_of(said, owner), annotations_of(said, owner), row.affected,
+            labels_of(text, owner), annotations_of(text, owner), row.affected,
         )  # fmt: skip
 
     def _new(self, key: bytes, news: list[Alert]) -> Alert:

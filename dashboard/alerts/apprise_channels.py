@@ -1,8 +1,8 @@
 """Chats, mail and pagers through apprise: it knows what each vendor wants to be sent, we do the sending.
 
 Only plugins whose hosts are their vendor's are used; json://, xml://, form:// and all that take anybody's
-host would pass the guard by. Whatever a plugin asks of `requests` goes through `sending`: the guard, one
-deadline, no redirects, certificates verified whatever the address says, and no host but those listed here.
+host would bypass the guard. All that a plugin requests through `requests` goes through `http`: the guard, one
+deadline, no redirects, certificates verified whatever the URL contains, and no host but those listed here.
 Of what can be appended to an address only what is listed: `template=` and its like read files or other
 addresses.
 """
@@ -28,7 +28,7 @@ from dashboard.alerts import ssrf
 
 
 class Unsupported(ValueError):
-    """An address that is not sent to through apprise; the text says why and what to do, and no secret."""
+    """An address that apprise is not used for; the text is the reason and the remedy, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ _INSTEAD = {
     "mailto": "write mailgun:// or sendgrid://",
 }
 _SHOWN = 20
-#: How chats are told to call people: @everyone, <!channel>, <#C1>.
+#: Mentions in chats: @everyone, <!channel>, <#C1>.
 _CALLS = re.compile(r"@|[!#](?=\w)")
 #: Not every plugin escapes them for its vendor.
 _ANGLES = str.maketrans("<>", "‹›")
@@ -164,7 +164,7 @@ class _Call:
     """What one message may ask of the network, and what it was answered last."""
 
     vendor: _Vendor
-    judge: ssrf.TargetGuard
+    guard: ssrf.TargetGuard
     end: float
     answer: alert_http.HttpAnswer | None = None
     error: alert_http.NotSent | None = None
@@ -219,7 +219,7 @@ def _sent(call: _Call, made: requests.PreparedRequest) -> alert_http.HttpAnswer:
         body,
         {name: str(value) for name, value in made.headers.items() if name.lower() not in _OURS},
         timeout_s=max(0.0, call.end - time.monotonic()),
-        guard=call.judge,
+        guard=call.guard,
         method=made.method or "POST",
         whole=True,
     )
@@ -235,7 +235,7 @@ def _response(answer: alert_http.HttpAnswer, made: requests.PreparedRequest) -> 
 
 
 def send_message(
-    url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, judge: ssrf.TargetGuard
+    url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, guard: ssrf.TargetGuard
 ) -> alert_http.HttpAnswer:
     """Send words ({"title", "body", "type"}) to the vendor an address means, and return its last answer.
 
@@ -246,7 +246,7 @@ def send_message(
         plugin = _plugin(vendor, url, hashlib.sha256(group_key.encode()).hexdigest())
     except Unsupported as error:
         raise alert_http.NotSent(str(error), retry=False) from error
-    call = _Call(vendor, judge, time.monotonic() + timeout_s)
+    call = _Call(vendor, guard, time.monotonic() + timeout_s)
     _calls.now = call
     try:
         taken = plugin.notify(
@@ -266,13 +266,13 @@ def _quiet(text: str) -> str:
 
 
 def _last(call: _Call, taken: bool) -> alert_http.HttpAnswer:
-    """Return the answer that counts; one that the plugin did not like is a failure, whatever its status."""
+    """Return the answer that counts; one that the plugin rejects is a failure, whatever its status."""
     if call.error is not None and call.answer is None:
         raise call.error
     if call.answer is None:
         raise alert_http.NotSent("apprise sent nothing: check the address.", retry=False)
     if not taken and 200 <= call.answer.status < 300:
-        said = call.answer.body[:200].decode("utf-8", "replace")
-        text = f"The vendor answered {call.answer.status}, but as an error: {said}. Check the address."
+        body = call.answer.body[:200].decode("utf-8", "replace")
+        text = f"The vendor answered {call.answer.status}, but as an error: {body}. Check the address."
         raise alert_http.NotSent(text, retry=False)
     return call.answer

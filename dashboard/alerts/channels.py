@@ -39,8 +39,8 @@ _MOST_LABELS = 20
 class ChannelDraft:
     """What somebody asks for; `matchers` reads them and raises ValueError with words for a person.
 
-    A `url` of "" keeps the one that is known. Waits are numbers or their texts; None and "": as `[alerts]`
-    says.
+    A `url` of "" keeps the one that is known. Waits are numbers or their texts; None and "" stand for those
+    of `[alerts]`.
     """
 
     name: str
@@ -93,7 +93,7 @@ def _save(row: Channel) -> None:
         with transaction.atomic():
             _save_audited(row)
     except IntegrityError as error:
-        # Somebody else took the name since it was looked for.
+        # Somebody else took the name since it was checked.
         raise validation.Unfit({"name": _taken(row.name)}) from error
     notify_pages()
 
@@ -201,7 +201,7 @@ def end_old(row: Channel) -> None:
 
 
 def enable(row: Channel) -> None:
-    """Let a channel be told again, as if nothing had failed."""
+    """Enable a channel again, and reset its failures."""
     with transaction.atomic():
         was_disabled = Channel.objects.filter(pk=row.pk, enabled=False).update(enabled=True)
         deliver.enable_channel(row)

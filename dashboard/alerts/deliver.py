@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 #: For how long an Alertmanager shows a test as firing.
 _TEST_LIVES_MS = 60_000
 _KINDS = {kind.value for kind in Channel.Kind}
-#: Due rows that are looked at for one that may start: others of them may be of one channel.
+#: Due rows that are searched for one that may start: others of them may be of one channel.
 _LOOKED_AT = 50
 _WRITE_AGAIN_S = 0.2
 _REMEDY = "Enable it, then send the message again."
 
 
 class CannotSend(ValueError):
-    """A channel that nothing can be sent to; the text says what, where and what to do."""
+    """A channel that nothing can be sent to; the text is the problem and the remedy."""
 
 
 def check_channel(kind: str, url: str, secret: str) -> None:
@@ -59,7 +59,7 @@ def check_channel(kind: str, url: str, secret: str) -> None:
 
 def _reachable(url: str) -> None:
     try:
-        _judge().allowed_addresses(ssrf.parse_target(url))
+        _guard().allowed_addresses(ssrf.parse_target(url))
     except ssrf.Unresolved as error:
         log.info("a channel's host has no address now: %s", error)
 
@@ -71,7 +71,7 @@ def _check_secret(kind: str, secret: str) -> None:
         raise CannotSend(f"A channel of kind {kind} signs nothing: leave its secret empty.")
 
 
-def _judge() -> ssrf.TargetGuard:
+def _guard() -> ssrf.TargetGuard:
     return ssrf.TargetGuard(_limits().allow_private)
 
 
@@ -81,7 +81,7 @@ def _limits() -> Alerting:
 
 
 def send_test(channel: Channel) -> Delivery:
-    """Send a message that says it is a test, now and once, and return its delivery, ended.
+    """Send a message marked as a test, now and once, and return its delivery, ended.
 
     Takes up to `[alerts] timeout_s`: call it outside of a transaction. A disabled channel can be tested; a
     test counts for no failure of its channel.
@@ -136,22 +136,22 @@ def send_again(delivery: Delivery) -> Delivery:
 
 
 def enable_channel(channel: Channel) -> None:
-    """Let a channel be told again, as if nothing had failed."""
+    """Enable a channel again, and reset its failures."""
     rows = Channel.objects.filter(pk=channel.pk)
     rows.update(enabled=True, failures=0, disabled_at=None, disabled_why="")
     channel.refresh_from_db()
 
 
 def send_delivery(claimed: delivery_queue.Claim) -> None:
-    """Send a claimed delivery once and write what came of it; nothing where the claim is outdated by then."""
+    """Send a claimed delivery once and save the outcome; nothing where the claim is outdated by then."""
     row, channel = claimed.delivery, claimed.channel
     if not channel.enabled and row.origin != Delivery.Origin.TEST:
         outcome = senders.SendOutcome(False, error=f"Not sent: the channel is disabled. {_REMEDY}")
     else:
-        outcome = senders.send_once(_message(claimed), _judge())
+        outcome = senders.send_once(_message(claimed), _guard())
     level = logging.INFO if outcome.delivered else logging.WARNING
-    said = outcome.error or "delivered"
-    log.log(level, "channel %s, %s, try %d: %s", channel.name, row.message_id, row.attempts, said)
+    result = outcome.error or "delivered"
+    log.log(level, "channel %s, %s, try %d: %s", channel.name, row.message_id, row.attempts, result)
     _write(claimed, outcome)
     notify_alerts.notify_pages()
 

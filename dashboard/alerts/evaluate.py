@@ -1,10 +1,10 @@
 """One tick of one cluster's alerts: from findings to alerts, changes and deliveries, in one transaction.
 
-It reads findings as the judge left them, alerts that are not over, and the newest message of each group; what
-follows is for `engine`, `grouping` and `fates` to say. It begins with the lease, which guards alerts and
-their messages: of two that run at once one writes. Killed anywhere it has written nothing, and the next one
-finds what this one did. How many queries it needs does not depend on how many alerts there are that do not
-change.
+It reads findings as the evaluator left them, alerts that are not over, and the newest message of each group;
+`engine`, `grouping` and `notification_decision` derive what follows. It begins with the lease, which guards
+alerts and their messages: of two that run at once one writes. Killed anywhere it has written nothing, and the
+next one finds what this one did. How many queries it needs does not depend on how many alerts there are that
+do not change.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from fenceline.incidents.findings import IncidentCause
 NAME = ALERTS
 #: Messages of one channel that one tick makes; the others are made by the next.
 MOST_MESSAGES = 100
-#: What follows from an alert ends a moment later than that: it has so long to do so before anybody is told.
+#: Effects of an alert end a moment later than the alert: they have so long before they are notified.
 SETTLE_MS = 10_000
-#: Where our collector's row keeps up to which finding all were looked at.
+#: The key of our collector's row for the last finding that was processed.
 _UPTO = "finding"
 
 
 @retry_write
 def evaluate_alerts(lease: Lease, *, now_ms: int) -> int:
-    """Look once at one cluster; return how many messages were made. Raises `leases.LeaseLost`."""
+    """Evaluate one cluster once; return how many messages were made. Raises `leases.LeaseLost`."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         return _Tick(lease, settings.FENCELINE.alerts, now_ms).run(write)
 
@@ -63,9 +63,9 @@ class _Tick:
         silences = Silence.objects.filter(starts_ms__lte=self._now_ms, ends_ms__gt=self._now_ms)
         muting = Muting(items.values(), silences.order_by("pk"), compile_pattern)
         self._mark_loud(items, muting, routes)
-        views = [self._tell(route, items, standing[route.number], muting) for route in routes]
+        views = [self._notify(route, items, standing[route.number], muting) for route in routes]
         settled = self._settle(changes, items, views)
-        self._say_why(items, muting, views)
+        self._save_reasons(items, muting, views)
         if upto != after:
             leases.collector_row(self._lease).update(detail={_UPTO: upto})
         if self._book.is_changed or settled:
@@ -74,7 +74,7 @@ class _Tick:
         return sum(len(each.outlook.sendings) for each in views)
 
     def _upto(self) -> int:
-        """Return up to which finding all were looked at; what was over before the first tick is not told."""
+        """Return the last finding that was processed; what was over before the first tick is not notified."""
         found = leases.collector_row(self._lease).values_list("detail", flat=True).get().get(_UPTO)
         if found is not None:
             return int(found)
@@ -92,7 +92,7 @@ class _Tick:
 
     def _note(self, happened: Iterable[tuple[Alert, StateChange]]) -> list[AlertChange]:
         return AlertChange.objects.bulk_create(
-            AlertChange(alert=row, old=change.old, new=change.new, at_ms=change.at_ms, said=_said(change))
+            AlertChange(alert=row, old=change.old, new=change.new, at_ms=change.at_ms, said=_snapshot(change))
             for row, change in happened
         )
 
@@ -130,7 +130,7 @@ class _Tick:
                 self._book.set_columns(row, loud_ms=self._now_ms + SETTLE_MS)
             items[name] = item.unmuted_since(row.loud_ms)
 
-    def _tell(
+    def _notify(
         self, route: Route, items: Mapping[str, Item], standing: Sequence[LastNotification], muting: Muting
     ) -> notification_decision.View:
         """Make the messages of one channel that are due."""
@@ -192,10 +192,10 @@ class _Tick:
         AlertChange.objects.bulk_update(known, ["fates", "processed_at"], batch_size=100)
         return bool(known)
 
-    def _say_why(
+    def _save_reasons(
         self, items: Mapping[str, Item], muting: Muting, views: Sequence[notification_decision.View]
     ) -> None:
-        """Note for every alert why nobody is told of it, and who was."""
+        """Save for every alert why nobody is notified of it, and who was."""
         for key, row in self._book.rows.items():
             if row.state == engine.PENDING:
                 words = engine.why_pending(state_of(row), self._limits)
@@ -258,7 +258,7 @@ def _item(row: Alert, limits: Alerting, causes: Sequence[IncidentCause]) -> Item
     )
 
 
-def _said(change: StateChange) -> dict[str, object]:
+def _snapshot(change: StateChange) -> dict[str, object]:
     state = change.state
     return {
         "severity": state.severity,

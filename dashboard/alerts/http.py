@@ -29,7 +29,7 @@ _MOST_ADDRESSES = 4
 
 
 class NotSent(Exception):
-    """No answer; the text says what, where, and what to do. `retry` says whether later may be better."""
+    """No answer; the text is the problem and the remedy. `retry`: whether a later attempt may succeed."""
 
     def __init__(self, text: str, *, retry: bool, address: str = "") -> None:
         super().__init__(text)
@@ -77,7 +77,7 @@ def send_request(
         connection.request(method, target.path, body=body, headers={**_headers(target), **headers})
         return _answer(connection.getresponse(), deadline, address, whole)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotSent(_told(error, target, timeout_s), retry=True, address=address) from error
+        raise NotSent(_error_text(error, target, timeout_s), retry=True, address=address) from error
     finally:
         connected.close()
 
@@ -94,13 +94,13 @@ def _connect(
             raw = connect((address, target.port), share)
         except OSError as error:
             if number == len(tried) - 1:
-                raise NotSent(_told(error, target, timeout_s), retry=True, address=address) from error
+                raise NotSent(_error_text(error, target, timeout_s), retry=True, address=address) from error
             continue
         try:
             return _secured(raw, target, deadline), address
         except OSError as error:
             raw.close()
-            raise NotSent(_told(error, target, timeout_s), retry=True, address=address) from error
+            raise NotSent(_error_text(error, target, timeout_s), retry=True, address=address) from error
     raise AssertionError("the guard returns at least one address")
 
 
@@ -191,7 +191,7 @@ def _beginning(response: http.client.HTTPResponse, longest: int) -> bytes:
     return bytes(kept)
 
 
-def _told(error: Exception, target: Target, timeout_s: float) -> str:
+def _error_text(error: Exception, target: Target, timeout_s: float) -> str:
     where = f"{target.scheme}://{target.authority}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return (

@@ -20,10 +20,10 @@ from fenceline.rule_names import current_name
 
 #: How long a resolved alert stays among those that are not filtered by state.
 RECENT_MS = 86_400_000
-#: More labels than these are not looked through for a preview, nor listed as choices.
+#: More labels than these are not searched for a preview, nor listed as choices.
 _MOST_MATCHED = 20_000
 _MOST_CHOICES = 200
-#: Deliveries that are looked through for those of an incident; by how much the database's clock may differ.
+#: Deliveries that are searched for those of an incident; by how much the database's clock may differ.
 _MOST_SEARCHED, _CLOCKS_S = 2_000, 3_600
 _WORST_FIRST = [severity.value for severity in Severity]
 _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
@@ -44,7 +44,7 @@ class AlertCriteria(Ranged):
     rule: Annotated[Name, AfterValidator(current_name)] = ""
     team: Name = ""
     subject: Name = ""
-    #: "quiet": something keeps it from being told; "loud": nothing does.
+    #: "quiet": its notification is suppressed or waits; "loud": it is notified.
     voice: Literal["", "loud", "quiet"] = ""
     #: A part of the first 200 characters of a subject, of a query's name, or of a rule's name.
     q: Name = ""
@@ -112,7 +112,7 @@ def firing_counts(cluster: str = "") -> Mapping[str, int]:
 
 
 def unnotified_counts(cluster: str = "") -> tuple[int, int]:
-    """Return how many alerts fire that nobody was told of: those about to be told, and those kept quiet."""
+    """Return how many alerts fire unnotified: those about to be notified, and those suppressed."""
     rows = _of_cluster(cluster).filter(state=Alert.State.FIRING).exclude(quiet=[])
     kinds = [{kind for kind, *_ in quiet} for quiet in rows.values_list("quiet", flat=True)]
     waiting = sum(_WAITS in each for each in kinds)
@@ -120,7 +120,7 @@ def unnotified_counts(cluster: str = "") -> tuple[int, int]:
 
 
 def undelivered_count(cluster: str = "") -> int:
-    """Return how many alerts fire that somebody was sent, and no receiver has taken so far."""
+    """Return how many alerts fire that were sent, and that no receiver has accepted so far."""
     rows = _of_cluster(cluster).filter(state=Alert.State.FIRING, quiet=[]).exclude(told=[])
     deliveries = [{delivery for _, delivery, *_ in each} for each in rows.values_list("told", flat=True)]
     vain = _in_vain(set().union(*deliveries))
@@ -133,7 +133,7 @@ def _in_vain(deliveries: Iterable[int]) -> set[int]:
     return {row.pk for row in found.values() if row.attempts and row.state != Delivery.State.DELIVERED}
 
 
-#: The kind of reason that only tells when somebody will be told.
+#: The kind of reason that means "later".
 _WAITS = "grouped"
 
 
@@ -165,16 +165,16 @@ def alerts_by_fingerprint(fingerprints: Iterable[str]) -> Sequence[Alert]:
 
 
 def active_labels() -> Sequence[Alert]:
-    """Return the alerts that are firing or pending, with what matchers look at and a line shows."""
+    """Return the alerts that are firing or pending, with what matchers use and a line shows."""
     rows = Alert.objects.filter(cluster__configured=True, state__in=_STATES).select_related("cluster")
     fields = ("cluster__name", "rule", "subject", "severity", "labels", "state", "since_ms", "fired_ms")
     return list(rows.only(*fields).order_by(_rank("state", _STATES), _severity(), "pk")[:_MOST_MATCHED])
 
 
 def alert_changes(row: Alert, *, limit: int) -> Sequence[DecidedChange]:
-    """Return the newest changes of an alert with what came of each, the newest first."""
+    """Return the newest changes of an alert with their outcomes, the newest first."""
     found = AlertChange.objects.filter(alert=row).order_by("-at_ms", "-pk")[:limit]
-    return _told(list(found))
+    return _decided(list(found))
 
 
 def last_changes(rows: Iterable[Alert]) -> Mapping[int, DecidedChange]:
@@ -182,11 +182,11 @@ def last_changes(rows: Iterable[Alert]) -> Mapping[int, DecidedChange]:
     those = AlertChange.objects.filter(alert__in=[row.pk for row in rows])
     newest = those.order_by().values("alert").annotate(last=Max("pk")).values_list("last", flat=True)
     found = AlertChange.objects.filter(pk__in=list(newest))
-    return {change.of.alert_id: change for change in _told(list(found))}
+    return {change.of.alert_id: change for change in _decided(list(found))}
 
 
 def last_notifications(rows: Sequence[Alert]) -> Mapping[int, Sequence[NotificationOutcome]]:
-    """Return through which channels, and with which delivery, each of some alerts was told last."""
+    """Return the channels and deliveries through which each of some alerts was notified last."""
     each = [notification for row in rows for notification in row.told]
     those = Delivery.objects.defer("payload").in_bulk([delivery for _, delivery, *_ in each])
     found = Channel.objects.in_bulk([channel for channel, *_ in each])
@@ -248,7 +248,7 @@ def related_deliveries(row: Delivery) -> tuple[Delivery | None, Sequence[Deliver
 
 
 def notification_revision() -> object:
-    """Return what changes when anybody is told of anything: no revision counts deliveries and channels."""
+    """Return a value that changes with each notification: no revision counts deliveries and channels."""
     last = Delivery.objects.order_by("-pk").values_list("pk", flat=True).first()
     waiting = Delivery.objects.filter(state=Delivery.State.PENDING).count()
     each = list(Channel.objects.order_by("pk").values_list("pk", "name", "enabled"))
@@ -293,7 +293,7 @@ def state_of(row: Silence, *, now_ms: int) -> Literal["active", "scheduled", "ex
     return "scheduled" if row.starts_ms > now_ms else "active"
 
 
-def _told(rows: Sequence[AlertChange]) -> Sequence[DecidedChange]:
+def _decided(rows: Sequence[AlertChange]) -> Sequence[DecidedChange]:
     """Return changes with the channels and deliveries that their fates name."""
     fates = [fate for row in rows for fate in row.fates]
     those = Delivery.objects.defer("payload").in_bulk([what for _, kind, what in fates if kind == "delivery"])

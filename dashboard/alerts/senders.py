@@ -45,7 +45,7 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """What came of one try; `retry` says whether a later one may do better."""
+    """The outcome of one attempt; `retry`: whether a later one may succeed."""
 
     delivered: bool
     retry: bool = False
@@ -56,7 +56,7 @@ class SendOutcome:
     tried: dict[str, Any] = field(default_factory=dict)
 
 
-def send_once(message: OutgoingMessage, judge: ssrf.TargetGuard) -> SendOutcome:
+def send_once(message: OutgoingMessage, guard: ssrf.TargetGuard) -> SendOutcome:
     """Send a message once; whatever happens is an outcome, never an exception."""
     hide = redact.Redactor(message.url, message.secrets)
     began, at_ms = time.monotonic(), time.time_ns() // 1_000_000
@@ -65,7 +65,7 @@ def send_once(message: OutgoingMessage, judge: ssrf.TargetGuard) -> SendOutcome:
         "request": {"url": redact.redact_url(message.url), "headers": {}},
     }
     try:
-        answer = _send(message, judge, at_ms, tried)
+        answer = _send(message, guard, at_ms, tried)
         outcome = outcome_of_status(answer, message.url)
         tried |= _kept(answer, hide)
     except alert_http.NotSent as error:
@@ -83,11 +83,11 @@ def send_once(message: OutgoingMessage, judge: ssrf.TargetGuard) -> SendOutcome:
 
 
 def _send(
-    message: OutgoingMessage, judge: ssrf.TargetGuard, at_ms: int, tried: dict[str, Any]
+    message: OutgoingMessage, guard: ssrf.TargetGuard, at_ms: int, tried: dict[str, Any]
 ) -> alert_http.HttpAnswer:
     if message.kind == APPRISE:
         return apprise_channels.send_message(
-            message.url, message.payload, message.group_key, timeout_s=message.timeout_s, judge=judge
+            message.url, message.payload, message.group_key, timeout_s=message.timeout_s, guard=guard
         )
     headers = {"Content-Type": "application/json", "User-Agent": alert_http.USER_AGENT}
     target, body = ssrf.parse_target(message.url), encode_payload(message.payload)
@@ -96,7 +96,7 @@ def _send(
     else:
         target = alertmanager_target(target)
     tried["request"]["headers"] = headers
-    return alert_http.send_request(target, body, headers, timeout_s=message.timeout_s, guard=judge)
+    return alert_http.send_request(target, body, headers, timeout_s=message.timeout_s, guard=guard)
 
 
 def encode_payload(payload: object) -> bytes:
@@ -126,21 +126,21 @@ def outcome_of_status(answer: alert_http.HttpAnswer, url: str) -> SendOutcome:
     status = answer.status
     if 200 <= status < 300:
         return SendOutcome(True)
-    where, said = redact.redact_url(url), _said(answer)
+    where, answered = redact.redact_url(url), _excerpt(answer)
     if 300 <= status < 400:
         to = redact.redact_url(_header(answer, "location") or "nowhere")
         remedy = "Redirects are not followed: give the channel that address."
-        return SendOutcome(False, error=f"{where} answered {said} and points to {to}. {remedy}")
+        return SendOutcome(False, error=f"{where} answered {answered} and points to {to}. {remedy}")
     if status == 429 or status >= 500:
-        text = f"{where} answered {said}. Check the receiver."
+        text = f"{where} answered {answered}. Check the receiver."
         pause_s = retry_after_s(_header(answer, "retry-after"))
         return SendOutcome(False, retry=True, retry_after_s=pause_s, error=text)
     remedy = "correct the channel or the receiver, then send it again."
-    return SendOutcome(False, error=f"{where} answered {said}. It will not take this message: {remedy}")
+    return SendOutcome(False, error=f"{where} answered {answered}. It will not take this message: {remedy}")
 
 
-def _said(answer: alert_http.HttpAnswer) -> str:
-    """Return status and the beginning of what was said, for a sentence."""
+def _excerpt(answer: alert_http.HttpAnswer) -> str:
+    """Return the status and the beginning of the body, for a sentence."""
     body = redact.clean_line(answer.body.decode("utf-8", "replace").strip(), _SHOWN)
     return f"{answer.status} {redact.clean_line(answer.reason, 60)}".strip() + (
         f" (“{body}”)" if body else ""

@@ -19,7 +19,7 @@ _NEW_BYTES = 32
 
 
 class BadSecret(ValueError):
-    """A secret nothing can be signed with; the text says what is wrong and what to do, never the secret."""
+    """A secret nothing can be signed with; the text is the problem and the remedy, never the secret."""
 
 
 def new_secret() -> str:

@@ -1,9 +1,9 @@
 """Which addresses may be sent to: only public ones, unless `[alerts] allow_private` names them.
 
 Whoever may make a channel could otherwise reach what only this machine can: metadata services, databases,
-neighbours. A name is resolved first and judged by what it resolves to; the connection goes to exactly that
-address (`sending.py`), so that another answer a moment later moves nothing. Names are never judged by their
-spelling: 2130706433 and 0x7f.1 resolve to 127.0.0.1 like any other.
+neighbours. A name is resolved first, and its addresses are checked; the connection goes to exactly the
+checked address (`http.py`), so that another answer a moment later changes nothing. The spelling of names is
+never checked: 2130706433 and 0x7f.1 resolve to 127.0.0.1 like any other.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _REMEDY = "To send there all the same, an administrator adds {} to [alerts] allo
 
 
 class TargetRefused(ValueError):
-    """Nothing may be sent there; the text says where, why and what to do. It holds no secrets."""
+    """Nothing may be sent there; the text is the place, the reason and the remedy. It holds no secrets."""
 
 
 class Unresolved(OSError):

@@ -29,7 +29,7 @@ class Unfit(ValueError):
 
 
 class Checks:
-    """Runs checks of several fields and keeps what each says, so that all are told at once."""
+    """Runs checks of several fields and collects their errors, so that all are reported at once."""
 
     def __init__(self) -> None:
         self.wrong: dict[str, str] = {}

@@ -17,7 +17,7 @@ class OwnerOut(Schema):
 
     @classmethod
     def from_owner(cls, owner: Owner | None) -> OwnerOut | None:
-        """Return an owner as the API tells it, None for none."""
+        """Return an owner as its schema, None for none."""
         return cls(team=owner.team, contact=owner.contact, runbook=owner.runbook) if owner else None
 
 
@@ -36,7 +36,7 @@ class BlockerOut(Schema):
 
     @classmethod
     def from_blocker(cls, blocker: BlockingTransaction) -> BlockerOut:
-        """Return what a group waits for as the API tells it."""
+        """Return what a group waits for as its schema."""
         return cls(
             transactional_id=blocker.transactional_id,
             producer_id=blocker.producer_id,

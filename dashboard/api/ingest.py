@@ -57,7 +57,7 @@ class _RefusedPost(Exception):
 
 @csrf_exempt
 def ingest_progress(request: HttpRequest) -> HttpResponse:
-    """Save a listener's events; answer how many were news, known, and refused with the reason of each."""
+    """Save a listener's events; answer how many were new, known, and refused with the reason of each."""
     now_ms = loop.now_ms()
     try:
         _admit(request)
@@ -75,7 +75,7 @@ def ingest_progress(request: HttpRequest) -> HttpResponse:
     except DatabaseError as error:
         return database_problem(request, error)
     if post.strange:
-        log.warning("a listener told what cannot be read: %s", dict(post.strange))
+        log.warning("a listener's post has fields that cannot be read: %s", dict(post.strange))
     refusals = [{"seq": seq, "reason": reason} for seq, reason in post.refused]
     return JsonResponse(
         {**saved._asdict(), "refused": refusals, "unread": dict(post.strange)}, status=HTTPStatus.OK
@@ -83,7 +83,7 @@ def ingest_progress(request: HttpRequest) -> HttpResponse:
 
 
 def may_post(authorization: str) -> bool:
-    """Return whether a body is worth reading: `_admit` says no to the same requests, with the reason."""
+    """Return whether a body is worth reading: `_admit` refuses the same requests, with the reason."""
     scheme, _, token = authorization.partition(" ")
     try:
         return scheme.lower() == "bearer" and usable_token(token.strip()).role == Token.Role.INGEST

@@ -1,4 +1,4 @@
-"""What writing endpoints share: who may, and how what cannot be used is told."""
+"""What writing endpoints share: permissions, and errors about unusable fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dashboard.system import access
 from dashboard.system.access import Actor
 from fenceline.alerts import matchers
 
-#: What is longer is not even looked at.
+#: What is longer is not parsed.
 LONGEST_TEXT = 50_000
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
@@ -33,7 +33,7 @@ Matchers = Text | Annotated[list[MatcherIO], Field(max_length=100)]
 
 
 def require_permission(request: HttpRequest, permission: str) -> Actor:
-    """Return who asks, if they may do what needs a permission; else a 403 says why not."""
+    """Return the caller, if they have a permission; else raise a 403 with the reason."""
     actor = access.actor_of(request, "api")
     if refused := access.permission_refusal(actor, permission):
         raise HttpError(403, refused)
@@ -56,5 +56,5 @@ def read_matchers(asked: Matchers) -> list[matchers.Matcher]:
 
 
 def matchers_to_schema(kept: list[list[str]]) -> list[MatcherIO]:
-    """Return matchers as the API tells them."""
+    """Return matchers as their schema."""
     return [MatcherIO(label=label, operator=sign, value=value) for label, sign, value in kept]

@@ -25,7 +25,7 @@ RETRY_AFTER_S = 5
 
 
 class Problem(Schema):
-    """What every error is: RFC 9457. `detail` says what happened, and what to do, to whoever asked."""
+    """An error by RFC 9457. `detail` describes what happened and what to do."""
 
     type: str
     title: str
@@ -40,7 +40,7 @@ def unknown_path(request: HttpRequest) -> HttpResponse:
 
 
 class RefusedRequest(HttpError):
-    """A refusal with members beyond the usual ones, which tell a caller what to ask instead."""
+    """A refusal with members beyond the usual ones: what to request instead."""
 
     def __init__(self, status: int, detail: str, **members: Any) -> None:
         super().__init__(status, detail)

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus scrapes, with a token of any role that may look; on loopback without one.
+"""`/metrics`: what Prometheus scrapes, with a token of any role that may read; on loopback without one.
 
 Only the connection shows that a client is on loopback, never a header. It shows nothing where a proxy on this
 machine may pass on what comes from elsewhere: then everybody needs a token.
@@ -55,11 +55,11 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
         known = bearer_token(request)
     except TokenRefused as refused:
         response = problem_response(
-            HTTPStatus.UNAUTHORIZED, f"{refused} This needs a token that may look: {_REMEDY}."
+            HTTPStatus.UNAUTHORIZED, f"{refused} This needs a token that may read: {_REMEDY}."
         )
         response["WWW-Authenticate"] = "Bearer"
         return response
     if known.role == Token.Role.INGEST:
-        why = f"A token of the role {known.role} may not look: {_REMEDY}."
+        why = f"A token of the role {known.role} may not read: {_REMEDY}."
         return problem_response(HTTPStatus.FORBIDDEN, why)
     return None

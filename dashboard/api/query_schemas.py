@@ -1,4 +1,4 @@
-"""What the API tells of a streaming query part by part: links, batches, sources, runs, whether to stop."""
+"""Schemas of the parts of a streaming query: links, batches, sources, runs, restart safety."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fenceline.spark.safe_to_restart import RestartSafety
 
 
 class LinkOut(Schema):
-    """A link of a batch's chain; `recovery` says what mends a broken one."""
+    """A link of a batch's chain; `recovery` is what fixes a broken one."""
 
     link: BatchStep
     state: LinkState
@@ -127,7 +127,7 @@ class SourceOut(Schema):
 
 
 class RunOut(Schema):
-    """A run, as its listener told; `spooled` events wait there, `dropped` ones will never come."""
+    """A run, as reported by its listener; `spooled` events wait there, `dropped` ones will never come."""
 
     run_id: str
     name: str
@@ -183,7 +183,7 @@ class SafeAnswer(SafeOut):
 
 
 def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
-    """Return a chain as the API tells it."""
+    """Return a chain as its schemas."""
     return [
         LinkOut(
             link=each.link,
@@ -197,9 +197,9 @@ def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
 
 
 def safe_out(
-    safe: RestartSafety, prepared: Sequence[SinkDecision], sight: AnswerVisibility, now_ms: int
+    safe: RestartSafety, prepared: Sequence[SinkDecision], seen: AnswerVisibility, now_ms: int
 ) -> SafeAnswer:
-    """Return a verdict as the API tells it; no time is left where the timeout has passed."""
+    """Return a verdict as its schema; no time is left where the timeout has passed."""
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
     return SafeAnswer(
         safe=safe.safe,
@@ -223,13 +223,13 @@ def safe_out(
         expires_at=schemas.format_iso(safe.expires_ms),
         time_left_s=None if left_ms is None else left_ms / 1_000,
         open_ids=list(safe.open_ids),
-        as_of=schemas.format_iso(sight.as_of_ms),
-        gaps=[schemas.gap_schema(row) for row in sight.gaps],
+        as_of=schemas.format_iso(seen.as_of_ms),
+        gaps=[schemas.gap_schema(row) for row in seen.gaps],
     )
 
 
 def batch_out(entry: BatchEntry) -> BatchOut:
-    """Return a batch as the API tells it."""
+    """Return a batch as its schema."""
     batch = entry.batch
     return BatchOut(
         batch=batch.batch_id,
@@ -249,7 +249,7 @@ def batch_out(entry: BatchEntry) -> BatchOut:
 
 
 def source_out(source: lag.Source, cluster_id: int, now_ms: int) -> SourceOut:
-    """Return a source and its partitions as the API tells them."""
+    """Return a source and its partitions as their schemas."""
     return SourceOut(
         source=source.source,
         description=source.description,
@@ -259,7 +259,7 @@ def source_out(source: lag.Source, cluster_id: int, now_ms: int) -> SourceOut:
 
 
 def run_out(run: Run) -> RunOut:
-    """Return a run as the API tells it."""
+    """Return a run as its schema."""
     return RunOut(
         run_id=run.run_id,
         name=run.name,

@@ -1,4 +1,4 @@
-"""The shapes the API speaks: times are ISO 8601 UTC with milliseconds, durations end in `_ms` or `_s`."""
+"""The shapes of the API: times are ISO 8601 UTC with milliseconds, durations end in `_ms` or `_s`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ShortListFilters(ListFilters):
 
 
 class Listing(Schema):
-    """What every list says beside its items."""
+    """The fields of every list beside its items."""
 
     next: str | None
     as_of: str | None
@@ -96,7 +96,7 @@ def instant_ms(instant: datetime) -> int:
 
 
 def gap_schema(row: GapRecord) -> Gap:
-    """Return a gap as the API tells it."""
+    """Return a gap as its schema."""
     return Gap(
         cluster=row.cluster.name,
         source=row.source,
@@ -108,6 +108,6 @@ def gap_schema(row: GapRecord) -> Gap:
     )
 
 
-def visibility_fields(sight: AnswerVisibility) -> dict[str, object]:
+def visibility_fields(seen: AnswerVisibility) -> dict[str, object]:
     """Return `as_of` and `gaps` of a list."""
-    return {"as_of": format_iso(sight.as_of_ms), "gaps": [gap_schema(row) for row in sight.gaps]}
+    return {"as_of": format_iso(seen.as_of_ms), "gaps": [gap_schema(row) for row in seen.gaps]}

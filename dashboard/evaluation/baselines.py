@@ -1,7 +1,7 @@
-"""What happened lately and what is usual, for the judge: sums of tallies, read at a pace of their own.
+"""Recent and usual rates, for the rules: sums of tallies, read at an interval of their own.
 
-A tick looks at what is open now; this looks at minutes and hours, so it is read again each half minute. What
-is kept between two reads is derived from rows alone and can be lost at any time.
+A tick reads what is open now; this covers minutes and hours, so it is read again each half minute. What is
+kept between two reads is derived from rows alone and can be lost at any time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PACE_MS = 30_000
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 #: Minutes that may still be added to.
 _MOVING = 3
-#: Transitions of a kind that one read looks at, the newest first.
+#: Transitions of a kind that one read covers, the newest first.
 _MOST_TRANSITIONS = 2_000
 #: A series is followed back for so many windows.
 _SERIES_WINDOWS = 6
@@ -145,15 +145,15 @@ class ClusterBaselines:
     def _timeouts(self, now_ms: int, limits: Limits, clocks: Clocks) -> Iterator[Repeated]:
         since_ms = now_ms - int(limits.timeouts_in_a_row_s * 1_000)
         rows = list(self._transitions(TransitionKind.TIMEOUT, since_ms, clocks))
-        told = set()
+        reported = set()
         for name, each in _grouped(rows, limits, "application").items():
             uncommitted = self._since_last_commit(name, each)
             ids = {row.transactional_id for row in uncommitted}
             if len(ids) > 1 and len(uncommitted) >= limits.timeouts_in_a_row:
-                told.add(name)
+                reported.add(name)
                 yield _timed_out(f"application:{name}", uncommitted, now_ms, clocks)
         for name, each in _grouped(rows, limits, "transactional_id").items():
-            if each[0].application not in told:
+            if each[0].application not in reported:
                 uncommitted = self._in_a_row(each)
                 if len(uncommitted) >= limits.timeouts_in_a_row:
                     yield _timed_out(f"transaction:{name}", uncommitted, now_ms, clocks)
@@ -214,7 +214,7 @@ class _Pasts(Generic[Past]):
 def _habits(
     cluster_id: int, names: Sequence[str], now_ms: int
 ) -> Mapping[str, Mapping[TransitionKind, Habit]]:
-    """Return the habits of applications: of the last week, but for the hours that are judged by them."""
+    """Return the habits of applications: of the last week, without the hours that are compared with them."""
     before_ms = now_ms - now_ms % _HOUR_MS - _HOUR_MS
     rows = _hours(cluster_id, names, before_ms - _HABIT_HOURS * _HOUR_MS, before_ms)
     hours: dict[str, dict[int, Counts]] = {name: {} for name in names}

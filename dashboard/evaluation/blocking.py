@@ -12,7 +12,7 @@ from dashboard.partitions import queries as partition_queries
 from dashboard.streaming import blocked as blocked_queries
 from dashboard.streaming.blocked import BlockedQuery
 from dashboard.transactions import queries as transaction_queries
-from fenceline.facts import NOT_TOLD, OPEN_STATES
+from fenceline.facts import NOT_REPORTED, OPEN_STATES
 from fenceline.kafka.partitions import PartitionVerdict
 
 
@@ -23,7 +23,7 @@ class Waits:
     verdict: str = PartitionVerdict.CLEAR.value
     pins: Sequence[PinRecord] = ()
     waiting: Sequence[BlockedReader] = ()
-    #: Streaming queries that stand where it holds the LSO.
+    #: Streaming queries that are at the LSO which it holds.
     queries: Sequence[BlockedQuery] = ()
 
     @property
@@ -57,7 +57,7 @@ class NamedPartition:
 
 
 def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
-    """Return how transactions stand, by the key of their row: in a few SQL queries for all of them."""
+    """Return what transactions block, by the key of their row: in a few SQL queries for all of them."""
     pins = partition_queries.pins_of(rows)
     streams = blocked_queries.blocked_queries([pin for each in pins.values() for pin in each])
     waiting = group_queries.transaction_waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
@@ -88,7 +88,7 @@ def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequ
 
 
 def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:
-    """Return the groups that a read-process-write transaction may commit for, unless their commits tell."""
+    """Return the groups that a read-process-write transaction may commit for, unless commits show it."""
     found = offsets_partitions(row)
     if not found or any(each.pending for each in waits.waiting):
         return []
@@ -102,7 +102,7 @@ def coordinator_brokers(rows: Sequence[Transaction]) -> Mapping[int, int]:
     """
     found: dict[int, int] = {}
     for cluster_id in {row.cluster_id for row in rows}:
-        those = [row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_TOLD]
+        those = [row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_REPORTED]
         leaders = partition_queries.coordinator_brokers(cluster_id, (row.log_partition for row in those))
         found |= {row.pk: leaders[row.log_partition] for row in those if row.log_partition in leaders}
     return found

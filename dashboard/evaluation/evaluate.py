@@ -1,10 +1,10 @@
-"""The judge: each second, from facts through rules to findings. One tick is one run.
+"""The evaluator: each second, from facts through rules to findings. One tick is one run.
 
 A finding keeps its row while its rule goes on finding it: `since` stays, the words follow. It closes on the
-first tick without it that could see what it is about; `complete` says whether the last one could. How many
+first tick without it that could see what it is about; `complete`: whether the last one could. How many
 ticks found it, and how many have missed it since, is counted here, where each is seen: alerts read no more.
-None is opened as critical, or raised to it, from one look at its sources
-(`dashboard.evaluation.second_looks`).
+None is opened as critical, or raised to it, from one poll of its sources
+(`dashboard.evaluation.second_polls`).
 """
 
 from __future__ import annotations
@@ -45,42 +45,42 @@ def evaluate_cluster(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int
     limits = settings.FENCELINE.limits
     snapshot = reader.read(now_ms=now_ms, limits=limits)
     found = list(rules.evaluate_rules(snapshot, now_ms=now_ms, limits=limits))
-    sight = snapshot.visibility(now_ms=now_ms, limits=limits)
+    visible = snapshot.visibility(now_ms=now_ms, limits=limits)
 
     def sees(row: FindingRecord) -> bool:
-        return rules.covers_finding(sight, row.rule, row.subject, row.affected)
+        return rules.covers_finding(visible, row.rule, row.subject, row.affected)
 
     waiting = _unconfirmed(lease, reader, found, snapshot, now_ms)
     facts = incident_store.incident_facts(snapshot)
     save_findings(lease, found, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
-    reader.open_transactions.save_due(lease, snapshot, sight, now_ms=now_ms)
+    reader.open_transactions.save_due(lease, snapshot, visible, now_ms=now_ms)
     return len(found) - len(waiting)
 
 
 def _unconfirmed(
     lease: leases.Lease, reader: SnapshotReader, found: Iterable[Finding], snapshot: Snapshot, now_ms: int
 ) -> Collection[bytes]:
-    """Return the fingerprints of critical findings that wait for a second look at their sources."""
+    """Return the fingerprints of critical findings that wait for a second poll of their sources."""
     limits = settings.FENCELINE.limits
     critical = {_fingerprint(each): each for each in found if each.severity is Severity.CRITICAL}
-    marks: Mapping[str, int | None] = {}
+    read_through: Mapping[str, int | None] = {}
     if critical:
         for key in (
             _open(lease).filter(severity=Severity.CRITICAL.value).values_list("fingerprint", flat=True)
         ):
             critical.pop(bytes(key), None)
-        # Read after the snapshot: a look that was saved meanwhile does not count as a second one.
-        marks = dict(
+        # Read after the snapshot: a poll that was saved meanwhile does not count as a second one.
+        read_through = dict(
             Collector.objects.filter(cluster_id=lease.cluster_id).values_list("name", "seen_through_ms")
         )
-    looks = {
+    marks = {
         key: {
-            name: marks.get(name)
+            name: read_through.get(name)
             for name in rules.source_collectors(each.rule, snapshot, now_ms=now_ms, limits=limits)
         }
         for key, each in critical.items()
     }
-    return reader.second_looks.unconfirmed_findings(lease.token, looks)
+    return reader.second_polls.unconfirmed_findings(lease.token, marks)
 
 
 def save_findings(
@@ -110,7 +110,7 @@ def _save(
     waiting: Collection[bytes],
     facts: GroupingFacts,
 ) -> None:
-    """Save what was found, by fingerprint. The judge's lease guards findings."""
+    """Save what was found, by fingerprint. The evaluator's lease guards findings."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         rows = {bytes(row.fingerprint): row for row in _open(lease)}
         shown = {key: finding for key, finding in wanted.items() if key not in waiting}
@@ -193,7 +193,7 @@ def _reword(row: FindingRecord, finding: Finding) -> bool:
 
 
 def _since_ms(row: FindingRecord, finding: Finding) -> int:
-    """Return since when: what goes on being found and seen has not begun later than it was said to."""
+    """Return since when: a finding that continues keeps its earliest start."""
     if finding.since_ms is None:
         return row.since_ms
     return min(row.since_ms, finding.since_ms) if row.complete else finding.since_ms

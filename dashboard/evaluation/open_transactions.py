@@ -35,18 +35,18 @@ class OpenTransactionSeries:
     def __init__(self) -> None:
         self._due_ms = 0
 
-    def save_due(self, lease: Lease, snapshot: Snapshot, sight: Visibility, *, now_ms: int) -> None:
+    def save_due(self, lease: Lease, snapshot: Snapshot, visible: Visibility, *, now_ms: int) -> None:
         """Save what a snapshot shows, unless that was done moments ago. Raises `leases.LeaseLost`."""
         if self._due_ms - APART_MS <= now_ms < self._due_ms:
             return
         self._due_ms = now_ms + APART_MS
-        _save(lease, snapshot, sight, now_ms)
+        _save(lease, snapshot, visible, now_ms)
 
 
 @retry_write
-def _save(lease: Lease, snapshot: Snapshot, sight: Visibility, now_ms: int) -> None:
+def _save(lease: Lease, snapshot: Snapshot, visible: Visibility, now_ms: int) -> None:
     opened, blocked = _open_transactions(lease.cluster_id, snapshot, now_ms), _blocked(snapshot)
-    hides = [EVERYWHERE in sight.hidden.get(sense, ()) for sense in _SENSES]
+    hides = [EVERYWHERE in visible.hidden.get(sense, ()) for sense in _SENSES]
     number = sum(each for each, _ in opened.values())
     oldest_ms = max((age_ms for _, age_ms in opened.values()), default=0)
     samples = [SeriesSample(Tally.EVERY, _seen((number, oldest_ms, sum(blocked.values())), hides))]

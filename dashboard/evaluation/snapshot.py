@@ -1,4 +1,4 @@
-"""What the rules may look at, read from the database: rows of one cluster -> Snapshot.
+"""The input of the rules, read from the database: rows of one cluster -> Snapshot.
 
 A tick reads each second, so only what is open, pinned or blocked is read, along an index of just that;
 figures of minutes and hours have a pace of their own (`dashboard.evaluation.baselines`). Instants become our
@@ -18,7 +18,7 @@ from django.db.models import BooleanField, F, Func, Q
 
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
 from dashboard.evaluation.open_transactions import OpenTransactionSeries
-from dashboard.evaluation.second_looks import SecondLooks
+from dashboard.evaluation.second_polls import SecondPolls
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -67,7 +67,7 @@ from fenceline.snapshot import (
 from fenceline.spark.queries import QueryStatus
 from fenceline.visibility import EVERYWHERE, Sense
 
-#: Collectors that look at nothing outside.
+#: Collectors that read nothing outside.
 _NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, "retention")
 _SENSES = {
     PARTITIONS: Sense.PARTITIONS,
@@ -106,13 +106,13 @@ class SnapshotReader:
         self._figures = ClusterBaselines(self._cluster.pk)
         self._queries = Queries(self._cluster.pk)
         self._punctual = Punctual()
-        #: What the evaluator holds back until its sources have looked again.
-        self.second_looks = SecondLooks()
+        #: What the evaluator delays until its sources have been polled again.
+        self.second_polls = SecondPolls()
         #: What it keeps of open transactions over time.
         self.open_transactions = OpenTransactionSeries()
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
-        """Return everything the rules may look at now."""
+        """Return the current input of the rules."""
         rows = list(Collector.objects.filter(cluster=self._cluster).exclude(name__in=_NO_LOOKERS))
         gaps = tuple(self._gaps())
         clocks = self._clocks()
@@ -334,7 +334,7 @@ def _first_seen(partitions: Iterable[PinnedPartition]) -> Mapping[tuple[str, int
 
 
 def _waiting(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
-    """Return the groups that stand at an LSO by the id that holds it."""
+    """Return the groups at an LSO by the id that holds it."""
     found: dict[str, set[str]] = defaultdict(set)
     for group in groups:
         for offset in group.offsets:
@@ -347,7 +347,7 @@ def _waiting(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
 def _standing(
     queries: Iterable[QueryStatus], partitions: Iterable[PinnedPartition]
 ) -> Mapping[str, tuple[BlockedQueryFacts, ...]]:
-    """Return the queries that stand at an LSO by the id that holds it: the first that is open there."""
+    """Return the queries at an LSO by the id that holds it: the first that is open there."""
     held = {(each.topic, each.partition): each for each in partitions if each.pins}
     found: dict[str, dict[BlockedQueryFacts, None]] = defaultdict(dict)
     for query in queries:
@@ -372,12 +372,12 @@ def _blocked(fields: Sequence[Any]) -> BlockedOffset:
     )
 
 
-def _blocker(told: Mapping[str, Any]) -> Blocker:
+def _blocker(packed: Mapping[str, Any]) -> Blocker:
     return Blocker(
-        told.get("producer_id"),
-        told.get("transactional_id", ""),
-        bool(told.get("pending")),
-        bool(told.get("certain", True)),
+        packed.get("producer_id"),
+        packed.get("transactional_id", ""),
+        bool(packed.get("pending")),
+        bool(packed.get("certain", True)),
     )
 
 

@@ -2,7 +2,7 @@
 
 As `dashboard.transactions.store` does: the lease, the positions, then the rows in key order, in one database
 transaction. No other collector writes rows of its partitions: its lease guards them, and the cluster's row
-comes last. Pages are not told: whoever looks at groups takes these rows into account.
+comes last. Pages are not notified: the collector of groups takes these rows into account.
 """
 
 from __future__ import annotations
@@ -64,31 +64,33 @@ _Row = tuple[bytes, str, int]
 
 @retry_write
 def save_commits(
-    lease: Lease, look: TailBatch, *, topic_id: str, rate: float, held: Mapping[int, int], now_ms: int
+    lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, held: Mapping[int, int], now_ms: int
 ) -> None:
-    """Save what a look says, and how far it came.
+    """Save the commits of a batch from the tail, and its end position.
 
     `held` are partitions whose last stable offset lags, by since when, on our clock. Raises `LeaseLost` when
-    the token is outdated or a position is not where the look began.
+    the token is outdated or a position is not where the batch began.
     """
     seen = CommitBatch()
-    for number, records in look.records.items():
+    for number, records in batch.records.items():
         commits.read_commits(seen, number, records)
     for reason, (number, offset, detail) in seen.strange.items():
         log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
-    newest, joined = _onto_what_was_known(lease.cluster_id, look, seen)
+    newest, joined = _onto_what_was_known(lease.cluster_id, batch, seen)
     clocks = _clocks(lease, newest, now_ms)
-    with write_transaction(lease, collector_store.progress_columns(look, rate), lock_cluster=False) as write:
-        collector_store.move_positions(lease, topic_id, look.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks)
+    with write_transaction(lease, collector_store.progress_columns(batch, rate), lock_cluster=False) as write:
+        collector_store.move_positions(
+            lease, topic_id, batch.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks
+        )
         _write(lease.cluster_id, newest, joined)
         collector_store.count_undecoded(lease, seen.undecoded)
         _count_newer(lease, seen.newer)
-        collector_store.add_cost(lease, look.requests, look.broker_ms, now_ms)
+        collector_store.add_cost(lease, batch.requests, batch.broker_ms, now_ms)
         collector_store.save_gaps(
             lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms
         )
         collector_store.clear_error(lease, now_ms)
-        if look.seen_through_ms is not None:
+        if batch.seen_through_ms is not None:
             write.notify_after_commit("collectors")
 
 
@@ -113,13 +115,13 @@ def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> No
 
 
 def _onto_what_was_known(
-    cluster_id: int, look: TailBatch, seen: CommitBatch
+    cluster_id: int, batch: TailBatch, seen: CommitBatch
 ) -> tuple[dict[_Row, tuple[CommitKey, KeptCommits | Gone]], dict[str, Joined]]:
     """Return the newest commits by their keys in the database, and the members of groups."""
     keys = {group: key_of(text.unescape_text(group)) for group in {place.group for place in seen.newest}}
     newest = {(keys[where.group], *where[1:]): (where, found) for where, found in seen.newest.items()}
     # Of partitions that are read for the first time nothing is known.
-    known = {move.partition for move in look.moves if move.previous}
+    known = {move.partition for move in batch.moves if move.previous}
     asked = {row: kept for row, (_, kept) in newest.items() if isinstance(kept, KeptCommits)}
     asked = {row: kept for row, kept in asked.items() if kept.log_partition in known}
     for row, before in _histories(cluster_id, list(asked)):
@@ -185,8 +187,14 @@ def _write(
 
 
 def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Values:
-    said = kept.offset, kept.leader_epoch, kept.metadata, kept.commit_ms, commits.pack_commits(kept.commits)
-    return (cluster_id, *row, group, *said, kept.log_partition, kept.log_offset)
+    columns = (
+        kept.offset,
+        kept.leader_epoch,
+        kept.metadata,
+        kept.commit_ms,
+        commits.pack_commits(kept.commits),
+    )
+    return (cluster_id, *row, group, *columns, kept.log_partition, kept.log_offset)
 
 
 def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes, str, str, int, int]:
@@ -195,7 +203,7 @@ def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes,
 
 
 def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:
-    """Add to the numbers of records of types that tell nothing which is shown."""
+    """Add to the numbers of records of types that contain nothing we show."""
     if not newer:
         return
     row = collector_row(lease).get()

@@ -1,4 +1,4 @@
-"""What the database knows when groups are looked at: commits, ends, transactions, and how groups stood."""
+"""The rows that a poll of groups starts from: commits, ends, transactions, and groups' previous states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
 from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waiting
 
-#: The log stands in for a coordinator that may not be asked while its tail is no older than this.
+#: The log replaces a coordinator that may not be asked while its tail is no older than this.
 _LIVE_MS = 15_000
 #: Transactions that ended longer ago do not say whose commits may be part of one.
 _NAMED_MS = 86_400_000
@@ -51,7 +51,7 @@ _LOGGED = (
 
 @dataclass(slots=True)
 class PreviousGroups:
-    """All of it for one look."""
+    """All of it for one poll."""
 
     groups: Mapping[str, Group]
     stood: Mapping[str, Mapping[TopicPartition, Stood]]
@@ -77,7 +77,7 @@ class PreviousGroups:
 
 
 class GroupRows:
-    """The rows of one cluster, for `collectors.kafka.groups` and for the save that follows its look."""
+    """The rows of one cluster, for `collectors.kafka.groups` and for the save that follows its poll."""
 
     def __init__(self, lease: Lease, now_ms: int) -> None:
         self._cluster_id = lease.cluster_id
@@ -121,7 +121,7 @@ class GroupRows:
         return [LoggedCommit(*key, *place) for key, place in sorted(newest.items())]
 
     def known_groups(self) -> PreviousGroups:
-        """Return all that a look is held against."""
+        """Return all that a poll is compared with."""
         logged: defaultdict[str, dict[TopicPartition, Logged]] = defaultdict(dict)
         for name, where, each in self._logged_rows():
             logged[name][where] = each
@@ -171,7 +171,7 @@ class GroupRows:
         }
 
     def _holders(self) -> Mapping[TopicPartition, Sequence[GroupBlocker]]:
-        """Return what partitions' leaders tell, else what the open transactions' records do."""
+        """Return blockers by partition: as leaders describe them, else from open transactions' records."""
         found: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
         for where, blocker in self._open_in():
             found[where].append(blocker)
@@ -216,8 +216,8 @@ def _end(seen_ms: int | None, lso: int | None, high_watermark: int | None) -> En
 def _stood(columns: Sequence[Any]) -> Stood:
     *first, status, waiting, waiting_ms, blockers, points = columns
     waits = Waiting(waiting) if waiting else None
-    told = tuple(GroupBlocker(**each) for each in blockers)
-    return Stood._make([*first, GroupStatus(status), waits, waiting_ms, told, _points(points)])
+    holders = tuple(GroupBlocker(**each) for each in blockers)
+    return Stood._make([*first, GroupStatus(status), waits, waiting_ms, holders, _points(points)])
 
 
 def packed_blockers(blockers: Iterable[GroupBlocker]) -> str:

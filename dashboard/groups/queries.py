@@ -1,4 +1,4 @@
-"""Consumer groups, what they wait for and who waits for whom: a reader beside `queries`."""
+"""Consumer groups, the transactions that block them, and the consumers that a transaction blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fenceline.kafka.transactional_ids import keys_named
 OFFSETS_TOPIC = "__consumer_offsets"
 #: What a list is asked for to get every group with a transactional commit pending, whatever its status.
 PENDING = "pending"
-#: So many rows of offsets one page looks through for what its groups, or transactions, wait for.
+#: So many rows of offsets one page reads for what blocks its groups, or what its transactions block.
 MOST_WAITING = 5_000
 #: How many groups that a transaction may be committing for are named.
 _MOST_CANDIDATES = 10
@@ -58,7 +58,7 @@ class SortedGroups(Sorted, GroupCriteria):
 class GroupFamily:
     """Groups that are listed as one: those whose ids are random, all others alone.
 
-    Sums leave out what cannot be told; `partial` says where that is so.
+    Sums leave out what is unknown; `partial` where they do.
     """
 
     cluster: str
@@ -93,7 +93,7 @@ class BlockingTransaction:
 
 
 class LagPoint(NamedTuple):
-    """A group's lag at an instant; None where it could not be told."""
+    """A group's lag at an instant; None where it is unknown."""
 
     at_ms: int
     lag_lso: int | None
@@ -129,7 +129,7 @@ def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFa
     rows = _filtered(wanted)
     if wanted.family:
         groups = page_of(rows.select_related("cluster").order_by(*_order(wanted, alone=True)), page, size)
-        return groups.with_items(_told(map(_alone, groups.items)))
+        return groups.with_items(_with_blockers(map(_alone, groups.items)))
     folded = page_of(_folded(rows).order_by(*_order(wanted, alone=False)), page, size)
     alone = Group.objects.select_related("cluster").in_bulk(
         [each["any"] for each in folded.items if _is_alone(each)]
@@ -137,7 +137,7 @@ def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFa
     families = [
         _alone(alone[each["any"]]) if each["any"] in alone else _family(each) for each in folded.items
     ]
-    return folded.with_items(_told(families))
+    return folded.with_items(_with_blockers(families))
 
 
 def groups_after(wanted: GroupCriteria, *, place: int, limit: int) -> Sequence[Group]:
@@ -200,7 +200,7 @@ def transaction_waiters(
 def candidate_groups(row: Transaction, log_partitions: Sequence[int]) -> Sequence[Group]:
     """Return groups whose offsets lie in the partitions of `__consumer_offsets` that a transaction names.
 
-    It may commit for any of them: the record does not tell for which.
+    It may commit for any of them: the record does not contain for which.
     """
     rows = Group.objects.filter(cluster=row.cluster_id, log_partition__in=list(log_partitions))
     return list(rows.select_related("cluster").order_by("group_id")[: _MOST_CANDIDATES + 1])
@@ -223,7 +223,7 @@ def offset_lag(row: GroupOffset, end: int | None) -> int | None:
 
 
 def lag_trend(row: Group) -> Sequence[LagPoint]:
-    """Return a group's lag over its last looks, oldest first."""
+    """Return a group's lag over its last polls, oldest first."""
     return [LagPoint(*point) for point in json.loads(row.trend or "[]")]
 
 
@@ -260,7 +260,7 @@ def _folded(rows: QuerySet[Group]) -> QuerySet[Any, Any]:
             unread=Sum("lag_lso"),
             lag=Sum("lag_hw"),
             behind=Max("lag_ms"),
-            told=Count("lag_hw"),
+            known=Count("lag_hw"),
             stuck=Sum("blocked"),
             shaky=Sum("unstable"),
             people=Sum("members"),
@@ -281,7 +281,7 @@ def _family(folded: Mapping[str, Any]) -> GroupFamily:
         lag_lso=folded["unread"],
         lag_hw=folded["lag"],
         lag_ms=folded["behind"],
-        partial=folded["told"] < folded["number"],
+        partial=folded["known"] < folded["number"],
         blocked=folded["stuck"],
         unstable=folded["shaky"],
         members=folded["people"],
@@ -306,8 +306,8 @@ def _alone(row: Group) -> GroupFamily:
     )
 
 
-def _told(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
-    """Return families, each group that is alone with what it waits for."""
+def _with_blockers(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
+    """Return families, those of a single group with what blocks it."""
     found = list(families)
     stuck = [each.group.pk for each in found if each.group and (each.blocked or each.unstable)]
     waits = Q(waiting=Waiting.PROBABLY.value) | Q(unstable=True)
@@ -321,14 +321,14 @@ def _told(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
     ]
 
 
-def _blocker(told: Mapping[str, Any]) -> BlockingTransaction:
+def _blocker(packed: Mapping[str, Any]) -> BlockingTransaction:
     return BlockingTransaction(
-        transactional_id=told.get("transactional_id") or "",
-        producer_id=told.get("producer_id"),
-        producer_epoch=told.get("producer_epoch"),
-        start_offset=told.get("start_offset"),
-        pending=bool(told.get("pending")),
-        certain=bool(told.get("certain", True)),
+        transactional_id=packed.get("transactional_id") or "",
+        producer_id=packed.get("producer_id"),
+        producer_epoch=packed.get("producer_epoch"),
+        start_offset=packed.get("start_offset"),
+        pending=bool(packed.get("pending")),
+        certain=bool(packed.get("certain", True)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Saves a look at consumer groups: a row for each group, and one for each partition it has committed for.
+"""Saves a poll of consumer groups: a row for each group, and one for each partition it has committed for.
 
 Only what has changed is written, in key order: the lease first, then groups and offsets, in database
 transactions of some thousand rows each. What could not be seen keeps its rows, with an error and a gap; what
@@ -28,7 +28,7 @@ from fenceline.kafka.families import family_of, fit_name
 from fenceline.kafka.group_observation import (
     Around,
     GroupBlocker,
-    GroupsLook,
+    ObservedGroups,
     SeenGroup,
     Stood,
     has_changed,
@@ -54,7 +54,7 @@ _offsets = GroupOffset._meta.db_table
 _UPSERT_GROUP = upsert_statement(Group._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
 _UPSERT_OFFSET = upsert_statement(_offsets, _OFFSET, _OFFSET[:3], overwrite_changes(_OFFSET[3:]))
 _DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
-#: What of a group's row is news by itself; ages and looks are written with it, or when they have grown old.
+#: Columns whose change writes a group's row; ages and points are written with it, or when they are old.
 _NEWS = tuple(
     name for name in _GROUP if name not in ("cluster_id", "key", "lag_ms", "trend", "seen_ms", "rev")
 )
@@ -79,31 +79,31 @@ class _Changed:
     sample: SeriesSample
 
 
-def save_groups(lease: Lease, look: GroupsLook, rows: GroupRows, *, now_ms: int) -> int:
-    """Save what a look found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
+def save_groups(lease: Lease, observed: ObservedGroups, rows: GroupRows, *, now_ms: int) -> int:
+    """Save what a poll found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
     known = rows.known_groups()
     changed = [
         each
-        for name, seen in look.groups.items()
-        if (each := _changed(lease.cluster_id, name, seen, look, known)) is not None
+        for name, seen in observed.groups.items()
+        if (each := _changed(lease.cluster_id, name, seen, observed, known)) is not None
     ]
     for part in _parts(sorted(changed, key=lambda each: each.key)):
-        _save_some(lease, part, look.at_ms)
-    missing = {name: row.pk for name, row in known.groups.items() if name not in look.groups}
-    _save_rest(lease, look, missing, now_ms)
+        _save_some(lease, part, observed.at_ms)
+    missing = {name: row.pk for name, row in known.groups.items() if name not in observed.groups}
+    _save_rest(lease, observed, missing, now_ms)
     return len(changed)
 
 
 @retry_write
-def _save_rest(lease: Lease, look: GroupsLook, missing: Mapping[str, int], now_ms: int) -> None:
-    with write_transaction(lease, {"seen_through_ms": look.at_ms}) as write:
-        _miss(list(missing.values()), look.partial)
-        unseen = [SeriesSample(name, None, ended=not look.partial) for name in missing]
-        save_samples(lease.cluster_id, GROUP, unseen, at_ms=look.at_ms)
-        extend_span(lease.cluster_id, NAME, at_ms=look.at_ms)
-        collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
+def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int], now_ms: int) -> None:
+    with write_transaction(lease, {"seen_through_ms": observed.at_ms}) as write:
+        _miss(list(missing.values()), observed.partial)
+        unseen = [SeriesSample(name, None, ended=not observed.partial) for name in missing]
+        save_samples(lease.cluster_id, GROUP, unseen, at_ms=observed.at_ms)
+        extend_span(lease.cluster_id, NAME, at_ms=observed.at_ms)
+        collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)
         collector_store.save_gaps(
-            lease, {_scope(scope): (now_ms, why) for scope, why in look.gaps.items()}, now_ms
+            lease, {_scope(scope): (now_ms, why) for scope, why in observed.gaps.items()}, now_ms
         )
         collector_store.clear_error(lease, now_ms)
         if missing:
@@ -112,18 +112,21 @@ def _save_rest(lease: Lease, look: GroupsLook, missing: Mapping[str, int], now_m
 
 
 def _changed(
-    cluster_id: int, name: str, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
+    cluster_id: int, name: str, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> _Changed | None:  # fmt: skip
     """Return what is to be written of a group; None where nothing is new."""
     before = known.stood.get(name, {})
-    now = before if seen.unseen else dict(_stands(name, seen, look, known))
+    now = before if seen.unseen else dict(_stands(name, seen, observed, known))
     offsets = {where: each for where, each in now.items() if has_changed(before.get(where), each)}
     gone = sorted(before.keys() - now.keys())
     key, old = key_of(text.unescape_text(name)), known.groups.get(name)
     head = cluster_id, key, name, family_of(name).name
-    asked = {topic: of for (group, topic), of in look.committers.items() if group == name}
+    asked = {topic: of for (group, topic), of in observed.committers.items() if group == name}
     committers = _committers(old.committers if old else "", asked, {where.topic for where in now})
-    row = (*head, *_group_columns(seen, now.values(), look.at_ms, old, known.members.get(name), committers))
+    row = (
+        *head,
+        *_group_columns(seen, now.values(), observed.at_ms, old, known.members.get(name), committers),
+    )
     if old is not None and not offsets and not gone and not _is_news(old, row):
         return None
     return _Changed(key, name, row, offsets, gone, _sample(name, seen, row))
@@ -131,23 +134,23 @@ def _changed(
 
 def _sample(name: str, seen: SeenGroup, row: Row) -> SeriesSample:
     """Return the figures of a row; none where some of the group's partitions could not be seen."""
-    said = dict(zip(_GROUP, row, strict=False))
-    values = None if seen.error else tuple(said[column] for column in _SERIES)
+    columns = dict(zip(_GROUP, row, strict=False))
+    values = None if seen.error else tuple(columns[column] for column in _SERIES)
     return SeriesSample(name, values)  # type: ignore[arg-type] # numbers all
 
 
 def _stands(
-    name: str, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
+    name: str, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> Iterator[tuple[TopicPartition, Stood]]:
     before, logged = known.stood.get(name, {}), known.logged.get(name, {})
     for where, committed in seen.committed.items():
         unstable = where in seen.unstable
         around = Around(
-            offsets=look.offsets.get(where),
-            only_markers=committed is not None and (where, committed.offset) in look.only_markers,
+            offsets=observed.offsets.get(where),
+            only_markers=committed is not None and (where, committed.offset) in observed.only_markers,
             ends=known.ends_of(where),
             holders=known.holders.get(where, ()),
-            pending=_pending(name, where, seen, look, known) if unstable else (),
+            pending=_pending(name, where, seen, observed, known) if unstable else (),
         )
         earlier, log = before.get(where), logged.get(where)
         yield (
@@ -158,7 +161,7 @@ def _stands(
                 unstable,
                 log,
                 around,
-                now_ms=look.at_ms,
+                now_ms=observed.at_ms,
                 blocked_after_ms=_blocked_after_ms(),
             ),
         )
@@ -171,12 +174,12 @@ def _blocked_after_ms() -> int:
 
 
 def _pending(
-    name: str, where: TopicPartition, seen: SeenGroup, look: GroupsLook, known: PreviousGroups
+    name: str, where: TopicPartition, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> Sequence[GroupBlocker]:
-    """Return whose a pending commit is: as the log itself tells, else whose it may be."""
+    """Return the owners of a pending commit: by the log itself, else the possible ones."""
     read = [
         GroupBlocker(*each[1:], pending=True, offset=each.offset)
-        for each in look.pending.get((name, where), ())
+        for each in observed.pending.get((name, where), ())
     ]
     if read or seen.log_partition is None:
         return read
@@ -193,7 +196,7 @@ def _group_columns(
 ) -> Row:
     """Return a group's columns from its state on, without the revision."""
     lso, hw = _sum(each.lag_lso for each in stands), _sum(each.lag_hw for each in stands)
-    # Where its coordinator does not tell, it is as it was.
+    # Without an answer of its coordinator it is as it was.
     was = old if seen.error else None
     return (
         seen.state or (was.state if was else ""),
@@ -229,7 +232,7 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 def _trend(packed: str, at_ms: int, lso: int | None, hw: int | None) -> str:
-    """Return the lags of the last looks with a new one, spaced as a partition's points are."""
+    """Return the lags of the last polls with a new one, spaced as a partition's points are."""
     points = json.loads(packed) if packed else []
     if len(points) > 1 and points[-1][0] - points[-2][0] < POINTS_APART_MS:
         points.pop()
@@ -237,9 +240,9 @@ def _trend(packed: str, at_ms: int, lso: int | None, hw: int | None) -> str:
 
 
 def _is_news(old: Group, row: Row) -> bool:
-    said = dict(zip(_GROUP, row, strict=False))
-    return any(getattr(old, name) != said[name] for name in _NEWS) or (
-        int(said["seen_ms"] or 0) - old.seen_ms >= POINTS_APART_MS
+    columns = dict(zip(_GROUP, row, strict=False))
+    return any(getattr(old, name) != columns[name] for name in _NEWS) or (
+        int(columns["seen_ms"] or 0) - old.seen_ms >= POINTS_APART_MS
     )
 
 

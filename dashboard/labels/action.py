@@ -1,4 +1,4 @@
-"""How acts, states of actions and outcomes read and look, and what will not happen. Pure."""
+"""Labels of actions, their states and outcomes, and what an action will not do. Pure."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ACTS: Mapping[str, ActStyle] = MappingProxyType(
     }
 )
 
-#: As `Action.State` says, and two that it does not: a plan that has expired, and one with nothing to do.
+#: The values of `Action.State`, and two more: a plan that has expired, and one with nothing to do.
 STATES: Mapping[str, StatusLabel] = MappingProxyType(
     {
         "planned": StatusLabel("pending confirmation", "info", "nothing has been sent"),

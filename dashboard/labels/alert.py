@@ -1,4 +1,4 @@
-"""How alerts, channels, deliveries and silences look and read: word, tone, what it means. Pure."""
+"""Labels of alerts, channels, deliveries and silences: word, tone, meaning. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FAILING = StatusLabel("failing", "warning", "its last messages failed")
 _DISABLED = StatusLabel("disabled", "critical", "it receives no notifications")
 
 
-def channel_look(row: Channel) -> StatusLabel:
+def channel_label(row: Channel) -> StatusLabel:
     """Return how a channel does."""
     if not row.enabled:
         return _DISABLED

@@ -1,10 +1,10 @@
-"""How events of the timeline read and look: words, tone, what they mean. Pure."""
+"""Labels of the timeline's events: words, tone, meaning. Pure."""
 
 from __future__ import annotations
 
 from dashboard.labels.action import ACTS, STATES
-from dashboard.labels.status import OUTCOME_LOOKS, StatusLabel
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.status import OUTCOME_LABELS, StatusLabel
+from dashboard.labels.transition import TRANSITION_STYLES
 from fenceline.facts import TransitionKind
 from fenceline.timeline import EventSource, TimelineEvent
 
@@ -15,21 +15,21 @@ _OVER = frozenset({"closed", "resolved"})
 
 
 def event_label(event: TimelineEvent) -> StatusLabel:
-    """Return how an event reads and looks."""
+    """Return the label and style of an event."""
     if event.source is EventSource.TRANSITION:
         return _transition(event)
     if event.source is EventSource.ACTION:
         return _action(event)
-    if event.source is EventSource.RECOVERY and event.what in OUTCOME_LOOKS:
-        look = OUTCOME_LOOKS[event.what]
-        return StatusLabel(f"recovery {look.words}", look.tone, look.means)
+    if event.source is EventSource.RECOVERY and event.what in OUTCOME_LABELS:
+        label = OUTCOME_LABELS[event.what]
+        return StatusLabel(f"recovery {label.words}", label.tone, label.means)
     return StatusLabel(f"{event.source} {event.what.replace('_', ' ')}", _tone(event), "")
 
 
 def _transition(event: TimelineEvent) -> StatusLabel:
-    look = LOOKS[TransitionKind(event.what)]
-    words = f"{event.count:,} × {look.words}" if event.count > 1 else look.words
-    return StatusLabel(words, look.tone, look.means)
+    label = TRANSITION_STYLES[TransitionKind(event.what)]
+    words = f"{event.count:,} × {label.words}" if event.count > 1 else label.words
+    return StatusLabel(words, label.tone, label.means)
 
 
 def _action(event: TimelineEvent) -> StatusLabel:

@@ -1,4 +1,4 @@
-"""How the health of the flow's nodes and edges, and the kinds of its edges, look and read. Pure."""
+"""Labels of the health of the flow's nodes and edges, and of the kinds of its edges. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fenceline.flow.graph import FlowHealth, LinkKind
 from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.proof import GUARANTEE_WORDS
 
-HEALTH_LOOKS: Mapping[FlowHealth, StatusLabel] = MappingProxyType(
+HEALTH_LABELS: Mapping[FlowHealth, StatusLabel] = MappingProxyType(
     {
         FlowHealth.BLOCKED: StatusLabel("blocked", "critical", "records do not get through"),
         FlowHealth.WARNING: StatusLabel("warning", "warning", "something about it needs attention"),

@@ -1,4 +1,4 @@
-"""How queries, their chains and their sinks' decisions look and read: word, tone, what it means. Pure."""
+"""Labels of queries, their chains and their sinks' decisions: word, tone, meaning. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety
 
-STATE_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
+STATE_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         QueryState.FAILED: StatusLabel("failed", "critical", "it ended with an exception"),
         QueryState.UNHEARD: StatusLabel(
@@ -27,14 +27,14 @@ STATE_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
 
 
 def state_label(state: QueryState, driver: Driver) -> StatusLabel:
-    """Return how the state of a query reads and looks; where its heartbeat is missing, since when."""
+    """Return the label and style of a query's state; where its heartbeat is missing, since when."""
     if driver.status is DriverStatus.NO_HEARTBEAT:
         return StatusLabel("no heartbeat", "warning", f"{driver.status_text}: its driver may be gone")
-    return STATE_LOOKS[state]
+    return STATE_LABELS[state]
 
 
-#: How a batch's decision stands.
-DECISION_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
+#: The status of a batch's decision.
+DECISION_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         "lost": StatusLabel(
             "lost", "critical", "some of its transactions were gone before they were committed"
@@ -103,7 +103,7 @@ _IN_PROGRESS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def chain_look(chain: Sequence[ChainLink]) -> StatusLabel:
+def chain_label(chain: Sequence[ChainLink]) -> StatusLabel:
     """Return a chain in two words: its broken link, what it waits for, or that it is done."""
     for state, words, tone in (
         (LinkState.BROKEN, "broken", "critical"),

@@ -1,4 +1,4 @@
-"""How verdicts, statuses and outcomes look and read: word, tone, what it means, what to do. Pure.
+"""Labels of verdicts, statuses and outcomes: word, tone, meaning, what to do. Pure.
 
 The tone is one of the four state colours or "unknown"; its mark has a shape of its own, so that no colour
 stands alone. Orders are from worst to harmless, as lists and chips show them.
@@ -24,7 +24,7 @@ class StatusLabel(NamedTuple):
     means: str
 
 
-VERDICT_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
+VERDICT_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         PartitionVerdict.HANGING: StatusLabel(
             "hanging", "critical", "orphaned: its coordinator will not complete it"
@@ -37,7 +37,7 @@ VERDICT_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
         PartitionVerdict.CLEAR: StatusLabel("clear", "ok", "no transaction blocks it"),
     }
 )
-STATUS_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
+STATUS_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         GroupStatus.BLOCKED: StatusLabel(
             "BLOCKED",
@@ -63,7 +63,7 @@ TRANSACTION_STATE_TONES: Mapping[str, str] = MappingProxyType(
         TransactionState.PREPARE_ABORT: "tone-warning",
     }
 )
-WAITING_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
+WAITING_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         Waiting.PROBABLY: StatusLabel(
             "likely blocked", "warning", "it is at the LSO, as a blocked read_committed consumer is"
@@ -74,7 +74,7 @@ WAITING_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
         Waiting.NOT_YET: StatusLabel("not there yet", "unknown", "it has not reached the LSO yet"),
     }
 )
-OUTCOME_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
+OUTCOME_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
     {
         RecoveryOutcome.OPEN: StatusLabel(
             "open", "info", "consumers are still blocked, or the producer has not committed again so far"
@@ -100,7 +100,7 @@ OUTCOME_LOOKS: Mapping[str, StatusLabel] = MappingProxyType(
 
 
 _MARKER = "Make sure that its producer is gone, then write an abort marker at its first offset."
-#: What to do about an open transaction; `fenceline.explanations.verdict_reason` says why it is what it is.
+#: What to do about an open transaction; `fenceline.explanations.verdict_reason` explains the verdict.
 NEXT_STEPS: Mapping[str, str] = MappingProxyType(
     {
         VerdictReason.OWNED: ("None: its producer ends it, or its coordinator aborts it at its timeout."),

@@ -1,4 +1,4 @@
-"""How each kind of transition looks and reads: word, tone, pattern in charts, what it means. Pure.
+"""The label and style of each kind of transition: word, tone, pattern in charts, meaning. Pure.
 
 The tone is one of the four state colours or "muted"; since colours never stand alone, each kind has a word,
 a mark of its own in tables (`.mark-KIND`), and where kinds share a tone in a chart, a pattern.
@@ -24,7 +24,7 @@ class TransitionStyle:
     means: str
 
 
-LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
+TRANSITION_STYLES: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
     {
         TransitionKind.TAKEOVER: TransitionStyle(
             "takeover",
@@ -97,4 +97,4 @@ LOOKS: Mapping[TransitionKind, TransitionStyle] = MappingProxyType(
     }
 )
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
-NOTABLE = tuple(kind for kind in LOOKS if kind not in EVERYDAY)
+NOTABLE = tuple(kind for kind in TRANSITION_STYLES if kind not in EVERYDAY)

@@ -1,8 +1,8 @@
-"""The tables. Observed state is written by the stores and by the judge alone, and read through `queries`.
+"""The tables. Observed state is written by the stores and the evaluator alone, and read through `queries`.
 
 Instants that come from Kafka, or are compared with it, are integers of milliseconds (`_ms`): the hot path
-writes 100,000 of them a second and formats none. Instants of our own are timestamps (`_at`), so that the
-database's clock can judge them.
+writes 100,000 of them a second and formats none. Instants of our own are timestamps (`_at`), so that they can
+be compared with the database's clock.
 
 The cluster of a table has no index of its own where a unique key begins with it.
 """

@@ -13,7 +13,7 @@ class Action(models.Model):
     """One plan, from its preview to its follow-up: the audit row."""
 
     class State(models.TextChoices):
-        """`planned` also once it has expired: `expires_ms` tells."""
+        """`planned` also once it has expired: see `expires_ms`."""
 
         PLANNED = "planned"
         EXECUTING = "executing"

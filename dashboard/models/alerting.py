@@ -1,4 +1,4 @@
-"""Findings over time, and who was told: alerts, changes (the outbox), channels, deliveries, silences."""
+"""Findings over time, and notifications: alerts, changes (the outbox), channels, deliveries, silences."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class Alert(models.Model):
     ticks = models.IntegerField(default=0)
     #: The finding it follows now, by its number.
     finding = models.BigIntegerField(default=0)
-    #: Since when nothing but its groups' waits keeps it from being told, while it fires.
+    #: Since when only its groups' waits delay its notification, while it fires.
     loud_ms = models.BigIntegerField(null=True)
     #: Instants of its last openings, for damping: [ms, …]; since when it is held as flapping.
     openings = models.JSONField(default=list)
     flapping_ms = models.BigIntegerField(null=True)
-    #: Why nobody is told of it now, as `alerts.engine` says it: [[kind, what by its number or "", words], …];
+    #: Why nobody is notified of it now: [[kind, what by its number or "", words], …];
     #: empty while somebody is.
     quiet = models.JSONField(default=list)
-    #: Who was told that it fires: [[channel id, delivery id, when in ms], …].
+    #: Who was notified that it fires: [[channel id, delivery id, when in ms], …].
     told = models.JSONField(default=list)
     rev = models.BigIntegerField(default=0)
 
@@ -67,7 +67,7 @@ class Alert(models.Model):
 
 
 class AlertChange(models.Model):
-    """One change of an alert that somebody may have to be told of: the outbox.
+    """One change of an alert that channels may be notified of: the outbox.
 
     `processed_at` is empty until every channel either has a delivery with it or a reason why not.
     """
@@ -96,7 +96,7 @@ class AlertChange(models.Model):
 
 
 class Channel(models.Model):
-    """Somebody to tell."""
+    """A receiver of notifications."""
 
     class Kind(models.TextChoices):
         #: The Alertmanager webhook, version 4, signed as Standard Webhooks.
@@ -119,7 +119,7 @@ class Channel(models.Model):
     matchers = models.JSONField(default=list)
     #: Labels that make one notification of many alerts.
     group_by = models.JSONField(default=list)
-    #: Seconds; None: as `[alerts]` says.
+    #: Seconds; None: as in `[alerts]`.
     group_wait_s = models.FloatField(null=True)
     group_interval_s = models.FloatField(null=True)
     repeat_interval_s = models.FloatField(null=True)
@@ -172,7 +172,7 @@ class Delivery(models.Model):
     held = models.JSONField(default=dict)
     #: When the engine made it, by its own clock.
     made_ms = models.BigIntegerField(default=0)
-    #: Whether it is its group's newest, and says what the receiver knows.
+    #: Whether it is its group's newest, and so the state that the receiver has.
     standing = models.BooleanField(default=False)
     state = models.CharField(max_length=9, choices=State, default=State.PENDING)
     attempts = models.IntegerField(default=0)
@@ -211,7 +211,7 @@ class Delivery(models.Model):
 
 
 class Silence(models.Model):
-    """Nobody is told of what matches, for a time."""
+    """Suppresses notifications of matching alerts, for a time."""
 
     #: [["label", "=" | "!=" | "=~" | "!~", "value"], …], all of them must match; as Alertmanager's.
     matchers = models.JSONField()

@@ -1,4 +1,4 @@
-"""What is watched, by whom, how far they came, and what went unseen."""
+"""Clusters, their collectors and positions, and the gaps in what was read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Position(models.Model):
 
 
 class Collector(models.Model):
-    """A collector's lease and what it says of itself.
+    """A collector's lease and its own status.
 
     `token` is a fencing token: it grows with every new holder, and every save names the token it was given,
     so a holder that was paused past its expiry can write nothing.
@@ -68,7 +68,7 @@ class Collector(models.Model):
     holder = models.CharField(max_length=128, blank=True)
     #: By the database's clock.
     expires_at = models.DateTimeField()
-    #: Everything before this instant has been seen; None before the first complete look.
+    #: Everything before this instant has been seen; None before the first complete poll.
     seen_through_ms = models.BigIntegerField(null=True)
     behind = models.BigIntegerField(null=True)
     #: Records read since the row was made.
@@ -82,7 +82,7 @@ class Collector(models.Model):
     broker_ms = models.BigIntegerField(default=0)
     #: The same minute by minute: [[minute since the epoch, requests, milliseconds], …], the last few.
     costs = models.JSONField(default=list)
-    #: What else it says of itself; each collector's own.
+    #: Further status, different for each collector.
     detail = models.JSONField(default=dict)
     error = models.TextField(blank=True)
     #: When the error, or its absence, began.
@@ -98,7 +98,7 @@ class Collector(models.Model):
 
 
 class GapRecord(models.Model):
-    """Something that could not be seen: where, since when, why, and when sight came back."""
+    """Something that could not be read: where, since when, why, and until when."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE)
     source = models.CharField(max_length=64)

@@ -17,7 +17,7 @@ class TopicTally(models.Model):
     application = models.CharField(max_length=200)
     #: "" for what is beyond the topics that are kept of an application.
     topic = models.CharField(max_length=249, blank=True)
-    #: Of `__consumer_offsets` its partition, which says whose offsets may be committed; -1 of all others.
+    #: Of `__consumer_offsets` its partition, which limits whose offsets are committed; -1 of all others.
     partition = models.IntegerField()
     #: 900 or 21,600.
     span_s = models.IntegerField()

@@ -79,15 +79,15 @@ class Group(models.Model):
     log_partition = models.IntegerField(null=True)
     members = models.IntegerField(null=True)
     partitions = models.IntegerField(default=0)
-    #: Sums over its partitions; None where one cannot be told.
+    #: Sums over its partitions; None where one is unknown.
     lag_lso = models.BigIntegerField(null=True)
     lag_hw = models.BigIntegerField(null=True)
     #: The longest of its partitions.
     lag_ms = models.BigIntegerField(null=True)
-    #: The lag of its last looks, [[at_ms, lag to LSO, lag to HW], …] as JSON text, oldest first.
+    #: The lag of its last polls, [[at_ms, lag to LSO, lag to HW], …] as JSON text, oldest first.
     trend = models.TextField(blank=True)
     status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in GroupStatus])
-    #: How many of its partitions stand at a pinned LSO, and how many have a pending transactional commit.
+    #: How many of its partitions are at a stuck LSO, and how many have a pending transactional commit.
     blocked = models.IntegerField(default=0)
     unstable = models.IntegerField(default=0)
     #: Whose transactions commit its offsets, {topic: application} as JSON text: "" for nobody's, null where
@@ -118,7 +118,7 @@ class GroupOffset(models.Model):
     offset = models.BigIntegerField(null=True)
     leader_epoch = models.IntegerField(null=True)
     metadata = models.TextField(blank=True)
-    #: By the coordinator's clock where the log told it, else when we first saw it; None before either.
+    #: By the coordinator's clock where the log has it, else when we first observed it; None before either.
     commit_ms = models.BigIntegerField(null=True)
     #: Whether a transactional commit of it is pending (UNSTABLE_OFFSET_COMMIT).
     unstable = models.BooleanField(default=False)
@@ -137,7 +137,7 @@ class GroupOffset(models.Model):
     #: What it waits for: [{"producer_id", "producer_epoch", "transactional_id", "start_offset"}, …], and for
     #: a pending commit [{"transactional_id", …, "pending": true, "certain": bool}, …].
     blockers = models.JSONField(default=list)
-    #: Its last commits or looks, [[at_ms, offset, lag to LSO], …] as JSON text, oldest first.
+    #: Its last commits or polls, [[at_ms, offset, lag to LSO], …] as JSON text, oldest first.
     points = models.TextField(blank=True)
 
     class Meta:

@@ -26,9 +26,9 @@ class PartitionRecord(models.Model):
     log_start = models.BigIntegerField(null=True)
     lso = models.BigIntegerField(null=True)
     high_watermark = models.BigIntegerField(null=True)
-    #: When anything of this changed last; it stands until its collector's `seen_through_ms`.
+    #: When anything of this changed last; it is valid until its collector's `seen_through_ms`.
     seen_ms = models.BigIntegerField(null=True)
-    #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
+    #: Since when, by our clock, the LSO is stuck at this value below the high watermark; None unless it is.
     pinned_ms = models.BigIntegerField(null=True)
     verdict = models.CharField(
         max_length=7, choices=[(v.value, v.value) for v in PartitionVerdict], default="clear"
@@ -58,7 +58,7 @@ class PartitionRecord(models.Model):
 
 
 class PinRecord(models.Model):
-    """A transaction that is open in a partition, as its leader tells (DescribeProducers), and whose it is."""
+    """A transaction that is open in a partition, by its leader's DescribeProducers, and its owner."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     topic = models.CharField(max_length=249)
@@ -73,9 +73,9 @@ class PinRecord(models.Model):
     coordinator_epoch = models.IntegerField(null=True)
     #: By our clock.
     first_seen_ms = models.BigIntegerField()
-    #: Since when, by our clock, its coordinator says Prepare*; None unless it does.
+    #: Since when, by our clock, its coordinator reports a Prepare* state; None in any other state.
     prepared_ms = models.BigIntegerField(null=True)
-    #: When anything of this changed last; it stands until its collector's `seen_through_ms`.
+    #: When anything of this changed last; it is valid until its collector's `seen_through_ms`.
     seen_ms = models.BigIntegerField()
     #: The id that the producer id belongs to, as escaped text; "" where none is known.
     transactional_id = models.TextField(blank=True)
@@ -99,7 +99,7 @@ class PinRecord(models.Model):
 
 
 class ReplicaLook(models.Model):
-    """What one replica of a partition says of its producers, asked for by an operator (`describe-producers`).
+    """The producers of a partition by one replica, requested by an operator (`describe-producers`).
 
     Everyone who writes with idempotence is listed, also without a transactional id.
     """

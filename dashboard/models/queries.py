@@ -25,12 +25,12 @@ class Query(models.Model):
     name = models.TextField(blank=True)
     #: The folder's URL as the configuration's root spells it; "" while no root holds it.
     checkpoint = models.TextField(blank=True)
-    #: As its listener tells; UNHEARD where none does.
+    #: As reported by its listener; UNHEARD without a report.
     state = models.CharField(max_length=8, choices=[(each.value, each.value) for each in QueryState])
     run_id = models.CharField(max_length=36, blank=True)
     #: Whether its newest run tracks its progress asynchronously, as its listener reported; null: unknown.
     asynchronous = models.BooleanField(null=True)
-    #: When its listener was heard last, by our clock; when its newest run began and ended, by its driver's.
+    #: The last heartbeat of its listener, by our clock; begin and end of its newest run, by its driver's.
     heard_ms = models.BigIntegerField(null=True)
     #: How often its listener posts at least, as it reports; null where it reports no interval.
     heartbeat_every_ms = models.IntegerField(null=True)
@@ -46,7 +46,7 @@ class Query(models.Model):
     #: without a checkpoint.
     restart = models.CharField(max_length=24, blank=True)
     restart_words = models.TextField(blank=True)
-    #: What kind of sink it has: "exactly_once" (ours), "kafka", "other", or "" where nothing tells.
+    #: What kind of sink it has: "exactly_once" (ours), "kafka", "other", or "" where it is unknown.
     sink = models.CharField(max_length=16, blank=True)
     #: The ledger's own id and the prefix of its transactional ids; "" where it has none.
     ledger_id = models.CharField(max_length=36, blank=True)
@@ -57,7 +57,7 @@ class Query(models.Model):
     expires_ms = models.BigIntegerField(null=True)
     #: For the inspector, as JSON: conf, sources, operators, broken and foreign files, the ledger's damage.
     detail = models.JSONField(default=dict)
-    #: When the checkpoint was looked at last.
+    #: When the checkpoint was polled last.
     seen_ms = models.BigIntegerField(null=True)
     #: Why it cannot be read; "" when it can.
     error = models.TextField(blank=True)
@@ -79,7 +79,7 @@ class Query(models.Model):
 
 
 class Run(models.Model):
-    """One run of a query: from its start to its end, as its listener told."""
+    """One run of a query: from its start to its end, as reported by its listener."""
 
     query = models.ForeignKey(Query, models.CASCADE, db_index=False)
     run_id = models.CharField(max_length=36)
@@ -87,13 +87,13 @@ class Run(models.Model):
     #: By the driver's clock.
     started_ms = models.BigIntegerField(null=True)
     ended_ms = models.BigIntegerField(null=True)
-    #: By our clock: when it was heard first and last.
+    #: By our clock: its first and last heartbeat.
     first_heard_ms = models.BigIntegerField()
     heard_ms = models.BigIntegerField()
     exception = models.TextField(blank=True)
-    #: The newest batch that it told of.
+    #: The newest batch that it reported.
     batch_id = models.BigIntegerField(null=True)
-    #: What its listener's spool says of itself: events waiting, dropped for ever, the oldest one's age.
+    #: Its listener's spool: events waiting, dropped for ever, the oldest one's age.
     spooled = models.BigIntegerField(default=0)
     dropped = models.BigIntegerField(default=0)
     spool_age_ms = models.BigIntegerField(null=True)
@@ -111,7 +111,7 @@ class Run(models.Model):
 
 
 class Batch(models.Model):
-    """One micro-batch: planned, run, decided, checkpointed; each part null where nothing has told it."""
+    """One micro-batch: planned, run, decided, checkpointed; each part null where it is unknown."""
 
     query = models.ForeignKey(Query, models.CASCADE, db_index=False)
     batch_id = models.BigIntegerField()
@@ -158,7 +158,8 @@ class SinkDecision(models.Model):
     decided = models.CharField(max_length=8, choices=[(each.value, each.value) for each in Decided])
     #: "driver" or "operator".
     by = models.CharField(max_length=16)
-    #: By the clock of whoever decided, and when a look found it first, by ours; null of an older row.
+    #: By the clock of the process that decided, and when a poll found it first, by ours; null of an older
+    #: row.
     decided_ms = models.BigIntegerField()
     first_seen_ms = models.BigIntegerField(null=True)
     run_id = models.CharField(max_length=36, blank=True)

@@ -55,7 +55,7 @@ class Recovery(models.Model):
     #: What was lost, as `fenceline.recoveries.LostRecords`: [["topic", 0, first, last, records, sure, note,
     #: …], …]
     lost = models.JSONField(default=list)
-    #: Whether every partition's range was looked for.
+    #: Whether every partition's range was searched for.
     lost_complete = models.BooleanField(default=False)
     rev = models.BigIntegerField()
 

@@ -24,7 +24,7 @@ def _in_states(states: Sequence[str]) -> models.Func:
 
 #: States that few ids are in at a time, or that few change into.
 IDLE = (TransactionState.EMPTY.value, TransactionState.COMPLETE_ABORT.value)
-#: What a query says to be answered from the index of open, or of idle, transactions.
+#: Conditions that make a query use the index of open, or of idle, transactions.
 IS_OPEN, IS_IDLE = _in_states(OPEN_STATES), _in_states(IDLE)
 
 
@@ -128,7 +128,7 @@ class TransitionRecord(models.Model):
     """A notable transition (`facts.Transition`): every kind but the everyday ones."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
-    #: The cluster's revision that told it last.
+    #: The cluster's revision that wrote it last.
     rev = models.BigIntegerField()
     #: As in Transaction; an id may be gone while its history stays.
     key = models.BinaryField(max_length=32)

@@ -19,7 +19,7 @@ from dashboard.models import (
 from dashboard.runtime import criteria
 from dashboard.runtime.criteria import Criteria, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
-from fenceline.facts import NOT_TOLD
+from fenceline.facts import NOT_REPORTED
 from fenceline.kafka.partitions import VERDICTS, WORST_VERDICTS, PartitionVerdict, Pin, VerdictReason
 
 #: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
@@ -148,7 +148,7 @@ def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
 
     A producer id is one id's for ever; an epoch before the present one's is a transaction that was left.
     """
-    by_producer = {(row.cluster_id, row.producer_id): row for row in rows if row.producer_id != NOT_TOLD}
+    by_producer = {(row.cluster_id, row.producer_id): row for row in rows if row.producer_id != NOT_REPORTED}
     if not by_producer:
         return {}
     clusters, producers = ({key[n] for key in by_producer} for n in (0, 1))
@@ -160,8 +160,8 @@ def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
     return {pk: sorted(each, key=lambda pin: (pin.topic, pin.partition)) for pk, each in found.items()}
 
 
-def replica_looks(row: PartitionRecord) -> Sequence[ReplicaLook]:
-    """Return what replicas said of their producers when they were asked last, the leader first."""
+def replica_answers(row: PartitionRecord) -> Sequence[ReplicaLook]:
+    """Return the replicas' last answers about their producers, the leader first."""
     rows = ReplicaLook.objects.filter(cluster=row.cluster_id, topic=row.topic, partition=row.partition)
     return list(rows.order_by("-leads", "broker"))
 
@@ -188,10 +188,10 @@ def verdict_of(is_open: bool, found: Sequence[PinRecord]) -> str:
     An id whose newest transaction is over can still have one that hangs, left by an earlier epoch; any other
     verdict was the end's to overtake.
     """
-    said = worst_verdict(pin.verdict for pin in found)
+    worst = worst_verdict(pin.verdict for pin in found)
     if is_open:
-        return PartitionVerdict.OPEN.value if said == PartitionVerdict.CLEAR else said
-    return said if said == PartitionVerdict.HANGING else PartitionVerdict.CLEAR.value
+        return PartitionVerdict.OPEN.value if worst == PartitionVerdict.CLEAR else worst
+    return worst if worst == PartitionVerdict.HANGING else PartitionVerdict.CLEAR.value
 
 
 def unstable_offsets(row: PartitionRecord) -> int | None:
@@ -256,7 +256,7 @@ def _order(wanted: SortedPartitions) -> Sequence[OrderBy]:
 
 
 def pin_of(row: PinRecord) -> Pin:
-    """Return what a row says of an open transaction in a partition."""
+    """Return a row of an open transaction in a partition as a fact."""
     return Pin(
         row.topic,
         row.partition,

@@ -14,7 +14,7 @@ from fenceline.kafka.partitions import ProducerState
 def save_replicas(
     cluster: str,
     where: TopicPartition,
-    said: Mapping[int, Sequence[ProducerState] | str],
+    answers: Mapping[int, Sequence[ProducerState] | str],
     *,
     leader: int | None,
     ids: Mapping[int, str],
@@ -28,8 +28,8 @@ def save_replicas(
     # Two that were asked for at once wait for each other here.
     with cluster_transaction(cluster, cluster_id) as write:
         mine = ReplicaLook.objects.filter(cluster_id=cluster_id, topic=where.topic, partition=where.partition)
-        mine.exclude(broker__in=said).delete()
-        for broker, producers in sorted(said.items()):
+        mine.exclude(broker__in=answers).delete()
+        for broker, producers in sorted(answers.items()):
             mine.update_or_create(
                 cluster_id=cluster_id,
                 topic=where.topic,
@@ -38,7 +38,7 @@ def save_replicas(
                 defaults={
                     "leads": broker == leader,
                     "seen_ms": now_ms,
-                    **_told(producers, ids),
+                    **_columns(producers, ids),
                 },
             )
         write.notify_after_commit("partitions")
@@ -50,10 +50,10 @@ def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
     return tuple(rows.values_list("replicas", flat=True).first() or ())
 
 
-def _told(said: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
-    if isinstance(said, str):
-        return {"producers": [], "error": said}
-    return {"producers": [_shown(each, ids) for each in said], "error": ""}
+def _columns(answer: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
+    if isinstance(answer, str):
+        return {"producers": [], "error": answer}
+    return {"producers": [_shown(each, ids) for each in answer], "error": ""}
 
 
 def _shown(producer: ProducerState, ids: Mapping[int, str]) -> dict[str, object]:

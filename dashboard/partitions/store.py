@@ -53,7 +53,7 @@ __all__ = [
 _SAVE_AT_ONCE = 1_000
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000
-#: How old a tail's sight may be, in milliseconds, for its rows to be all the ids there are.
+#: How old a tail's data may be, in milliseconds, for its rows to be all the ids there are.
 _FRESH_MS = 10_000
 
 _KEY = ("cluster_id", "topic", "partition")
@@ -78,7 +78,7 @@ _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for col
 
 
 class PartitionObservation(Protocol):
-    """What a look saw: `collectors.kafka.partitions.ObservedPartitions`, which this side may not import."""
+    """What a poll found: `collectors.kafka.partitions.ObservedPartitions`, which this side may not import."""
 
     @property
     def at_ms(self) -> int: ...
@@ -110,10 +110,10 @@ class PartitionRows:
     """The rows of one cluster. `tails` are the names of the collectors that read `__transaction_state`."""
 
     def __init__(self, lease: Lease, tails: Collection[str], *, vouched: bool) -> None:
-        """`vouched`: whether the operator says that no transactional id is hidden from us."""
+        """`vouched`: whether the operator has declared that no transactional id is hidden from us."""
         self._cluster_id = lease.cluster_id
         self._tails, self._vouched = tails, vouched
-        #: When the last look began, for how old a tail's sight is.
+        #: When the last poll began, for the age of a tail's data.
         self.now_ms = 0
 
     def known_partitions(self) -> dict[TopicPartition, KnownPartition]:
@@ -183,53 +183,53 @@ def _known(row: PartitionRecord) -> KnownPartition:
     )
 
 
-def save_partitions(lease: Lease, look: PartitionObservation, *, now_ms: int) -> None:
-    """Save what a look saw and what it cost. Raises `LeaseLost` when the token is outdated."""
-    pins = sorted(look.pins, key=lambda pin: pin.key)
-    rows = sorted(look.rows.items())
+def save_partitions(lease: Lease, observation: PartitionObservation, *, now_ms: int) -> None:
+    """Save what a poll found and what it cost. Raises `LeaseLost` when the token is outdated."""
+    pins = sorted(observation.pins, key=lambda pin: pin.key)
+    rows = sorted(observation.rows.items())
     while len(pins) + len(rows) > _SAVE_AT_ONCE:
         some, pins = pins[:_SAVE_AT_ONCE], pins[_SAVE_AT_ONCE:]
         others, rows = rows[: _SAVE_AT_ONCE - len(some)], rows[_SAVE_AT_ONCE - len(some) :]
-        _save_some(lease, look, some, others)
-    _save_rest(lease, look, pins, rows, now_ms)
+        _save_some(lease, observation, some, others)
+    _save_rest(lease, observation, pins, rows, now_ms)
 
 
 @retry_write
 def _save_some(
     lease: Lease,
-    look: PartitionObservation,
+    observation: PartitionObservation,
     pins: Sequence[Pin],
     rows: Sequence[tuple[TopicPartition, KnownPartition]],
 ) -> None:
     with write_transaction(lease) as write:
-        _write(lease.cluster_id, write.next_rev(), look, pins, rows)
+        _write(lease.cluster_id, write.next_rev(), observation, pins, rows)
 
 
 @retry_write
 def _save_rest(
     lease: Lease,
-    look: PartitionObservation,
+    observation: PartitionObservation,
     pins: Sequence[Pin],
     rows: Sequence[tuple[TopicPartition, KnownPartition]],
     now_ms: int,
 ) -> None:
-    columns = {"seen_through_ms": look.at_ms, "records": F("records") + len(look.rows)}
+    columns = {"seen_through_ms": observation.at_ms, "records": F("records") + len(observation.rows)}
     with write_transaction(lease, columns) as write:
-        _write(lease.cluster_id, write.next_rev(), look, pins, rows)
-        _delete(lease.cluster_id, look)
-        collector_store.add_cost(lease, look.requests, round(look.broker_ms), now_ms)
-        extend_span(lease.cluster_id, NAME, at_ms=look.at_ms)
+        _write(lease.cluster_id, write.next_rev(), observation, pins, rows)
+        _delete(lease.cluster_id, observation)
+        collector_store.add_cost(lease, observation.requests, round(observation.broker_ms), now_ms)
+        extend_span(lease.cluster_id, NAME, at_ms=observation.at_ms)
         news = collector_row(lease).exclude(error="").exists()
         collector_store.clear_error(lease, now_ms)
-        if look.gaps is not None:
-            news = _sync_gaps(lease, look.gaps, now_ms) or news
-        _tell(lease, look)
-        for kind in _kinds(look, news=news):
+        if observation.gaps is not None:
+            news = _sync_gaps(lease, observation.gaps, now_ms) or news
+        _save_detail(lease, observation)
+        for kind in _kinds(observation, news=news):
             write.notify_after_commit(kind)
 
 
-def _kinds(look: PartitionObservation, *, news: bool) -> Iterator[notify.Kind]:
-    if look.rows or look.gone or look.pins or look.ended:
+def _kinds(observation: PartitionObservation, *, news: bool) -> Iterator[notify.Kind]:
+    if observation.rows or observation.gone or observation.pins or observation.ended:
         yield "partitions"
     if news:
         yield "collectors"
@@ -238,15 +238,15 @@ def _kinds(look: PartitionObservation, *, news: bool) -> Iterator[notify.Kind]:
 def _write(
     cluster_id: int,
     rev: int,
-    look: PartitionObservation,
+    observation: PartitionObservation,
     pins: Iterable[Pin],
     rows: Sequence[tuple[TopicPartition, KnownPartition]],
 ) -> None:
-    pin_rows = [_pin_row(cluster_id, look.at_ms, pin) for pin in pins]
+    pin_rows = [_pin_row(cluster_id, observation.at_ms, pin) for pin in pins]
     changed: dict[bool, list[Row]] = {False: [], True: []}
     for where, known in rows:
-        packed = look.ends.get(where)
-        changed[packed is not None].append(_row(cluster_id, rev, look.at_ms, known, packed or ""))
+        packed = observation.ends.get(where)
+        changed[packed is not None].append(_row(cluster_id, rev, observation.at_ms, known, packed or ""))
     with connection.cursor() as cursor:
         for statement, values in (
             (_UPSERT_PIN, pin_rows),
@@ -255,8 +255,8 @@ def _write(
         ):
             if values:
                 cursor.executemany(statement, values)
-    samples = [_sample(where, known, look.at_ms) for where, known in rows]
-    save_samples(cluster_id, PARTITION, samples, at_ms=look.at_ms)
+    samples = [_sample(where, known, observation.at_ms) for where, known in rows]
+    save_samples(cluster_id, PARTITION, samples, at_ms=observation.at_ms)
 
 
 def _sample(where: TopicPartition, known: KnownPartition, at_ms: int) -> SeriesSample:
@@ -304,16 +304,16 @@ def _pin_row(cluster_id: int, at_ms: int, pin: Pin) -> Row:
     )
 
 
-def _delete(cluster_id: int, look: PartitionObservation) -> None:
+def _delete(cluster_id: int, observation: PartitionObservation) -> None:
     """Delete what is no more: transactions that ended, and partitions of topics that are gone."""
     with connection.cursor() as cursor:
-        if look.ended:
-            cursor.executemany(_DELETE_PIN, sorted((cluster_id, *key) for key in look.ended))
-        if look.gone:
-            cursor.executemany(_DELETE, sorted((cluster_id, *where) for where in look.gone))
-    ended = [SeriesSample(str(where), None, ended=True) for where in look.gone]
-    save_samples(cluster_id, PARTITION, ended, at_ms=look.at_ms)
-    for where in look.gone:
+        if observation.ended:
+            cursor.executemany(_DELETE_PIN, sorted((cluster_id, *key) for key in observation.ended))
+        if observation.gone:
+            cursor.executemany(_DELETE, sorted((cluster_id, *where) for where in observation.gone))
+    ended = [SeriesSample(str(where), None, ended=True) for where in observation.gone]
+    save_samples(cluster_id, PARTITION, ended, at_ms=observation.at_ms)
+    for where in observation.gone:
         ReplicaLook.objects.filter(
             cluster_id=cluster_id, topic=where.topic, partition=where.partition
         ).delete()
@@ -337,14 +337,14 @@ def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
     return bool(closed) or opened.keys() != gaps.keys()
 
 
-def _tell(lease: Lease, look: PartitionObservation) -> None:
-    """Keep what the look says of itself."""
+def _save_detail(lease: Lease, observation: PartitionObservation) -> None:
+    """Save the figures of the poll itself."""
     row = collector_row(lease).get()
     row.detail |= {
-        "partitions": sum(look.verdicts.values()),
-        "verdicts": {verdict.value: n for verdict, n in sorted(look.verdicts.items())},
-        "took_ms": look.took_ms,
+        "partitions": sum(observation.verdicts.values()),
+        "verdicts": {verdict.value: n for verdict, n in sorted(observation.verdicts.items())},
+        "took_ms": observation.took_ms,
     }
-    if look.full:
-        row.detail |= {"full_ms": look.at_ms, "full_took_ms": look.took_ms}
+    if observation.full:
+        row.detail |= {"full_ms": observation.at_ms, "full_took_ms": observation.took_ms}
     row.save(update_fields=["detail"])

@@ -1,4 +1,4 @@
-"""What was seen since an abort: where its partitions stand, who has read on, who has committed again."""
+"""What was observed since an abort: offsets of its partitions, consumers and producers that resumed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clock_offsets(cluster_id: int) -> dict[int, int]:
 
 
 def search_starts(row: Recovery) -> dict[TopicPartition, int]:
-    """Return the users' partitions an aborted transaction wrote to, and where to begin to look for it.
+    """Return the users' partitions an aborted transaction wrote to, and where to begin the search for it.
 
     That is where it held the LSO, else the end of the partition shortly before it began, else its first
     record. Partitions that cannot be seen are left out.

@@ -1,6 +1,6 @@
 """What the recoveries collector keeps: who is held by what now, episodes as they open, and their progress.
 
-A transaction that was ended has let go of its readers by the time we hear of it. So who waits, and where, is
+A transaction that was ended has unblocked its readers by the time we read of it. So who waits, and where, is
 noted while it lasts, in the collector's own row, and is taken into the episode when one opens.
 """
 
@@ -68,7 +68,7 @@ def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
 
 
 def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
-    """Return episodes whose markers are written and whose losses were not looked for."""
+    """Return recoveries whose markers are written and whose losses were not searched for."""
     rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, lost_complete=False)
     return list(rows.exclude(completed_ms=None).order_by("opened_ms")[:_AT_ONCE])
 
@@ -123,7 +123,9 @@ def _open(
     rows = _news(lease.cluster_id, *place)
     clocks = recovery_evidence.clock_offsets(lease.cluster_id)
     shifts = {row.pk: _shift_ms(row, clocks, now_ms) for row in rows}
-    fresh = [row for row in rows if not _told_before(row) and _is_news(row, shifts[row.pk], limit_ms, now_ms)]
+    fresh = [
+        row for row in rows if not _refresh_known(row) and _is_news(row, shifts[row.pk], limit_ms, now_ms)
+    ]
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
     Recovery.objects.bulk_create([_episode(row, shifts[row.pk], memory) for row in fresh[:room]])
     if fresh[room:]:
@@ -139,8 +141,8 @@ def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
     return list(behind.order_by("rev", "pk")[:_AT_ONCE])
 
 
-def _told_before(row: TransitionRecord) -> bool:
-    """Bring the episode of a transition up to what is said of it now; False where there is none."""
+def _refresh_known(row: TransitionRecord) -> bool:
+    """Update the recovery of a transition to its current kind and confidence; False where there is none."""
     same = Recovery.objects.filter(
         cluster_id=row.cluster_id,
         topic_id=row.topic_id,
@@ -210,7 +212,7 @@ def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
         held["begun"] = begun.get(producer_id)
         if before and _goes_on(before, begun.get(producer_id)):
             held["pins"] = _with_former(held["pins"], before["pins"])
-        # What a look missed for a moment is not forgotten at once, nor is the row written for nothing.
+        # What one poll missed is not forgotten at once, nor is the row written for nothing.
         held["seen"] = before["seen"] if before and _same(before, held, now_ms) else now_ms
         if before and not held["waits"]:
             held["waits"] = before["waits"]

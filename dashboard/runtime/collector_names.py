@@ -21,14 +21,14 @@ ACTIONS, ALERTS, DELIVERIES = "actions", "alerts", "deliveries"
 TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
 #: Queries are known from the collector of checkpoints; listeners only add to it.
 QUERIES, CHECKPOINTS = "queries", "checkpoints"
-#: What a page that speaks of all of them stands on.
+#: The nouns of a page about all of them.
 EVERYTHING = "everything"
 
 Row = TypeVar("Row", bound=Collector)
 
 
 def tail_name(shard: int, shards: int, of: str = TAIL) -> str:
-    """Return the name of a shard's tail: its number only says something where there are several."""
+    """Return the name of a shard's tail: with its number where there are several."""
     return of if shards == 1 else f"{of}-{shard}"
 
 

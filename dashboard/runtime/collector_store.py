@@ -59,8 +59,8 @@ def sync_clusters(names: Iterable[str]) -> None:
 def keep_collectors(shards: int, limits: Limits, rooted: Collection[str], now_ms: int) -> None:
     """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
 
-    `rooted` are the clusters that have a root of checkpoints: in all others nobody looks at any. What they
-    could not see is no open gap any more: nobody looks for it.
+    `rooted` are the clusters that have a root of checkpoints: in all others none are read. What the removed
+    collectors could not see is no open gap any more: nothing polls for it.
     """
     gone = Collector.objects.none()
     for of in TAIL, OFFSETS:
@@ -86,7 +86,7 @@ def _remove_collector(row: Collector, now_ms: int) -> None:
 def saved_positions(
     cluster: str, topic: str = TRANSACTION_STATE, *, shard: int = 0, shards: int = 1
 ) -> tuple[str, dict[int, int]]:
-    """Return the topic id that was read last ("" before the first look) and the next offset by partition.
+    """Return the topic id that was read last ("" before the first poll) and the next offset by partition.
 
     Of the partitions of one shard: every `shards`-th of them, from number `shard` on.
     """
@@ -141,7 +141,7 @@ def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) ->
 
 
 def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
-    """Add what a look has cost its cluster: requests, and milliseconds of waiting for their answers."""
+    """Add what a poll has cost its cluster: requests, and milliseconds of waiting for their answers."""
     if not requests:
         return
     row = collector_row(lease).get()
@@ -154,16 +154,16 @@ def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
     row.save(update_fields=["costs", "requests", "broker_ms"])
 
 
-def progress_columns(look: TailBatch, rate: float) -> dict[str, object]:
-    """Return what a look says of its collector, by column."""
+def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
+    """Return the progress columns of a collector from a batch of its tail."""
     fields: dict[str, object] = {
-        "records": F("records") + look.count,
+        "records": F("records") + batch.count,
         "rate": rate,
     }
-    if look.behind is not None:
-        fields["behind"] = look.behind
-    if look.seen_through_ms is not None:
-        fields["seen_through_ms"] = look.seen_through_ms
+    if batch.behind is not None:
+        fields["behind"] = batch.behind
+    if batch.seen_through_ms is not None:
+        fields["seen_through_ms"] = batch.seen_through_ms
     return fields
 
 
@@ -224,7 +224,7 @@ def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
 
 
 def _blindness(lease: Lease) -> QuerySet[GapRecord]:
-    """Return the open gap that says this collector cannot see its cluster."""
+    """Return the open gap of a collector that cannot see its cluster."""
     return GapRecord.objects.filter(
         cluster_id=lease.cluster_id, source=lease.name, scope="cluster", until_ms=None
     )

@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from fenceline.time_range import read_instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Columns of figures, whose large ones come first unless `dir` says otherwise.
+#: Columns of figures, whose large ones come first unless `dir` is given.
 _LARGE_FIRST = frozenset({"held", "lag", "unread", "behind", "batch"})
 
 

@@ -17,7 +17,7 @@ from django.db import (
     ProgrammingError,
 )
 
-#: A transaction that another one of ours stands against: begun anew, it succeeds.
+#: A conflict with another transaction of ours: a retry succeeds.
 DEADLOCK, SERIALIZATION = "40P01", "40001"
 _OURS = (
     "The database refused a statement, and nothing was saved: this is an error in Fenceline; "
@@ -110,9 +110,9 @@ def explain_error(error: DatabaseError | InterfaceError) -> Explanation:
 
 
 def log_line(error: DatabaseError | InterfaceError) -> str:
-    """Return what an error means and, for whoever runs the database, what it said itself; in one line."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return f"{explain_error(error).text} ({said})"
+    """Return what an error means and, for the database's administrator, its own text; in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"{explain_error(error).text} ({text})"
 
 
 class RepeatedInVain(OperationalError):

@@ -63,8 +63,8 @@ def acquire(
 ) -> Lease | None:
     """Take the lease of a collector if it is free, expired, or was `previous` (our own last token).
 
-    Returns None when another holder's lease is live. Expiry is judged by the database's clock; `now_ms`
-    only says since when a new collector exists.
+    Returns None when another holder's lease is live. Expiry is by the database's clock; `now_ms` is only the
+    creation time of a new collector.
     """
     row = Cluster.objects.get(name=cluster)
     fresh = Collector(cluster=row, name=name, expires_at=Now(), since_ms=now_ms)

@@ -1,7 +1,7 @@
 """Celery work that never ends, in slices: hold a lease, work for 30 s, hand it on to the next message.
 
-A slice ends by sending its successor, which takes over by the token it is told. Whatever breaks the chain
-(a kill, a lost message, an error) is mended by beat, which every 2 s sends a first slice where nobody holds
+A slice ends by sending its successor, which takes over by the token in the message. Whatever breaks the chain
+(a kill, a lost message, an error) is repaired by beat, which every 2 s sends a first slice where nobody holds
 the lease. While Redis does not take the successor, the slice goes on where it is.
 """
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 SLICE_S = 30.0
 #: The queue of what waits more than it works.
 POLLERS = "default"
-#: Set when the worker was told to stop: slices end at once and give their lease back.
+#: Set when the worker is to stop: slices end at once and release their lease.
 stop_requested = threading.Event()
 
 #: Works as the holder of a lease until `time.monotonic()` passes the second argument or `stop_requested` is
@@ -65,7 +65,7 @@ def run_slice(
 
     `ttl` is how long the lease lives while `work` does not renew it. `more` are the task's further arguments,
     `previous` is the token of the slice before. A lost lease and a database error are logged in one line
-    each: nothing was saved, and the next slice begins where the database stands.
+    each: nothing was saved, and the next slice begins at the saved positions.
     """
     if cluster not in settings.FENCELINE.clusters:
         return

@@ -1,4 +1,4 @@
-"""Ring the doorbell: tell open pages that something changed, never what.
+"""Change notifications: tell open pages that something changed, never what.
 
 A bell carries no facts, so it needs no permissions: the browser asks for its page again over HTTP, where
 sign-in, rendering and escaping already live. Bells may be lost; pages also ask slowly by themselves.
@@ -14,7 +14,7 @@ from typing import Literal, NotRequired, TypedDict
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
-#: The one group every signed-in page listens to.
+#: The one group that every signed-in page receives.
 GROUP = "live"
 #: A bell names the ids it is about while they are this few.
 MOST_IDS = 50
@@ -52,12 +52,12 @@ class _Outage:
 
     def record_start(self, error: Exception) -> None:
         if not self.lasting:
-            log.warning("open pages are not told of changes and poll instead: Redis: %s", error)
+            log.warning("open pages get no notifications of changes and poll instead: Redis: %s", error)
         self.lasting = True
 
     def record_end(self) -> None:
         if self.lasting:
-            log.warning("Redis answers again: open pages are told of changes")
+            log.warning("Redis answers again: open pages get notifications of changes")
         self.lasting = False
 
 
@@ -68,7 +68,7 @@ def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) ->
     """Tell open pages that things of `kind` changed in `cluster`, up to `rev`; call it after the commit.
 
     `ids` are transactional ids as escaped text; more than 50 are not sent. Never raises: what was saved
-    must stand while Redis is away.
+    must succeed while Redis is away.
     """
     bell: Bell = {"type": "bell", "cluster": cluster, "kind": kind, "rev": rev}
     if 0 < len(ids) <= MOST_IDS:

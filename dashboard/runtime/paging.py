@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 Row = TypeVar("Row")
 Other = TypeVar("Other")
-#: A page's number; text as it stands in an address, None for the first page.
+#: A page's number; text as in a URL, None for the first page.
 Number = int | str | None
 
 

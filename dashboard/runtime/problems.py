@@ -23,17 +23,17 @@ def problem_body(status: int, detail: str, **members: Any) -> bytes:
 
 
 def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """Return an error that Django itself has answered as a problem; keeps what its headers say."""
+    """Return an error that Django itself has answered as a problem; keeps its headers."""
     words = {
         405: f"{request.method} is not possible here: use {response.get('Allow', 'another method')}.",
         413: "The request is too large.",
         404: f"There is nothing at {request.path}.",
     }
     status = response.status_code
-    told = problem_response(
+    problem = problem_response(
         status, words.get(status, f"The request cannot be answered: {HTTPStatus(status).phrase}.")
     )
     for name in "Allow", "Retry-After", "WWW-Authenticate":
         if name in response:
-            told[name] = response[name]
-    return told
+            problem[name] = response[name]
+    return problem

@@ -1,4 +1,4 @@
-"""Forget what is older than `[retention]` says, in portions so small that no collector waits for one."""
+"""Delete what is older than `[retention]`, in portions so small that no collector waits for one."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
 
 
 def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySet[Any]]:
-    """Yield alerts that are over, changes that are settled, and messages that no group stands on."""
+    """Yield alerts that are over, changes that are settled, and messages that are no group's newest."""
     over = Alert.objects.filter(cluster_id=cluster_id, seen_ms__lt=closed_ms, state=Alert.State.RESOLVED)
     # Its changes go with it: none of them may be unsettled.
     unsettled = AlertChange.objects.filter(alert=OuterRef("pk"), processed_at=None)
@@ -111,7 +111,7 @@ def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySe
     ended = Delivery.objects.exclude(state=Delivery.State.PENDING).filter(standing=False)
     mine = ended.filter(Q(cluster_id=cluster_id) | Q(cluster=None))
     yield mine.filter(created_at__lt=_instant(closed_ms))
-    # An Alertmanager is told every other minute of what goes on firing.
+    # An Alertmanager is notified every other minute of what goes on firing.
     again = mine.filter(channel__kind=Channel.Kind.ALERTMANAGER, reason="repeat_interval_elapsed")
     yield again.filter(state=Delivery.State.DELIVERED, created_at__lt=_instant(now_ms - _DAY_MS))
 

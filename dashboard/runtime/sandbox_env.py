@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def sandbox_environment(data: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment, filled up with what the data folder says where it is silent."""
+    """Return the environment, completed by the data folder's settings where a variable is not set."""
     found = _stack(data) | _files(data)
     return found | {name: value for name, value in environment.items() if value}
 

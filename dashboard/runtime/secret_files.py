@@ -18,7 +18,7 @@ SECRETS = (
 
 
 class SecretError(Exception):
-    """A secret cannot be read; the text says which, why and what to do."""
+    """A secret cannot be read; the text is which one, the reason and the remedy."""
 
 
 def read_secret(environment: Mapping[str, str], name: str) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     #: A collector's row and whether its lease is live.
     LiveCollector = WithAnnotations[Collector, _Alive]
 
-#: What looks at nothing that a page or an answer shows.
+#: Collectors that read nothing which a page or an answer shows.
 _SHOWS_NOTHING = ("retention", "deliveries")
 
 

@@ -66,7 +66,7 @@ def noun_visibility(
     """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
 
     Those that are open, the oldest first, and those of collectors that are late by now
-    (`dashboard.runtime.stale_collectors`); a collector that says itself that it sees nothing is one gap, not
+    (`dashboard.runtime.stale_collectors`); a collector that reports itself that it sees nothing is one gap, not
     two. `collectors` are those of `list_collectors`, where they are known already.
     """
     rows = list_collectors(cluster) if collectors is None else collectors
@@ -76,10 +76,10 @@ def noun_visibility(
     seen = [eye.seen_through_ms for eye in seeing]
     as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
     found = list(rows_of_cluster(gaps_open(), cluster))
-    told = {(gap.cluster_id, gap.source) for gap in found if gap.scope == EVERYWHERE}
+    reported = {(gap.cluster_id, gap.source) for gap in found if gap.scope == EVERYWHERE}
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     late = stale_collectors.late_gaps(rows, settings.FENCELINE.limits, at_ms)
-    found += [gap for gap in late if (gap.cluster_id, gap.source) not in told]
+    found += [gap for gap in late if (gap.cluster_id, gap.source) not in reported]
     return AnswerVisibility(as_of, sorted(found, key=attrgetter("since_ms")))
 
 
@@ -102,12 +102,12 @@ def gaps_closed() -> QuerySet[GapRecord]:
 
 
 def state_log_partitions(cluster: str) -> int:
-    """Return how many partitions of `__transaction_state` are read, 0 before the first look."""
+    """Return how many partitions of `__transaction_state` are read, 0 before the first poll."""
     return Position.objects.filter(cluster__name=cluster, topic="__transaction_state").count()
 
 
 def list_collectors(cluster: str = "") -> Sequence[LiveCollector]:
-    """Return every collector by cluster and name; `alive` tells, by the database's clock, if its lease is."""
+    """Return every collector by cluster and name; `alive`: its lease is, by the database's clock."""
     rows = Collector.objects.filter(cluster__configured=True).select_related("cluster")
     rows = rows.annotate(alive=Q(expires_at__gt=Now()))
     return list(rows_of_cluster(rows, cluster).order_by("cluster__name", "name"))

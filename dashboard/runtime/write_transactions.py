@@ -71,7 +71,7 @@ class WriteTransaction:
         return self._rev
 
     def notify_after_commit(self, kind: notify.Kind, ids: Sequence[str] = ()) -> None:
-        """Have open pages told after the commit, with this transaction's revision."""
+        """Notify open pages after the commit, with this transaction's revision."""
         transaction.on_commit(partial(notify.notify_change, self._cluster, kind, self.next_rev(), ids))
 
     def cancel(self) -> None:

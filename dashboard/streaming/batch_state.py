@@ -1,7 +1,7 @@
 """The chain of batches, and whether queries are safe to restart: a reader beside `queries`.
 
-What a query's ledger says is held against what the coordinators say of the ids in it: by id, producer id,
-epoch and start. Nothing here opens a database transaction.
+A query's ledger is compared with the coordinators' states of the ids in it: by id, producer id, epoch and
+start. Nothing here opens a database transaction.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def chains_of(queries: Iterable[Query], *, now_ms: int | None = None) -> Mapping
 
 
 def newest_batch(query: Query) -> Batch | None:
-    """Return the newest batch of a query: what its offset log says, else its listener."""
+    """Return the newest batch of a query: by its offset log, else by its listener."""
     return next(iter(_newest([query])), None)
 
 
@@ -126,9 +126,9 @@ def prepared_batches(query: Query, rows: Sequence[SinkDecision], now_ms: int) ->
 
 
 def open_for_ms(query: Query, decision: SinkDecision) -> int | None:
-    """Return for how long our own looks have found a decision open, None where they do not tell.
+    """Return for how long our own polls have found a decision open, None where they have not.
 
-    The driver's clock does not count, nor the time since the last look: a look not made proves nothing.
+    The driver's clock does not count, nor the time since the last poll: without a poll nothing is proven.
     """
     if query.seen_ms is None or decision.first_seen_ms is None:
         return None
@@ -197,11 +197,11 @@ def transaction_outcomes(
 def _newest(queries: Iterable[Query]) -> list[Batch]:
     rows = list(queries)
     planned = [row.pk for row in rows if row.planned is not None]
-    told = [row.pk for row in rows if row.planned is None]
+    unplanned = [row.pk for row in rows if row.planned is None]
     batches = list(Batch.objects.filter(query__in=planned, batch_id=F("query__planned")))
-    if told:
+    if unplanned:
         latest = Batch.objects.filter(query=OuterRef("pk")).order_by("-batch_id").values("pk")[:1]
-        found = Query.objects.filter(pk__in=told).annotate(latest=Subquery(latest))
+        found = Query.objects.filter(pk__in=unplanned).annotate(latest=Subquery(latest))
         batches += Batch.objects.filter(pk__in=found.values_list("latest", flat=True))
     return batches
 
@@ -213,10 +213,10 @@ def _chains(
     newest: dict[int, SinkDecision] = {}
     for row in decisions.order_by("round"):
         newest[row.query_id] = row
-    told = {pk: decision_of(row) for pk, row in newest.items()}
-    ended = _ended({pk: batches[pk][0].cluster_id for pk in told if pk in batches}, told)
+    decided = {pk: decision_of(row) for pk, row in newest.items()}
+    ended = _ended({pk: batches[pk][0].cluster_id for pk in decided if pk in batches}, decided)
     return {
-        pk: chain_links(_facts(query, batch, told.get(pk), newest.get(pk), ended.get(pk, ()), at_ms))
+        pk: chain_links(_facts(query, batch, decided.get(pk), newest.get(pk), ended.get(pk, ()), at_ms))
         for pk, (query, batch) in batches.items()
     }
 
@@ -241,7 +241,7 @@ def _facts(
     ended: tuple[EndedTransaction, ...],
     now_ms: int,
 ) -> BatchFacts:
-    told_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
+    ended_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
     driver = driver_of(query, now_ms)
     return BatchFacts(
         batch_id=batch.batch_id,
@@ -250,7 +250,7 @@ def _facts(
         planned_ms=batch.planned_ms,
         checkpointed=batch.committed_ms is not None,
         checkpointed_ms=batch.committed_ms,
-        told_ms=told_ms,
+        progress_ended_ms=ended_ms,
         decision=decision,
         done=None if row is None else done_of(row),
         ended=ended,
@@ -321,9 +321,9 @@ def _restart_facts(
 
 
 def _unseen(query: Query, seen: _ClusterObservation, now_ms: int) -> str:
-    """Return why the checkpoint of a query cannot be read; "" where the last good look is recent enough.
+    """Return why the checkpoint of a query cannot be read; "" where the last good poll is recent enough.
 
-    One look that fails, as where Spark removes a file amid it, changes no answer.
+    One poll that fails, as where Spark removes a file meanwhile, changes no answer.
     """
     if not query.checkpoint:
         return "no configured root holds its checkpoint"
@@ -344,7 +344,7 @@ def _seen(cluster_id: int, now_ms: int) -> _ClusterObservation:
 def _behind(cluster_id: int, now_ms: int) -> str:
     row = Collector.objects.filter(cluster_id=cluster_id, name=CHECKPOINTS).first()
     if row is None:
-        return "no collector looks at checkpoints"
+        return "no collector reads checkpoints"
     limit_ms = settings.FENCELINE.limits.poller_behind_s * 1_000
     if row.seen_through_ms is None or now_ms - row.seen_through_ms > limit_ms:
         return row.error or "the collector of checkpoints is behind"

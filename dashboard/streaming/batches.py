@@ -19,13 +19,13 @@ from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.records import Decided
 from fenceline.spark.sink_fates import rows_written
 
-#: Of a batch so many transactions are told at once.
+#: Of a batch so many transactions are returned at once.
 MOST_TRANSACTIONS = 500
 #: Of so many batches the slowest are found, along an index; of more it would take too long.
 MOST_RANKED = 200_000
-#: So many decisions are looked through for an id: batches take turns in using one.
+#: So many decisions are searched for an id: batches take turns in using one.
 _MOST_DECISIONS = 20
-#: How a decision stands, worst first.
+#: The statuses of a decision, worst first.
 _STANDINGS = ("lost", "prepared", "committed", "aborted")
 
 
@@ -43,7 +43,7 @@ class BatchEntry:
 
     @property
     def decision_state(self) -> str:
-        """Return how its decision stands: an `Outcome`, "prepared", "aborted", or "" without one."""
+        """Return the status of its decision: an `Outcome`, "prepared", "aborted", or "" without one."""
         decision = self.decision
         return "" if decision is None else decision.outcome or decision.decided
 
@@ -153,7 +153,7 @@ def find_entry(of: Query, batch_id: int) -> BatchEntry | None:
 
 
 def recent_batches(of: Query, most: int) -> Sequence[Batch]:
-    """Return the last batches of which a listener told, oldest first."""
+    """Return the last batches that a listener reported, oldest first."""
     rows = Batch.objects.filter(query=of, duration_ms__isnull=False).order_by("-batch_id")[:most]
     return list(reversed(rows))
 
@@ -199,11 +199,11 @@ def batch_entries(of: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:
 
 def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
     """Return the transactions of a decision, in one query."""
-    told = decision.transactions[:MOST_TRANSACTIONS] if decision else []
-    keys = {key_of(text.unescape_text(each["transactional_id"])): each["transactional_id"] for each in told}
+    packed = decision.transactions[:MOST_TRANSACTIONS] if decision else []
+    keys = {key_of(text.unescape_text(each["transactional_id"])): each["transactional_id"] for each in packed}
     rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=list(keys))
-    known = {row.transactional_id: row for row in rows} if told else {}
-    return [_sent(each, known.get(each["transactional_id"])) for each in told]
+    known = {row.transactional_id: row for row in rows} if packed else {}
+    return [_sent(each, known.get(each["transactional_id"])) for each in packed]
 
 
 def written_for(cluster_id: int, transactional_id: str) -> SinkWriter | None:
@@ -217,7 +217,7 @@ def written_for(cluster_id: int, transactional_id: str) -> SinkWriter | None:
 
 
 def decision_counts(of: Query) -> Mapping[str, int]:
-    """Return how many decisions of a query stand how: by outcome, else "prepared" or "aborted"."""
+    """Return the number of a query's decisions by status: the outcome, else "prepared" or "aborted"."""
     rows = SinkDecision.objects.filter(query=of).values_list("outcome", "decided").annotate(n=Count("id"))
     found: dict[str, int] = defaultdict(int)
     for outcome, how, number in rows:
@@ -237,17 +237,21 @@ def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
     return list(rows.select_related("query").order_by("decided_ms", "pk"))
 
 
-def _sent(told: Mapping[str, Any], row: Transaction | None) -> Sent:
-    same = row is not None and row.producer_id == told["producer_id"] and row.started_ms == told["started_ms"]
+def _sent(packed: Mapping[str, Any], row: Transaction | None) -> Sent:
+    same = (
+        row is not None
+        and row.producer_id == packed["producer_id"]
+        and row.started_ms == packed["started_ms"]
+    )
     return Sent(
-        transactional_id=told["transactional_id"],
-        producer_id=told["producer_id"],
-        producer_epoch=told["producer_epoch"],
-        partition=told["partition"],
-        partitions=[(topic, number) for topic, number in told["partitions"]],
-        records=told["records"],
-        started_ms=told["started_ms"],
-        timeout_ms=told["timeout_ms"],
+        transactional_id=packed["transactional_id"],
+        producer_id=packed["producer_id"],
+        producer_epoch=packed["producer_epoch"],
+        partition=packed["partition"],
+        partitions=[(topic, number) for topic, number in packed["partitions"]],
+        records=packed["records"],
+        started_ms=packed["started_ms"],
+        timeout_ms=packed["timeout_ms"],
         now=row if same else None,
         reused=row is not None and not same,
     )

@@ -1,4 +1,4 @@
-"""Which streaming queries stand at an LSO that a transaction holds: a reader beside `groups`.
+"""The streaming queries at an LSO that a transaction holds: a reader beside `groups`.
 
 They wait if they read read_committed, which is not visible from outside.
 """
@@ -15,12 +15,12 @@ from dashboard.models import Batch, PinRecord
 from dashboard.partitions import queries as partition_queries
 from fenceline.decode.checkpoint import parse_positions
 
-#: Finished batches that one page looks through: one for each query.
+#: Finished batches that one page reads: one for each query.
 _MOST_QUERIES = 500
 
 
 class BlockedQuery(NamedTuple):
-    """A query that stands at the LSO of a partition: its newest finished batch has read up to there."""
+    """A query that is at the LSO of a partition: its newest finished batch has read up to there."""
 
     cluster: str
     ident: str
@@ -32,7 +32,7 @@ class BlockedQuery(NamedTuple):
 
 
 def blocked_queries(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
-    """Return who stands at the LSO that a transaction holds in a partition, by the key of that pin's row."""
+    """Return the queries at the LSO that a transaction holds in a partition, by the key of that pin's row."""
     seen = partition_queries.partitions_by_name((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
     held = {
         (pin.cluster_id, pin.topic, pin.partition): pin

@@ -1,7 +1,7 @@
 """Saves what `collectors.checkpoints.collector` saw: queries, their batches, and what their sinks decided.
 
 As `dashboard.transactions.store` does: the lease by its token, the revision, then what has changed, in
-database transactions of a few checkpoints each. What a listener tells of the same rows stays
+database transactions of a few checkpoints each. What a listener reports of the same rows stays
 (`dashboard.streaming.progress_store`). Nothing is deleted because a folder is gone: these rows are the
 history that Spark does not keep.
 """
@@ -43,7 +43,7 @@ _DECISION = [
     "decided", "by", "decided_ms", "run_id", "generation", "reason", "transactions", "input", "outcome",
     "done_ms", "done_by", "lost",
 ]  # fmt: skip
-#: What a batch is without when its id is planned anew: what was told of the one before is not its own.
+#: The columns that are reset when a batch's id is planned anew: they were reported of the one before.
 _ANEW: Mapping[str, Any] = {
     "committed_ms": None, "next_watermark_ms": None, "run_id": "", "started_ms": None, "duration_ms": None,
     "input_rows": None, "output_rows": None, "input_rate": None, "processed_rate": None, "durations": {},
@@ -52,29 +52,31 @@ _ANEW: Mapping[str, Any] = {
 
 
 def known_folders(lease: Lease) -> Sequence[str]:
-    """Return the folders of checkpoints that were there when a look was saved last."""
+    """Return the folders of checkpoints that were there when a poll was saved last."""
     rows = Query.objects.filter(cluster_id=lease.cluster_id).exclude(checkpoint="")
     return list(rows.exclude(detail__has_key="gone").values_list("checkpoint", flat=True))
 
 
 def save_checkpoints(
     lease: Lease,
-    looks: Sequence[CheckpointObservation],
+    observations: Sequence[CheckpointObservation],
     gone: Collection[str],
     *,
     gaps: Mapping[str, tuple[int, str]],
     now_ms: int,
 ) -> int:
-    """Save looks at checkpoints; return how many queries they changed. Raises `LeaseLost`.
+    """Save observed checkpoints; return how many queries they changed. Raises `LeaseLost`.
 
     `gone` are the folders that are there no more. `gaps` is everything that cannot be seen now: since when
     and why, by scope; `checkpoint:PATH` becomes that query's own.
     """
     reasons = {scope.removeprefix(_FOLDER): why for scope, (_, why) in gaps.items()}
-    paths = [each.checkpoint.path for each in looks]
+    paths = [each.checkpoint.path for each in observations]
     wrong = _outside(lease) | {path: f"the folder {path} is gone" for path in gone} | reasons
     known_rows = by_path(lease.cluster_id, paths)
-    fresh = [each for each in looks if _is_news(known_rows.get(each.checkpoint.path), each, wrong, now_ms)]
+    fresh = [
+        each for each in observations if _is_news(known_rows.get(each.checkpoint.path), each, wrong, now_ms)
+    ]
     for part in _parts(fresh):
         _save_some(lease, part, wrong, now_ms)
     return len(fresh) + _save_rest(lease, paths, gone, wrong, gaps, now_ms)
@@ -95,8 +97,8 @@ def _save_rest(
             Query.objects.filter(cluster_id=lease.cluster_id, checkpoint__in=some).update(seen_ms=now_ms)
         rows = list(by_path(lease.cluster_id, wrong).values())
         names = [row.ident for row in _blame(rows, wrong, set(gone))]
-        told = {row.checkpoint: row.ident for row in rows}
-        collector_store.save_gaps(lease, {_scope(scope, told): why for scope, why in gaps.items()}, now_ms)
+        idents = {row.checkpoint: row.ident for row in rows}
+        collector_store.save_gaps(lease, {_scope(scope, idents): why for scope, why in gaps.items()}, now_ms)
         collector_store.clear_error(lease, now_ms)
         if names:
             rows_named = Query.objects.filter(cluster_id=lease.cluster_id, ident__in=names)
@@ -107,7 +109,7 @@ def _save_rest(
 
 
 def _outside(lease: Lease) -> dict[str, str]:
-    """Return why known folders that no root of the configuration holds any more are not looked at."""
+    """Return why known folders that no root of the configuration holds any more are not polled."""
     mine = [each for each in settings.FENCELINE.checkpoints if each.cluster == lease.cluster]
     roots = [each.root.rstrip("/") for each in mine]
     return {
@@ -117,25 +119,29 @@ def _outside(lease: Lease) -> dict[str, str]:
     }
 
 
-def _is_news(row: Query | None, look: CheckpointObservation, wrong: Mapping[str, str], now_ms: int) -> bool:
-    return row is None or bool(look.planned or look.finished or _changes(row, look, wrong, now_ms))
+def _is_news(
+    row: Query | None, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
+) -> bool:
+    return row is None or bool(
+        observation.planned or observation.finished or _changes(row, observation, wrong, now_ms)
+    )
 
 
 def _changes(
-    row: Query, look: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
+    row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
 ) -> Mapping[str, Any]:
-    """Return the columns of a query that a look changes."""
+    """Return the columns of a query that a poll changes."""
     columns = {
-        **query_columns(look, row, alive=is_alive(row, now_ms)),
-        "error": wrong.get(look.checkpoint.path, ""),
+        **query_columns(observation, row, alive=is_alive(row, now_ms)),
+        "error": wrong.get(observation.checkpoint.path, ""),
     }
     return {name: value for name, value in columns.items() if getattr(row, name) != value}
 
 
-def _parts(looks: Sequence[CheckpointObservation]) -> Iterator[Sequence[CheckpointObservation]]:
+def _parts(observations: Sequence[CheckpointObservation]) -> Iterator[Sequence[CheckpointObservation]]:
     part: list[CheckpointObservation] = []
     size = 0
-    for each in looks:
+    for each in observations:
         # Where batches are new, as many decisions are.
         rows = 1 + 2 * (len(each.planned) + len(each.finished))
         if part and size + rows > _SAVE_AT_ONCE:
@@ -149,38 +155,38 @@ def _parts(looks: Sequence[CheckpointObservation]) -> Iterator[Sequence[Checkpoi
 
 @retry_write
 def _save_some(
-    lease: Lease, looks: Sequence[CheckpointObservation], wrong: Mapping[str, str], now_ms: int
+    lease: Lease, observations: Sequence[CheckpointObservation], wrong: Mapping[str, str], now_ms: int
 ) -> None:
     folders = [
         Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.newest_finished)
-        for each in looks
+        for each in observations
     ]
     with write_transaction(lease) as write:
         rev = write.next_rev()
         rows = rows_of(lease.cluster_id, folders, rev=rev)
-        for look in looks:
-            _save_one(rows[look.checkpoint.path], look, wrong, rev=rev, now_ms=now_ms)
-        names = [rows[look.checkpoint.path].ident for look in looks]
+        for observation in observations:
+            _save_one(rows[observation.checkpoint.path], observation, wrong, rev=rev, now_ms=now_ms)
+        names = [rows[observation.checkpoint.path].ident for observation in observations]
         write.notify_after_commit("queries", names)
 
 
 def _save_one(
-    row: Query, look: CheckpointObservation, wrong: Mapping[str, str], *, rev: int, now_ms: int
+    row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], *, rev: int, now_ms: int
 ) -> None:
-    changed = _changes(row, look, wrong, now_ms)
-    _save_batches(row, look, rev, now_ms)
-    if look.ledger is not None and "detail" in changed:
-        _save_decisions(row, look.ledger, look.checkpoint.newest_finished, now_ms)
+    changed = _changes(row, observation, wrong, now_ms)
+    _save_batches(row, observation, rev, now_ms)
+    if observation.ledger is not None and "detail" in changed:
+        _save_decisions(row, observation.ledger, observation.checkpoint.newest_finished, now_ms)
     for name, value in changed.items():
         setattr(row, name, value)
     row.rev = rev
     row.save(update_fields=[*changed, "rev"])
 
 
-def _save_batches(row: Query, look: CheckpointObservation, rev: int, now_ms: int) -> None:
+def _save_batches(row: Query, observation: CheckpointObservation, rev: int, now_ms: int) -> None:
     """Save what is new in the two logs; each of them writes its own columns."""
-    planned = planned_rows(row, look.planned, rev)
-    finished = finished_rows(row, look.finished, look.committed_ms, rev, now_ms)
+    planned = planned_rows(row, observation.planned, rev)
+    finished = finished_rows(row, observation.finished, observation.committed_ms, rev, now_ms)
     _begin_anew(row, planned)
     for rows, fields in ((planned, _PLANNED), (finished, _FINISHED)):
         Batch.objects.bulk_create(
@@ -198,14 +204,14 @@ def _begin_anew(row: Query, planned: Sequence[Batch]) -> None:
 
 
 def _save_decisions(row: Query, ledger: LedgerState, finished: int | None, now_ms: int) -> None:
-    told = decision_states(ledger)
-    first = min((batch for batch, _ in told), default=0)
+    states = decision_states(ledger)
+    first = min((batch for batch, _ in states), default=0)
     kept = SinkDecision.objects.filter(query=row, batch_id__gte=first)
     stored = {
         (batch, number): (decided, outcome)
         for batch, number, decided, outcome in kept.values_list("batch_id", "round", "decided", "outcome")
     }
-    news = {which for which, how in told.items() if stored.get(which) != how}
+    news = {which for which, how in states.items() if stored.get(which) != how}
     rows = decision_rows(row, ledger, news)
     for each in rows:
         # Only a new row takes it: `_DECISION` does not name it.
@@ -217,17 +223,17 @@ def _save_decisions(row: Query, ledger: LedgerState, finished: int | None, now_m
         update_fields=_DECISION,
     )
     if isinstance(ledger.ledger, Ledger) and not ledger.broken:
-        _let_go(row, told.keys(), finished)
+        _let_go(row, states.keys(), finished)
 
 
-def _let_go(row: Query, told: Collection[tuple[int, int]], finished: int | None) -> None:
+def _let_go(row: Query, held: Collection[tuple[int, int]], finished: int | None) -> None:
     """Close open decisions that the ledger does not hold any more.
 
     The sink sweeps what is over; Spark goes on only behind a batch that is. One that is not over can only be
     missing because the folder was put back to an older state, in which it never was.
     """
     for each in SinkDecision.objects.filter(query=row, outcome=""):
-        if (each.batch_id, each.round) in told:
+        if (each.batch_id, each.round) in held:
             continue
         if finished is None or finished < each.batch_id:
             each.delete()

@@ -1,7 +1,7 @@
 """How far streaming queries have read: their positions against where the logs begin, are readable to and end.
 
 Spark commits nothing to its consumer groups: positions come from the offset log of the newest finished batch,
-or from what a listener told of it.
+or from its listener's progress event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fenceline.kafka.end_offset_history import passed_ms, unpack_ends
 from fenceline.kafka.groups import Waiting, is_beyond_end, waiting_state
 from fenceline.kafka.partitions import Offsets
 
-#: The queries of a cluster that a partition's page looks through for its readers.
+#: The queries of a cluster that a partition's page searches for its readers.
 _MOST_QUERIES = 500
 #: So much later than a position by another machine's clock is later for sure.
 _SETTLED_MS = 10_000
@@ -83,7 +83,7 @@ class PartitionLag:
 
     @property
     def waiting_state(self) -> str:
-        """Return how it stands to a pinned LSO (`Waiting`), "" where none is pinned."""
+        """Return its position at a stuck LSO (`Waiting`), "" where none is stuck."""
         row = self.seen
         if row is None or row.pinned_ms is None or row.lso is None or row.high_watermark is None:
             return ""
@@ -100,7 +100,7 @@ class Source:
     """One source of a query: what it is called, and how far it is read."""
 
     source: str
-    #: As Spark describes it (`KafkaV2[Subscribe[orders]]`), "" where no listener told.
+    #: As Spark describes it (`KafkaV2[Subscribe[orders]]`), "" without a listener's report.
     description: str
     #: Its offset as Spark writes it, None where nothing was read yet; for sources other than Kafka's.
     raw: str | None
@@ -109,13 +109,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """How far behind a query is over all of its partitions; `partial` where some could not be told."""
+    """How far behind a query is over all of its partitions; `partial` where that of some is unknown."""
 
     lag_lso: int | None = None
     lag_hw: int | None = None
     partial: bool = False
     partitions: int = 0
-    #: What holds back partitions at whose LSO it stands, and how many those are.
+    #: The blockers of partitions at whose LSO it is, and how many those are.
     blockers: Sequence[PinRecord] = ()
     blocked: int = 0
 
@@ -183,10 +183,12 @@ def worst_first(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
 
 
 def add_unread_since(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int) -> Sequence[PartitionLag]:
-    """Return partitions with since when there has been something to read, where their ends tell."""
+    """Return partitions with since when there is something to read, where their end history shows it."""
     topics, numbers = {part.topic for part in parts}, {part.partition for part in parts}
     rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics, partition__in=numbers)
-    ends = {(topic, number): told for topic, number, told in rows.values_list("topic", "partition", "ends")}
+    ends = {
+        (topic, number): history for topic, number, history in rows.values_list("topic", "partition", "ends")
+    }
     return [
         replace(part, behind_ms=_behind_ms(part, ends.get((part.topic, part.partition), ""), now_ms))
         for part in parts
@@ -209,11 +211,11 @@ def partition_readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Quer
 
 
 def _finished(rows: Sequence[Query]) -> Mapping[int, int]:
-    """Return each query's newest finished batch: what its checkpoint says, else what was heard last."""
-    heard = streaming_queries.newest_batches(
+    """Return each query's newest finished batch: by its checkpoint, else by its listener."""
+    reported = streaming_queries.newest_batches(
         [row for row in rows if row.finished is None and row.planned is None]
     )
-    return {**{row.pk: row.finished for row in rows if row.finished is not None}, **heard}
+    return {**{row.pk: row.finished for row in rows if row.finished is not None}, **reported}
 
 
 def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
@@ -227,11 +229,11 @@ def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
 
 def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
     ahead = {name: source_positions(raw) for name, raw in _offsets(planned)} if planned else {}
-    told = (done.sources if done else None) or (planned.sources if planned else [])
+    reported = (done.sources if done else None) or (planned.sources if planned else [])
     reached_ms = _reached_ms(done) if done else None
     found = []
     for number, (name, raw) in enumerate(_offsets(done)):
-        described = told[number].get("description", "") if number < len(told) else ""
+        described = reported[number].get("description", "") if number < len(reported) else ""
         parts = [
             PartitionLag(
                 name,
@@ -251,8 +253,8 @@ def _offsets(batch: Batch | None) -> Sequence[tuple[str, str | None]]:
     """Return how far each source of a batch goes, by its checkpoint, else by its progress."""
     if batch is None:
         return []
-    told = [(str(number), each.get("end")) for number, each in enumerate(batch.sources)]
-    return [(str(name), raw) for name, raw in batch.offsets] or told
+    ends = [(str(number), each.get("end")) for number, each in enumerate(batch.sources)]
+    return [(str(name), raw) for name, raw in batch.offsets] or ends
 
 
 def _reached_ms(done: Batch) -> int | None:
@@ -287,7 +289,7 @@ def _seen(cluster_id: int, part: PartitionLag, seen: _Seen, pins: _Pins) -> Part
 
 
 def _behind_ms(part: PartitionLag, ends: Any, now_ms: int) -> int | None:
-    """Return since how long the end has been past a position, 0 where it is not, None where none tells."""
+    """Return for how long the end has been past a position, 0 where it is not, None where that is unknown."""
     if part.lag_hw is None or not part.lag_hw:
         return part.lag_hw
     passed = passed_ms(unpack_ends(ends), part.position, committed=False)

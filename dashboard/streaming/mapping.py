@@ -1,4 +1,4 @@
-"""What a look at a checkpoint becomes in the tables: values of columns, from facts alone.
+"""Maps an observed checkpoint to the tables: values of columns, from facts alone.
 
 `Query.detail` is for people, and for what nothing asks the database about:
 
@@ -42,9 +42,9 @@ from fenceline.spark.restart_prediction import Restart, predict_restart
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 
 
-def query_columns(look: CheckpointObservation, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
-    """Return what a look says of its query, by column: all but when it was, and what it could not read."""
-    checkpoint, ledger = look.checkpoint, look.ledger
+def query_columns(observation: CheckpointObservation, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
+    """Return the columns of a query from one poll: all but its time and what it could not read."""
+    checkpoint, ledger = observation.checkpoint, observation.ledger
     asynchronous = bool(row.asynchronous)
     verdict = predict_restart(checkpoint, alive=alive, asynchronous=asynchronous)
     entry = checkpoint.last_offsets
@@ -66,13 +66,15 @@ def query_columns(look: CheckpointObservation, row: Query, *, alive: bool | None
         "generation": ledger.generation if ledger is not None else row.generation,
         "prepared": len(prepared) if ledger is not None else row.prepared,
         "expires_ms": min(expiries, default=None) if ledger is not None else row.expires_ms,
-        "detail": checkpoint_detail(look, verdict, asynchronous=asynchronous),
+        "detail": checkpoint_detail(observation, verdict, asynchronous=asynchronous),
     }
 
 
-def checkpoint_detail(look: CheckpointObservation, verdict: Restart, *, asynchronous: bool) -> dict[str, Any]:
+def checkpoint_detail(
+    observation: CheckpointObservation, verdict: Restart, *, asynchronous: bool
+) -> dict[str, Any]:
     """Return what is kept for the inspector, as JSON has it."""
-    checkpoint = look.checkpoint
+    checkpoint = observation.checkpoint
     offsets, commits = checkpoint.last_offsets, checkpoint.last_commit
     return {
         **_of_offsets(offsets if isinstance(offsets, OffsetsEntry) else None),
@@ -85,7 +87,7 @@ def checkpoint_detail(look: CheckpointObservation, verdict: Restart, *, asynchro
             }
             for each in checkpoint.operators
         ],
-        "broken": [each._asdict() | {"damage": each.damage.value} for each in _broken(look)],
+        "broken": [each._asdict() | {"damage": each.damage.value} for each in _broken(observation)],
         "foreign": list(checkpoint.foreign),
         "versions": {
             "offsets": offsets.version if isinstance(offsets, OffsetsEntry) else None,
@@ -99,12 +101,12 @@ def checkpoint_detail(look: CheckpointObservation, verdict: Restart, *, asynchro
             "severity": verdict.severity,
             "remedy": verdict.remedy,
         },
-        "ledger": look.ledger and _of_ledger(look.ledger),
+        "ledger": observation.ledger and _of_ledger(observation.ledger),
     }
 
 
 def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Sequence[Batch]:
-    """Return what `offsets/N` says of batches."""
+    """Return batches with the columns that `offsets/N` has."""
     return [
         Batch(
             query=query,
@@ -121,7 +123,7 @@ def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Seq
 def finished_rows(
     query: Query, entries: Iterable[CommitsEntry], at_ms: Mapping[int, int], rev: int, now_ms: int
 ) -> Sequence[Batch]:
-    """Return what `commits/N` says of batches; one whose file has no time counts from now."""
+    """Return batches with the columns that `commits/N` has; one whose file has no time counts from now."""
     return [
         Batch(
             query=query,
@@ -135,7 +137,7 @@ def finished_rows(
 
 
 def decision_states(ledger: LedgerState) -> Mapping[tuple[int, int], tuple[str, str]]:
-    """Return how each decision of a ledger stands, by batch and round: what was decided, and its outcome."""
+    """Return the state of each decision of a ledger, by batch and round: the decision and its outcome."""
     done = {(each.batch_id, each.round): each.outcome.value for each in ledger.done}
     return {
         (each.batch_id, each.round): (each.decided.value, done.get((each.batch_id, each.round), ""))
@@ -160,19 +162,19 @@ def ledger_fingerprint(ledger: LedgerState) -> str:
     return hashlib.sha256(repr(sorted(decision_states(ledger).items())).encode()).hexdigest()[:16]
 
 
-def _decision(query: Query, told: Decision, done: Done | None) -> SinkDecision:
+def _decision(query: Query, decision: Decision, done: Done | None) -> SinkDecision:
     return SinkDecision(
         query=query,
-        batch_id=told.batch_id,
-        round=told.round,
-        decided=told.decided.value,
-        by=told.by[:16],
-        decided_ms=told.at_ms,
-        run_id=told.run_id[:36],
-        generation=told.generation,
-        reason=told.reason,
-        transactions=[transaction_to_json(each) for each in told.transactions],
-        input=[list(each) for each in told.input],
+        batch_id=decision.batch_id,
+        round=decision.round,
+        decided=decision.decided.value,
+        by=decision.by[:16],
+        decided_ms=decision.at_ms,
+        run_id=decision.run_id[:36],
+        generation=decision.generation,
+        reason=decision.reason,
+        transactions=[transaction_to_json(each) for each in decision.transactions],
+        input=[list(each) for each in decision.input],
         outcome="" if done is None else done.outcome.value,
         done_ms=None if done is None else done.at_ms,
         done_by="" if done is None else done.by[:16],
@@ -214,8 +216,8 @@ def _of_ledger(ledger: LedgerState) -> dict[str, Any]:
     }
 
 
-def _broken(look: CheckpointObservation) -> Iterator[Broken]:
-    checkpoint: Checkpoint = look.checkpoint
+def _broken(observation: CheckpointObservation) -> Iterator[Broken]:
+    checkpoint: Checkpoint = observation.checkpoint
     seen: set[Broken] = set()
     entries = checkpoint.previous_offsets, checkpoint.last_offsets, checkpoint.last_commit
     for each in (checkpoint.identity, *entries, *checkpoint.broken):

@@ -1,9 +1,9 @@
-"""Saves what listeners tell of queries: their runs, how they are doing, and the batches they finished.
+"""Saves what listeners report of queries: their runs, their states, and the batches they finished.
 
 There is no lease: posts come as web requests, any number at once, and may come again or late. So each save
 first locks its cluster's row, and what is known already changes nothing. An event is known by its run and
-batch. Of two runs of a query the one that was heard of later is the newer one, told by our clock: an event's
-time is the driver's, and the post says how far that clock is from ours.
+batch. Of two runs of a query the one that was first reported later is the newer one, by our clock: an event's
+time is the driver's, and the post contains how far that clock is from ours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dashboard.streaming.registry import find_or_add
 from fenceline.decode.ingest_payload import EventKind, ListenerEvent, Post
 from fenceline.spark.records import BatchProgress, QueryState, SourceProgress
 
-#: What a batch's row says of its progress, as values of a statement.
+#: The progress columns of a batch's row, as values of a statement.
 Columns = tuple[int | float | str | None, ...]
 
 _BATCH_KEY = ("query_id", "batch_id")
@@ -31,7 +31,7 @@ _TOLD = (
     "run_id", "started_ms", "duration_ms", "input_rows", "output_rows", "input_rate", "processed_rate",
     "durations", "sources", "operators",
 )  # fmt: skip
-#: Of these its checkpoint tells, once it does.
+#: These come from its checkpoint, once that is read.
 _PLANNED = ("watermark_ms", "offsets")
 _UPSERT_BATCH = upsert_statement(
     Batch._meta.db_table,
@@ -45,8 +45,8 @@ _RUN = [
     "dropped", "spool_age_ms", "spark_version",
 ]  # fmt: skip
 _NAMED = ("name", "state", "run_id", "asynchronous", "started_ms", "ended_ms", "exception", "sink")
-#: That a run is still heard is noted this often: it is no news to a page.
-_HEARD_EVERY_MS = 1_000
+#: The heartbeat of a run is saved this often: it changes no page.
+_HEARTBEAT_EVERY_MS = 1_000
 #: How Spark describes the sinks that it brings for Kafka.
 _KAFKA_SINK = "kafka010"
 
@@ -59,13 +59,13 @@ class Saved(NamedTuple):
 
 
 class UnassignedPost(Exception):
-    """A post cannot be assigned to a cluster; the message says why and names those that there are."""
+    """A post cannot be assigned to a cluster; the message is the reason and the list of clusters."""
 
 
 def save_progress(post: Post, *, now_ms: int) -> Saved:
     """Save a post, each cluster's part in one short database transaction.
 
-    Raises `UnassignedPost` when it cannot tell where something belongs; what it can tell is saved then.
+    Raises `UnassignedPost` for a part without a known cluster; the other parts are saved then.
     """
     names = dict(Cluster.objects.filter(configured=True).values_list("pk", "name"))
     placed = _places(post, names)
@@ -92,7 +92,7 @@ def _save_part(
 
 
 def _places(post: Post, names: Mapping[int, str]) -> dict[str, int | None]:
-    """Return the cluster of each query that a post speaks of; None where that cannot be told."""
+    """Return the cluster of each query in a post; None where that is unknown."""
     queries = {each.query_id for each in post.events} | {query for query, _ in post.report.alive}
     if post.cluster or len(names) == 1:
         at = next((pk for pk, name in names.items() if post.cluster in ("", name)), None)
@@ -113,7 +113,7 @@ def _why(post: Post) -> str:
 
 
 class _Part:
-    """What a post tells of one cluster's queries, and what is known of them; in one database transaction."""
+    """A post's part about one cluster's queries, and their rows; in one database transaction."""
 
     def __init__(self, cluster_id: int, cluster: str, post: Post, now_ms: int) -> None:
         self._cluster_id, self._cluster = cluster_id, cluster
@@ -123,9 +123,9 @@ class _Part:
         #: By query id; by query and run id; by query and number of the batch.
         self._queries: dict[str, Query] = {}
         self._runs: dict[tuple[int, str], Run] = {}
-        self._told_by: dict[tuple[int, int], str] = {}
+        self._reported_by: dict[tuple[int, int], str] = {}
         self._batches: dict[tuple[int, int], Columns] = {}
-        #: Runs to be written, queries of which there is news, and what each run told last.
+        #: Runs to be written, queries that have changed, and the last event of each run.
         self._touched: set[tuple[int, str]] = set()
         self._news: set[int] = set()
         self._last: dict[tuple[int, str], ListenerEvent | None] = {}
@@ -152,7 +152,7 @@ class _Part:
         return Saved(accepted, len(events) - accepted)
 
     def _look_up(self, events: Sequence[ListenerEvent], alive: Mapping[str, str], rev: int) -> None:
-        """Read, or make, the rows of everything that the post speaks of."""
+        """Read, or make, the rows of everything in the post."""
         names = dict.fromkeys(sorted(alive.values()), "")
         names |= {each.query_id: each.name for each in events if each.name or each.query_id not in names}
         known: dict[str, list[Query]] = defaultdict(list)
@@ -164,8 +164,8 @@ class _Part:
         numbers = {each.progress.batch_id for each in events if each.progress}
         rows = Batch.objects.filter(query__in=self._queries.values(), batch_id__in=numbers)
         for query, number, run_id in rows.exclude(run_id="").values_list("query_id", "batch_id", "run_id"):
-            self._told_by[query, number] = run_id
-        wanted = {each.run_id for each in events} | {*alive, *self._told_by.values()}
+            self._reported_by[query, number] = run_id
+        wanted = {each.run_id for each in events} | {*alive, *self._reported_by.values()}
         wanted |= {row.run_id for row in self._queries.values()}
         for run in Run.objects.filter(query__in=self._queries.values(), run_id__in=wanted):
             self._runs[run.query_id, run.run_id] = run
@@ -182,7 +182,7 @@ class _Part:
         return news
 
     def _run(self, query: Query, run_id: str, heard_ms: int) -> Run:
-        """Return a run, with what its listener says of itself now; a new one was heard of just now."""
+        """Return a run, with its listener's current status; a new one is first reported now."""
         key = query.pk, run_id
         run = self._runs.get(key)
         if run is None:
@@ -215,10 +215,10 @@ class _Part:
 
     def _take_batch(self, query: Query, run: Run, progress: BatchProgress, columns: Columns) -> bool:
         key = query.pk, progress.batch_id
-        teller = self._runs.get((query.pk, self._told_by.get(key, "")))
-        if teller is not None and (teller is run or teller.first_heard_ms > run.first_heard_ms):
+        reporter = self._runs.get((query.pk, self._reported_by.get(key, "")))
+        if reporter is not None and (reporter is run or reporter.first_heard_ms > run.first_heard_ms):
             return False
-        self._told_by[key] = run.run_id
+        self._reported_by[key] = run.run_id
         self._batches[key] = columns
         run.batch_id = max(progress.batch_id, -1 if run.batch_id is None else run.batch_id)
         run.name = run.name or progress.name
@@ -226,18 +226,18 @@ class _Part:
         return True
 
     def _is_alive(self, query: Query, run_id: str) -> None:
-        """Note that a driver says of a run, now, that it goes on."""
+        """Record a driver's heartbeat for a run."""
         run = self._run(query, run_id, self._now_ms)
         if run.ended_ms is None:
             self._last.setdefault((query.pk, run_id), None)
-            if self._now_ms >= run.heard_ms + _HEARD_EVERY_MS:
+            if self._now_ms >= run.heard_ms + _HEARTBEAT_EVERY_MS:
                 run.heard_ms = self._now_ms
 
     def _bring_up(self, row: Query) -> bool:
-        """Let a query be as its newest run is; return whether that changes its row."""
-        told = [key for key in self._last if key[0] == row.pk]
+        """Copy the state of its newest run to a query; return whether that changes its row."""
+        reported = [key for key in self._last if key[0] == row.pk]
         current = self._runs.get((row.pk, row.run_id))
-        key = max(told, key=lambda each: self._runs[each].first_heard_ms, default=None)
+        key = max(reported, key=lambda each: self._runs[each].first_heard_ms, default=None)
         if key is None or (
             current is not None and self._runs[key].first_heard_ms < current.first_heard_ms
         ):  # fmt: skip
@@ -276,7 +276,7 @@ class _Part:
 
 
 def _state(run: Run, event: ListenerEvent | None, before: str) -> QueryState:
-    """Return how a run is doing, by what it told last; where that is nothing, it is as before."""
+    """Return the state of a run by its last event; without one it is as before."""
     if run.ended_ms is not None:
         return QueryState.FAILED if run.exception else QueryState.STOPPED
     if event is None:
@@ -285,7 +285,7 @@ def _state(run: Run, event: ListenerEvent | None, before: str) -> QueryState:
 
 
 def _columns(progress: BatchProgress) -> Columns:
-    """Return what a batch's row says of its progress, in the order of the statement."""
+    """Return the progress columns of a batch's row, in the order of the statement."""
     sources = [{name: getattr(each, name) for name in _SOURCE} for each in progress.sources]
     return (
         progress.watermark_ms,

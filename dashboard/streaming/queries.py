@@ -44,11 +44,11 @@ WORST_STATES = (
     QueryState.RUNNING,
     QueryState.IDLE,
 )
-#: Kinds of sinks, as the address names them; a sink of which nothing is told is "unknown" there.
+#: Kinds of sinks, as in the URL; a sink of which nothing is reported is "unknown" there.
 SINKS = ("exactly_once", "kafka", "other", "unknown")
 #: How many batches a small line in a list shows.
 LATELY = 40
-#: How many runs of a query are told, the newest first.
+#: How many runs of a query are returned, the newest first.
 MOST_RUNS = 20
 _AT_ONCE = 200
 _RANK = Case(
@@ -140,14 +140,14 @@ def queries_by_name(asked: str, cluster: str = "") -> Sequence[Query]:
     return []
 
 
-def newest_batches(rows: Sequence[Query]) -> Mapping[int, int]:
-    """Return the newest batch that anything has told of, by the query's key."""
-    if not rows:
+def newest_batches(queries: Sequence[Query]) -> Mapping[int, int]:
+    """Return the newest batch that is known, by the query's key."""
+    if not queries:
         return {}
     first = Batch.objects.filter(query=OuterRef("pk")).order_by("-batch_id").values("batch_id")[:1]
-    keys = [row.pk for row in rows]
-    told = Query.objects.filter(pk__in=keys).annotate(newest=Subquery(first)).values_list("pk", "newest")
-    return {pk: number for pk, number in told if number is not None}
+    keys = [row.pk for row in queries]
+    newest = Query.objects.filter(pk__in=keys).annotate(newest=Subquery(first)).values_list("pk", "newest")
+    return {pk: number for pk, number in newest if number is not None}
 
 
 def recent_batches(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[Batch]]:
@@ -193,8 +193,8 @@ def _state_now() -> Case:
     limit = Greatest(least_ms, interval * MISSED + GRACE_MS, output_field=BigIntegerField())
     late = Q(heard_ms=None) | Q(heard_ms__lt=Value(now_ms(), output_field=BigIntegerField()) - limit)
     runs = Q(state__in=[QueryState.RUNNING.value, QueryState.IDLE.value])
-    unheard = Value(QueryState.UNHEARD.value)
-    return Case(When(runs & late, then=unheard), default=F("state"), output_field=CharField())
+    no_heartbeat = Value(QueryState.UNHEARD.value)
+    return Case(When(runs & late, then=no_heartbeat), default=F("state"), output_field=CharField())
 
 
 def _filtered(wanted: QueryCriteria) -> QuerySet[Query]:

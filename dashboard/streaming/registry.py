@@ -1,4 +1,4 @@
-"""Which row a streaming query has: found, or made, alike by whoever hears of it first.
+"""The row of a streaming query: found, or made by the collector or the listener that is first.
 
 A listener knows a query by its id alone; a checkpoint is a folder, and two folders may hold the same id (a
 copy), or none (its metadata is lost). So a folder has its row by its path; one that is new takes the row that
@@ -22,7 +22,7 @@ _ASK_AT_ONCE = 5_000
 
 
 class Folder(NamedTuple):
-    """A checkpoint as far as it says whose it is."""
+    """The identity of a checkpoint."""
 
     path: str
     #: None where its metadata cannot be read.
@@ -32,7 +32,7 @@ class Folder(NamedTuple):
 
 
 def find_or_add(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Query:
-    """Return the row of the query that a listener speaks of; made, with that name, where there is none.
+    """Return the row of a query that a listener reports; made, with that name, where there is none.
 
     Of several folders with its id: one that is still there, rather the first that was found. Call it in the
     transaction of the save, behind the lock of the cluster's row, which keeps other writers out.

@@ -1,4 +1,4 @@
-"""What the rules may look at of streaming queries: rows of one cluster -> QueryStatus.
+"""The rules' input about streaming queries: rows of one cluster -> QueryStatus.
 
 A tick reads each second: of a query that has not changed no more than that. What is kept between two reads is
 derived from rows alone and can be lost at any time; how fast logs are cut is known from here on only.
@@ -36,16 +36,16 @@ from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
 #: Written out and not as parameters: SQLite takes an index of a part of a table only for the same text.
 _IS_OPEN = Func(F("outcome"), template="(%(expressions)s = '')", output_field=BooleanField())
 _IS_LOST = Func(F("outcome"), template="(%(expressions)s = 'lost')", output_field=BooleanField())
-#: How many batches the past of a query is judged by, and how often it is read again.
+#: How many of a query's past batches the rules use, and how often they are read again.
 _PAST_BATCHES, _PAST_MS = 200, 30_000
-#: How many batches one looks back for since when a position stands.
+#: How many batches are searched for since when a position is unchanged.
 _STOOD_BATCHES = 50
 #: Two folders of one id both move when both were written to within so long.
 _MOVES_MS = 600_000
 _LONGEST_INPUT = 200
 #: Columns that change without a new revision.
 _MOVING = ("state", "heard_ms", "heartbeat_every_ms", "seen_ms")
-#: What Spark says when another driver has written the same file of a log.
+#: Spark's errors when another driver has written the same file of a log.
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
 _PAST = (
     "batch_id", "run_id", "planned_ms", "committed_ms", "started_ms", "duration_ms", "input_rows",
@@ -60,7 +60,7 @@ class _Stands(NamedTuple):
 
 @dataclass(slots=True)
 class _Lately:
-    """What a query's last batches tell."""
+    """The figures of a query's last batches."""
 
     rev: int = -1
     at_ms: int = 0
@@ -88,7 +88,7 @@ class Queries:
         self._log_starts = LogStarts()
 
     def read_statuses(self, *, now_ms: int) -> tuple[QueryStatus, ...]:
-        """Return how every query stands now."""
+        """Return the current status of every query."""
         self._follow()
         for known in self._known.values():
             if known.lately.rev != known.row.rev and now_ms - known.lately.at_ms >= _PAST_MS:
@@ -120,7 +120,7 @@ class Queries:
                 setattr(self._known[pk].row, name, value)
 
     def _stand(self, rows: Collection[Query]) -> Mapping[int, Mapping[TopicPartition, _Stands]]:
-        """Return where queries stand, and since when."""
+        """Return the positions of queries, and since when they are there."""
         newest = _newest_positions(rows)
         found: dict[int, Mapping[TopicPartition, _Stands]] = {}
         for row in rows:
@@ -139,14 +139,17 @@ class Queries:
         prepared = SinkDecision.objects.filter(_IS_OPEN, query__in=list(self._known))
         rows = [row for row in prepared if row.decided == Decided.PREPARED]
         rows += SinkDecision.objects.filter(_IS_LOST, query__in=list(self._known))
-        told = [(row, decision_of(row)) for row in rows]
+        decided = [(row, decision_of(row)) for row in rows]
         ended = transaction_outcomes(
-            self._cluster_id, {each for row, said in told if not row.outcome for each in said.transactions}
+            self._cluster_id,
+            {each for row, decision in decided if not row.outcome for each in decision.transactions},
         )
         found: dict[int, list[SinkBatch]] = defaultdict(list)
-        for row, said in sorted(told, key=lambda each: (each[0].batch_id, each[0].round)):
+        for row, decision in sorted(decided, key=lambda each: (each[0].batch_id, each[0].round)):
             open_ms = open_for_ms(self._known[row.query_id].row, row)
-            found[row.query_id].append(_lost(row, said) if row.outcome else _prepared(said, ended, open_ms))
+            found[row.query_id].append(
+                _lost(row, decision) if row.outcome else _prepared(decision, ended, open_ms)
+            )
         return found
 
     def _dropped(self) -> Mapping[int, tuple[int, int]]:
@@ -154,7 +157,7 @@ class Queries:
         return {pk: (n, heard_ms) for pk, n, heard_ms in rows.values_list("query_id", "dropped", "heard_ms")}
 
     def _sources(self, now_ms: int) -> Mapping[int, tuple[SourcePosition, ...]]:
-        """Return where queries stand in each partition, and what there is of it."""
+        """Return the positions of queries in each partition, and the partition's offsets."""
         topics = {where.topic for known in self._known.values() for where in known.stands}
         rows = PartitionRecord.objects.filter(cluster=self._cluster_id, topic__in=topics)
         columns = rows.values_list("topic", "partition", "log_start", "high_watermark")
@@ -173,7 +176,7 @@ class Queries:
         }
 
     def _twins(self, now_ms: int) -> Mapping[int, str]:
-        """Return what speaks for it that a query runs from two folders."""
+        """Return the evidence that a query runs from two folders."""
         folders: dict[str, list[Query]] = defaultdict(list)
         for known in self._known.values():
             row = known.row
@@ -236,16 +239,16 @@ def _unusable(detail: Mapping[str, Any]) -> Iterator[UnusableFile]:
 
 
 def _newest_positions(rows: Collection[Query]) -> Mapping[int, tuple[Positions, int | None]]:
-    """Return where queries stand by their last finished batch, and when that was finished."""
+    """Return the positions of queries by their last finished batch, and when that was finished."""
     found: dict[int, tuple[Positions, int | None]] = {row.pk: (_initial(row), None) for row in rows}
     logged = [row.pk for row in rows if row.finished is not None]
     for batch in Batch.objects.filter(query__in=logged, batch_id=F("query__finished")):
         found[batch.query_id] = _positions(batch.offsets), batch.committed_ms
     for row in rows:
         if row.planned is None:
-            told = Batch.objects.filter(query=row).exclude(started_ms=None).order_by("-batch_id").first()
-            if told is not None:
-                found[row.pk] = _told(told), _ended_ms(told)
+            newest = Batch.objects.filter(query=row).exclude(started_ms=None).order_by("-batch_id").first()
+            if newest is not None:
+                found[row.pk] = _reported_positions(newest), _ended_ms(newest)
     return found
 
 
@@ -270,8 +273,8 @@ def _positions(offsets: Iterable[Sequence[Any]]) -> Positions:
     return found
 
 
-def _told(batch: Batch) -> Positions:
-    """Return the positions that a listener has told of: only Kafka's sources have any."""
+def _reported_positions(batch: Batch) -> Positions:
+    """Return the positions that a listener has reported: only Kafka's sources have any."""
     return _positions([each.get("description"), each.get("end")] for each in batch.sources)
 
 
@@ -280,7 +283,7 @@ def _ended_ms(batch: Batch) -> int | None:
 
 
 def _stood(row: Query, positions: Positions) -> Mapping[TopicPartition, _Stands]:
-    """Look back for since when a query stands where it does, batch by batch."""
+    """Search back for since when a query is at its positions, batch by batch."""
     batches = Batch.objects.filter(query=row).exclude(committed_ms=None).exclude(offsets=[])
     found: dict[TopicPartition, _Stands] = {}
     left = dict(positions)
@@ -330,9 +333,9 @@ def _batch_past(each: Mapping[str, Any], before: Any) -> BatchPast:
 
 
 def _writers(row: Query, past: Sequence[BatchPast]) -> tuple[str, int | None]:
-    """Return what speaks for two drivers, and since when."""
+    """Return the evidence of two drivers, and since when."""
     if runs := queries.interleaved_runs(past):
-        return f"runs {runs[0]} and {runs[1]} tell of its batches in turn", None
+        return f"runs {runs[0]} and {runs[1]} report its batches in turn", None
     newest = Run.objects.filter(query=row).order_by("-heard_ms").first()
     if newest is not None and any(word in newest.exception for word in _CONCURRENT):
         return "Spark has found that another driver had written the same batch", newest.ended_ms
@@ -349,35 +352,41 @@ def _writers(row: Query, past: Sequence[BatchPast]) -> tuple[str, int | None]:
 
 
 def _prepared(
-    said: Decision, ended: Mapping[SinkTransaction, EndedTransaction], open_ms: int | None
+    decision: Decision, ended: Mapping[SinkTransaction, EndedTransaction], open_ms: int | None
 ) -> SinkBatch:
     by_fate: dict[TransactionFate, list[str]] = defaultdict(list)
     records: dict[TransactionFate, int] = defaultdict(int)
-    for each in said.transactions:
+    for each in decision.transactions:
         by_fate[ended[each].fate].append(each.transactional_id)
         records[ended[each].fate] += each.records
     whole = sum(records.values())
     return SinkBatch(
-        said.batch_id,
-        said.at_ms,
-        min((each.expires_ms for each in said.transactions), default=None),
+        decision.batch_id,
+        decision.at_ms,
+        min((each.expires_ms for each in decision.transactions), default=None),
         whole,
         open=tuple(by_fate[TransactionFate.OPEN]),
         committed=(*by_fate[TransactionFate.COMMITTED], *by_fate[TransactionFate.COMMITTING]),
         aborted=tuple(by_fate[TransactionFate.ABORTED]),
         unknown=tuple(by_fate[TransactionFate.UNKNOWN]),
-        input=_read(said.input),
+        input=_read(decision.input),
         open_for_ms=open_ms,
         uncommitted_records=whole - records[TransactionFate.COMMITTED] - records[TransactionFate.COMMITTING],
     )
 
 
-def _lost(row: SinkDecision, said: Decision) -> SinkBatch:
+def _lost(row: SinkDecision, decision: Decision) -> SinkBatch:
     gone = set(row.lost)
-    records = sum(each.records for each in said.transactions if each.transactional_id in gone)
+    records = sum(each.records for each in decision.transactions if each.transactional_id in gone)
     at_ms = row.done_ms or row.decided_ms
     return SinkBatch(
-        row.batch_id, at_ms, None, records, aborted=tuple(row.lost), input=_read(said.input), recorded=True
+        row.batch_id,
+        at_ms,
+        None,
+        records,
+        aborted=tuple(row.lost),
+        input=_read(decision.input),
+        recorded=True,
     )
 
 

@@ -1,7 +1,7 @@
-"""What Prometheus is told of Fenceline: families of samples, made of `counts` and `queries` at each scrape.
+"""Fenceline's metrics for Prometheus: families of samples, made of `counts` and `queries` at each scrape.
 
-Nothing is kept between two scrapes, so that any number of web processes tell the same. Every combination of
-bounded words is told, also where it counts nothing: an expression that waits for a series that is not there
+Nothing is kept between two scrapes, so that all web processes report the same. Every combination of
+bounded labels is reported, also with 0: an expression that waits for a series that is not there
 waits for ever. docs/metrics.md explains each family; a test fails where one is missing there.
 """
 
@@ -61,7 +61,7 @@ class _OfCollector(NamedTuple):
 
 _NOW = (
     _OfCollector("collector_alive", "Whether somebody holds a collector's lease.", lambda row: row.alive),
-    _OfCollector("collector_failing", "Whether a collector's last look failed.", lambda row: row.error != ""),
+    _OfCollector("collector_failing", "Whether a collector's last poll failed.", lambda row: row.error != ""),
     _OfCollector("collector_behind_records", "Records that are still to be read.", lambda row: row.behind),
 )
 _EVER = (
@@ -83,7 +83,7 @@ _EVER = (
 
 
 class Metrics(Collector):
-    """Everything that one scrape tells, as of an instant, by a fixed number of statements."""
+    """Everything that one scrape reports, as of an instant, by a fixed number of statements."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -107,13 +107,13 @@ class Metrics(Collector):
         yield from self._channels()
 
     def _collectors(self, rows: Sequence[LiveCollector]) -> Iterator[Metric]:
-        """Yield what collectors say of themselves; the judge's age is the dead man's figure."""
+        """Yield collectors' own figures; the age of the last evaluation serves as the dead man's switch."""
         seen = [(_names(row), self._ago_s(row.seen_through_ms)) for row in rows]
-        judged = {cluster: age_s for (cluster, name), age_s in seen if name == JUDGE}
+        evaluated = {cluster: age_s for (cluster, name), age_s in seen if name == JUDGE}
         yield self._each(
             "judgement_age_seconds",
-            "How long ago the rules last judged a cluster; +Inf where they never have.",
-            {name: judged.get(name, _NEVER) for name in self._clusters},
+            "How long ago the rules last evaluated a cluster; +Inf where they never have.",
+            {name: evaluated.get(name, _NEVER) for name in self._clusters},
         )
         labels = ("cluster", "collector")
         text = "How long ago is what a collector has seen through to; +Inf where it has seen nothing yet."
@@ -126,7 +126,7 @@ class Metrics(Collector):
             yield _counter(figure.name, figure.text, labels, found)
         gaps = {_names(row): 0 for row in rows} | dict(metrics_queries.gap_counts())
         for gap in stale_collectors.late_gaps(rows, settings.FENCELINE.limits, self._now_ms):
-            # A collector that says itself that it sees nothing is not counted twice.
+            # A collector that reports itself that it sees nothing is not counted twice.
             gaps[gap.cluster.name, gap.source] = max(1, gaps[gap.cluster.name, gap.source])
         text = "Gaps in what could be seen that are open, and collectors that are late."
         yield _gauge("gaps", text, ("cluster", "source"), gaps.items())
@@ -148,10 +148,10 @@ class Metrics(Collector):
             {name: self._ago_s(at_ms) for name, at_ms in metrics_queries.oldest_open().items()},
         )
         ever = metrics_queries.lifetime_counts()
-        told: dict[tuple[str, ...], int] = {
+        counts: dict[tuple[str, ...], int] = {
             (name, kind): n for name, sums in ever.items() for kind, n in sums.counts.items()
         }
-        found = self._fill(told, [_KINDS])
+        found = self._fill(counts, [_KINDS])
         yield _counter("transitions", "What transactions did.", ("cluster", "kind"), found.items())
         opened = {name: sums.open_times for name, sums in ever.items()}
         yield self._durations("commit_open_seconds", "Of commits, from begin to decision.", opened)
@@ -224,7 +224,7 @@ class Metrics(Collector):
     def _durations(self, name: str, text: str, found: Mapping[str, Histogram]) -> Metric:
         family = HistogramMetricFamily(f"fenceline_{name}", text, labels=("cluster",))
         for cluster in self._clusters:
-            # No sum is kept, so none is told: averages would be guesses.
+            # No sum is stored, so none is reported: averages would be guesses.
             family.add_metric((cluster,), _buckets(found.get(cluster, {})), None)
         return family
 

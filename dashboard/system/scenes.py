@@ -67,7 +67,7 @@ class SceneBoard(BaseModel):
 
 
 class SceneRefused(ValueError):
-    """A scene that is not played; the text says why and what to do."""
+    """A scene that is not played; the text is the reason and the remedy."""
 
 
 def are_offered() -> bool:

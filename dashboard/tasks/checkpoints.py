@@ -1,4 +1,4 @@
-"""Checkpoints of streaming queries, looked at again and again, as a Celery task."""
+"""Polls checkpoints of streaming queries, as a Celery task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _collectors: dict[str, CheckpointsCollector] = {}
 
 
 def start() -> None:
-    """Send a first slice where nobody looks at the checkpoints that are configured."""
+    """Send a first slice where no worker reads the configured checkpoints."""
     for cluster in leases.unheld_clusters(checkpoint_store.NAME):
         if _roots(cluster):
             poll_checkpoints.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
@@ -26,7 +26,7 @@ def start() -> None:
 
 @shared_task(name="collectors.checkpoints")
 def poll_checkpoints(cluster: str, previous: int | None = None) -> None:
-    """Look at a cluster's checkpoints for one slice; `previous`: the last slice's token."""
+    """Poll a cluster's checkpoints for one slice; `previous`: the last slice's token."""
     if _roots(cluster):
         loop.run_slice(
             poll_checkpoints, cluster, checkpoint_store.NAME, poll_until, previous=previous, ttl=POLL_TTL
@@ -34,7 +34,7 @@ def poll_checkpoints(cluster: str, previous: int | None = None) -> None:
 
 
 def poll_until(lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     while goes_on(end):
         collector = _collectors.get(lease.cluster) or _begin(lease)
         wait_leased(lease, collector.wait_s(), end)
@@ -46,7 +46,7 @@ def poll_until(lease: leases.Lease, end: float) -> None:
             wait_leased(lease, RETRY_S, end)
             continue
         checkpoint_store.save_checkpoints(
-            lease, found.looks, found.gone, gaps=found.gaps, now_ms=loop.now_ms()
+            lease, found.observations, found.gone, gaps=found.gaps, now_ms=loop.now_ms()
         )
         collector.mark_saved()
 
@@ -58,7 +58,7 @@ def _begin(lease: leases.Lease) -> CheckpointsCollector:
 
 
 def _roots(cluster: str) -> Sequence[CheckpointRoot]:
-    """Return the roots of a cluster that is configured, none where the limits turn looking off."""
+    """Return the roots of a cluster that is configured, none where the limits turn polling off."""
     config = settings.FENCELINE
     if cluster not in config.clusters or not config.limits.checkpoints_every_s:
         return ()

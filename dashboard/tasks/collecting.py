@@ -1,4 +1,4 @@
-"""Celery tasks that look at clusters: each holds a lease, reads, and saves, slice after slice.
+"""Celery tasks that poll clusters: each holds a lease, reads, and saves, slice after slice.
 
 Beat sends `start_missing`, which sends a first slice for every collector that nobody runs.
 """

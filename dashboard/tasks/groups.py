@@ -1,4 +1,4 @@
-"""Consumer groups, looked at again and again, as a Celery task."""
+"""Polls consumer groups, as a Celery task."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _collectors = Warm(lambda properties: GroupsCollector(properties, KafkaPythonRea
 
 
 def start() -> None:
-    """Send a first slice where nobody looks at groups, unless the limits turn that off."""
+    """Send a first slice where no worker polls groups, unless the limits turn that off."""
     if settings.FENCELINE.limits.groups_every_s:
         loop.start_missing(poll_groups, group_store.NAME)
 
 
 @shared_task(name="collectors.groups")
 def poll_groups(cluster: str, previous: int | None = None) -> None:
-    """Look at a cluster's groups for one slice; `previous`: the last slice's token."""
+    """Poll a cluster's groups for one slice; `previous`: the last slice's token."""
     loop.run_slice(poll_groups, cluster, group_store.NAME, poll_until, previous=previous, ttl=POLL_TTL)
 
 
 def poll_until(lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
 
     def poll() -> None:
         collector = _collectors.get_or_make(lease.cluster)

@@ -11,7 +11,7 @@ from dashboard.runtime import collector_names, leases, loop
 from dashboard.tasks import tail_loop
 from fenceline.facts import TailBatch
 
-#: A partition that is held back at one offset for so long is told: transactions come and go all the time.
+#: A partition that is blocked at one offset for so long is reported: transactions come and go all the time.
 _HELD_MS = 2_000
 
 #: Per cluster and shard: where a partition is held back, and since when.
@@ -20,7 +20,7 @@ _held: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
 
 class _ConsumerOffsets:
     name = CONSUMER_OFFSETS
-    # Groups are looked at every two seconds: nobody waits for a commit by the millisecond.
+    # Groups are polled every two seconds: a commit need not be read within milliseconds.
     flush_s = 0.5
     save_at_once = 10_000
 
@@ -29,11 +29,11 @@ class _ConsumerOffsets:
         properties = settings.FENCELINE.clusters[cluster].properties
         return Tail(properties, shard, settings.SHARDS, topic=self.name, committed=True)
 
-    def save_batch(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def save_batch(self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float) -> None:
         now_ms = loop.now_ms()
         held = _held_back(lease, tail, now_ms)
         topic_id = tail.topic_id if tail else ""
-        commit_store.save_commits(lease, look, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
+        commit_store.save_commits(lease, batch, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         commit_store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
@@ -66,12 +66,12 @@ def tail_offsets(cluster: str, previous: int | None = None, shard: int = 0) -> N
 
 
 def read_until(lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     tail_loop.read_topic(_ConsumerOffsets(), lease, end)
 
 
 def _held_back(lease: leases.Lease, tail: Tail | None, now_ms: int) -> dict[int, int]:
-    """Return the partitions that stand at one last stable offset for long, by since when."""
+    """Return the partitions whose last stable offset is stuck, by since when."""
     before = _held.get((lease.cluster, lease.shard), {})
     found = {}
     for partition, stable in (tail.unstable_offsets() if tail else {}).items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from celery import shared_task
 from django.conf import settings
 
-from collectors.kafka.partitions import Watcher
+from collectors.kafka.partitions import PartitionCollector
 from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop
@@ -23,25 +23,25 @@ from transaction_admin.properties import CannotTranslate
 from transaction_admin.reads import ClusterReads
 
 #: What watches each cluster, warm from slice to slice, and the token of the lease that it worked under.
-_watchers: dict[str, tuple[Watcher, int]] = {}
+_watchers: dict[str, tuple[PartitionCollector, int]] = {}
 
 
 def start() -> None:
-    """Send a first slice where nobody looks at partitions, unless the limits turn that off."""
+    """Send a first slice where no worker polls partitions, unless the limits turn that off."""
     if settings.FENCELINE.limits.partitions_every_s:
         loop.start_missing(poll_partitions, partition_store.NAME)
 
 
 @shared_task(name="collectors.partitions")
 def poll_partitions(cluster: str, previous: int | None = None) -> None:
-    """Look at a cluster's partitions for one slice; `previous`: the last slice's token."""
+    """Poll a cluster's partitions for one slice; `previous`: the last slice's token."""
     loop.run_slice(
         poll_partitions, cluster, partition_store.NAME, poll_until, previous=previous, ttl=POLL_TTL
     )
 
 
 def poll_until(lease: Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
     ours = partition_store.PartitionRows(lease, tails, vouched=config.sees_all_transactional_ids)
@@ -50,12 +50,12 @@ def poll_until(lease: Lease, end: float) -> None:
         watcher = _watcher(lease, ours)
         wait_leased(lease, watcher.wait_s(), end)
         if goes_on(end):
-            _look(lease, watcher, ours)
+            _poll(lease, watcher, ours)
 
     poll_repeatedly(lease, end, poll, disconnect)
 
 
-def _look(lease: Lease, watcher: Watcher, ours: partition_store.PartitionRows) -> None:
+def _poll(lease: Lease, watcher: PartitionCollector, ours: partition_store.PartitionRows) -> None:
     ours.now_ms = loop.now_ms()
     try:
         partition_store.save_partitions(lease, watcher.poll(ours.now_ms, ours), now_ms=loop.now_ms())
@@ -65,7 +65,7 @@ def _look(lease: Lease, watcher: Watcher, ours: partition_store.PartitionRows) -
         raise
 
 
-def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> Watcher:
+def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> PartitionCollector:
     """Return what watched the cluster in the slice before; another one where somebody else has since."""
     watcher, token = _watchers.get(lease.cluster, (None, 0))
     if watcher is not None and lease.token - token in (0, 1):
@@ -75,7 +75,7 @@ def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> Watcher:
     properties = settings.FENCELINE.clusters[lease.cluster].properties
     reads = KafkaPythonReads(properties, ANSWER_S)
     limits = settings.FENCELINE.limits
-    made = Watcher(
+    made = PartitionCollector(
         reads,
         KafkaPythonAdmin(properties, ANSWER_S),
         ours,
@@ -87,7 +87,7 @@ def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> Watcher:
 
 
 def disconnect(cluster: str) -> None:
-    """Close the connections to a cluster and forget what was seen: the next look starts from the rows."""
+    """Close the connections to a cluster and forget what was seen: the next poll starts from the rows."""
     watcher, _ = _watchers.pop(cluster, (None, 0))
     if watcher is not None:
         watcher.close()
@@ -95,38 +95,40 @@ def disconnect(cluster: str) -> None:
 
 @shared_task(name="collectors.look_at_replicas")
 def poll_replicas(cluster: str, topic: str, partition: int) -> None:
-    """Ask every replica of a partition who writes to it, and save what each says."""
+    """Ask every replica of a partition for its producers, and save each answer."""
     if cluster not in settings.FENCELINE.clusters:
         return
     where = TopicPartition(topic, partition)
     try:
         reads = KafkaPythonReads(settings.FENCELINE.clusters[cluster].properties, ANSWER_S)
         try:
-            said, leader, ids = _ask_replicas(reads, where)
+            answers, leader, ids = _ask_replicas(reads, where)
         finally:
             reads.close()
     except (AdminUnavailable, CannotTranslate) as blind:
-        said, leader, ids = (
+        answers, leader, ids = (
             dict.fromkeys(replica_store.replica_brokers(cluster, where), str(blind)),
             None,
             {},
         )
-    replica_store.save_replicas(cluster, where, said, leader=leader, ids=ids, now_ms=loop.now_ms())
+    replica_store.save_replicas(cluster, where, answers, leader=leader, ids=ids, now_ms=loop.now_ms())
 
 
 def _ask_replicas(
     reads: ClusterReads, where: TopicPartition
 ) -> tuple[Mapping[int, Sequence[ProducerState] | str], int | None, Mapping[int, str]]:
-    """Return what each replica says, who leads, and the ids of producers as far as they can be known."""
+    """Return each replica's answer, the leader, and the ids of producers as far as they are known."""
     found = reads.describe_topology([where.topic]).partitions.get(where)
-    said: dict[int, Sequence[ProducerState] | str] = {}
+    answers: dict[int, Sequence[ProducerState] | str] = {}
     for broker in found.replicas if found else ():
         answer = reads.describe_producers([where], broker)[where]
-        said[broker] = answer.reason if isinstance(answer, Unseen) else answer
-    producer_ids = {each.producer_id for told in said.values() if not isinstance(told, str) for each in told}
+        answers[broker] = answer.reason if isinstance(answer, Unseen) else answer
+    producer_ids = {
+        each.producer_id for states in answers.values() if not isinstance(states, str) for each in states
+    }
     try:
         ids = reads.transactional_ids(producer_ids)
     except AdminUnavailable:
         # Who writes is worth showing also without names.
         ids = {}
-    return said, found.leader if found else None, ids
+    return answers, found.leader if found else None, ids

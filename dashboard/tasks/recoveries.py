@@ -81,7 +81,7 @@ def check_topics(lease: leases.Lease) -> None:
 
 
 def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
-    """What the transaction of an episode had written, by partition; None to try again in a while.
+    """What the transaction of a recovery had written, by partition; None to try again in a while.
 
     The topics are asked for behind the logs: if their ids are what they were, the logs read were theirs.
     """
@@ -96,10 +96,10 @@ def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
     now = _topics[cluster].fetch_topics(reads, {where.topic for where in wrote}, loop.now_ms())
     if any(where.topic not in now for where in wrote):
         return None
-    return list(_judged(row, wrote, found, now))
+    return list(_with_topics(row, wrote, found, now))
 
 
-def _judged(
+def _with_topics(
     row: Recovery,
     wrote: Iterable[TopicPartition],
     found: Mapping[TopicPartition, LostRecords],

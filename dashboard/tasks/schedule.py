@@ -1,4 +1,4 @@
-"""Celery tasks of the dashboard itself: judging, alerts, what is sent, and the end of what is too old."""
+"""Celery tasks of the dashboard itself: evaluation, alerts, deliveries, actions and retention."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dashboard.tasks.slice import each_second, goes_on
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
 _IDLE_S = 2.0
-#: Seconds between two looks for messages that are due, and two renewals of the lease meanwhile.
-_LOOK_S = 0.5
+#: Seconds between two polls for messages that are due, and two renewals of the lease meanwhile.
+_POLL_S = 0.5
 #: What sends a cluster's messages lives from slice to slice: a slow receiver outlives them.
 _senders: dict[str, deliver.Sender] = {}
-#: What the judge's reader keeps lives from slice to slice, by cluster.
+#: What the evaluator's reader keeps lives from slice to slice, by cluster.
 _readers: dict[str, SnapshotReader] = {}
 
 
 @shared_task(name="dashboard.start_missing")
 def start_missing() -> None:
-    """Send who judges, alerts, prunes, sends and follows actions for every cluster that has none."""
+    """Start evaluation, alerts, retention, deliveries and the follow-up of actions where none runs."""
     loop.start_missing(evaluate_cluster, evaluate_rules.NAME)
     loop.start_missing(alert_cluster, evaluate_alerts.NAME)
     loop.start_missing(prune_cluster, retention.NAME)
@@ -38,7 +38,7 @@ def start_missing() -> None:
 
 @shared_task(name="dashboard.judge")
 def evaluate_cluster(cluster: str, previous: int | None = None) -> None:
-    """Judge a cluster each second, for one slice."""
+    """Evaluate a cluster's rules each second, for one slice."""
     loop.run_slice(evaluate_cluster, cluster, evaluate_rules.NAME, _tick, previous=previous)
 
 
@@ -86,13 +86,13 @@ def _deliver(lease: leases.Lease, end: float) -> None:
     sender = _senders.setdefault(lease.cluster, deliver.Sender())
     renewed = 0.0
     while goes_on(end):
-        if time.monotonic() > renewed + _LOOK_S:
+        if time.monotonic() > renewed + _POLL_S:
             leases.renew(lease, seen_through_ms=loop.now_ms())
             renewed = time.monotonic()
         if sender.start_due():
-            sender.wait(_LOOK_S)
+            sender.wait(_POLL_S)
         else:
-            loop.stop_requested.wait(_LOOK_S)
+            loop.stop_requested.wait(_POLL_S)
     if loop.stop_requested.is_set():
         _senders.pop(lease.cluster, sender).close()
 

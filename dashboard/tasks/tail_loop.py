@@ -1,7 +1,7 @@
-"""How a slice of a tail goes, whichever internal topic it reads: look, save, look again; troubles are saved.
+"""A slice of a tail, of any internal topic: poll, save, poll again; errors are saved.
 
-A consumer stays warm in its worker's process from slice to slice, and is put where the database stands
-whenever the two differ.
+A consumer stays warm in its worker's process from slice to slice, and is moved to the
+saved positions whenever the two differ.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class TailedTopic(Protocol):
 
     @property
     def flush_s(self) -> float:
-        """How long one look waits for records."""
+        """How long one poll waits for records."""
 
     @property
     def save_at_once(self) -> int:
         """How many keys one save writes, so that no other writer waits for long (about 100 ms)."""
 
     def open_tail(self, cluster: str, shard: int) -> Tail:
-        """Make a tail that stands nowhere yet."""
+        """Make a tail without a position."""
 
-    def save_batch(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
-        """Save a look and its positions; without a tail, one at a topic that does not exist."""
+    def save_batch(self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float) -> None:
+        """Save a batch and its positions; without a tail, one at a topic that does not exist."""
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         """Drop what is known from a topic that is not the one which was read before."""
 
 
 def read_topic(topic: TailedTopic, lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     reader = _TailSlice(topic, lease, end)
     while goes_on(end):
         reader.read()
@@ -69,7 +69,7 @@ class _TailSlice:
         self._saved_at = time.monotonic()
 
     def read(self) -> None:
-        """Open the tail and read on, until the slice ends or something stands in the way."""
+        """Open the tail and read, until the slice ends or an error prevents it."""
         try:
             tail = _open(self._topic, self._lease)
             self._step(tail)
@@ -84,16 +84,16 @@ class _TailSlice:
             self._start_again(str(replaced))
 
     def _step(self, tail: Tail) -> None:
-        look = tail.poll(self._topic.flush_s)
+        batch = tail.poll(self._topic.flush_s)
         elapsed = time.monotonic() - self._saved_at
-        if look.moves or look.seen_through_ms is not None or elapsed > HEARTBEAT_S:
-            rate = look.count / max(elapsed, self._topic.flush_s)
-            for part in look.split_by_keys(self._topic.save_at_once):
+        if batch.moves or batch.seen_through_ms is not None or elapsed > HEARTBEAT_S:
+            rate = batch.count / max(elapsed, self._topic.flush_s)
+            for part in batch.split_by_keys(self._topic.save_at_once):
                 self._save(part, tail, rate)
                 tail.mark_saved(part)
 
-    def _save(self, look: TailBatch, tail: Tail | None, rate: float) -> None:
-        self._topic.save_batch(self._lease, look, tail, rate=rate)
+    def _save(self, batch: TailBatch, tail: Tail | None, rate: float) -> None:
+        self._topic.save_batch(self._lease, batch, tail, rate=rate)
         self._saved_at = time.monotonic()
         loop.stop_requested.wait(_YIELD_S)
 
@@ -117,7 +117,7 @@ class _TailSlice:
 
 
 def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
-    """Return the warm consumer if it stands where the database says, else one that was put there."""
+    """Return the warm consumer if it is at the saved positions, else one that was moved there."""
     which = lease.cluster, topic.name, lease.shard
     if which not in _tails:
         _spare_the_collector()
@@ -133,7 +133,7 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
 
 
 def _spare_the_collector() -> None:
-    """Let Python look for cycles seldom: a fold makes millions of tuples, none in a cycle, each counted."""
+    """Let Python search for cycles seldom: a fold makes millions of tuples, none in a cycle, each counted."""
     gc.freeze()
     gc.set_threshold(2_000_000, 5, 5)
 

@@ -20,9 +20,9 @@ class _TransactionState:
     def open_tail(self, cluster: str, shard: int) -> Tail:
         return Tail(settings.FENCELINE.clusters[cluster].properties, shard, settings.SHARDS)
 
-    def save_batch(self, lease: leases.Lease, look: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def save_batch(self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float) -> None:
         topic_id = tail.topic_id if tail else ""
-        store.save_batch(lease, look, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
+        store.save_batch(lease, batch, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
@@ -55,5 +55,5 @@ def tail_transactions(cluster: str, previous: int | None = None, shard: int = 0)
 
 
 def read_until(lease: leases.Lease, end: float) -> None:
-    """Look and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     tail_loop.read_topic(_TransactionState(), lease, end)

@@ -32,7 +32,7 @@ from fenceline.kafka.counting import MinuteTally
 Changes = Sequence[tuple[Transition, Transition | None]]
 
 _MINUTE_MS = 60_000
-#: How many notable transitions of an id are looked through: those of an action are among its newest.
+#: How many notable transitions of an id are searched: those of an action are among its newest.
 _MOST_TRANSITIONS = 100
 
 

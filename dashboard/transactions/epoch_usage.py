@@ -1,4 +1,4 @@
-"""How fast ids use up their epochs: those that are open when one looks, followed from look to look."""
+"""How fast ids use up their epochs: of those that are open at an evaluation, from one to the next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dashboard.models import IS_OPEN, Transaction
-from fenceline.facts import NOT_TOLD
+from fenceline.facts import NOT_REPORTED
 from fenceline.kafka.transitions import LAST_EPOCH
 from fenceline.limits import Limits
 from fenceline.snapshot import Burn
@@ -48,7 +48,7 @@ class Epochs:
 
     def _met(self) -> Iterator[tuple[str, str, int, int]]:
         rows = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
-        rows = rows.exclude(producer_epoch=NOT_TOLD)
+        rows = rows.exclude(producer_epoch=NOT_REPORTED)
         columns = rows.values_list("transactional_id", "application", "producer_id", "producer_epoch")
         yield from columns[:_MOST_FOLLOWED].iterator()
 

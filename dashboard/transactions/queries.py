@@ -47,7 +47,7 @@ SORTS = {
     "started": "started_ms",
     "updated": "updated_ms",
 }
-#: Up to here lists count and turn pages; who looks for more narrows the list.
+#: Up to here lists count and turn pages; for more the user filters the list.
 MOST_COUNTED = 10_000
 #: Up to so many ids any order is worth reading them all for.
 MOST_SCANNED = 200_000
@@ -81,7 +81,7 @@ class TransactionCriteria(Criteria):
 
     @property
     def only_state(self) -> bool:
-        """Return whether the number of ids in each state, which is kept, says how many match."""
+        """Return whether the stored number of ids in each state is the number of matches."""
         return not (self.q or self.application or self.min_age_s is not None)
 
 

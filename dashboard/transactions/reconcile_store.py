@@ -1,6 +1,6 @@
 """Our rows as the coordinators' lists are held against them, and the writer of what those lists prove.
 
-A correction goes through only while the row is the very one that was judged: a record that the tail has
+A correction is saved only while the row is the one that was compared: a record that the tail has
 saved since always wins, and so does every one that comes later. Where the topic may not be read, the lists
 are all there is: then every id they name becomes a row, until the first position of a tail is saved.
 """
@@ -37,10 +37,10 @@ _SET = (
     "partition_count", "client_version", "log_offset", "rev",
 )  # fmt: skip
 _NEW = ("cluster_id", "key", "transactional_id", "application", "log_partition", *_SET)
-# The row that was judged, and no other: an offset names one record, a state what was counted for it.
-_JUDGED = "cluster_id = %s AND key = %s AND log_offset = %s AND state = %s"
-_UPDATE = f"UPDATE {_TABLE} SET {', '.join(f'{c} = %s' for c in _SET)} WHERE {_JUDGED}"  # noqa: S608
-_DELETE = f"DELETE FROM {_TABLE} WHERE {_JUDGED}"  # noqa: S608 - our own constants
+# The row that was compared, and no other: an offset names one record, a state what was counted for it.
+_COMPARED = "cluster_id = %s AND key = %s AND log_offset = %s AND state = %s"
+_UPDATE = f"UPDATE {_TABLE} SET {', '.join(f'{c} = %s' for c in _SET)} WHERE {_COMPARED}"  # noqa: S608
+_DELETE = f"DELETE FROM {_TABLE} WHERE {_COMPARED}"  # noqa: S608 - our own constants
 _INSERT = (
     f"INSERT INTO {_TABLE} ({', '.join(_NEW)}) VALUES ({', '.join(['%s'] * len(_NEW))}) "  # noqa: S608
     "ON CONFLICT (cluster_id, key) DO NOTHING"
@@ -95,7 +95,7 @@ def save_reconciliation(lease: Lease, found: Reconciliation, *, now_ms: int) -> 
     """Save what a poll found and what it cost; return how many rows were written.
 
     Raises `LeaseLost` when the token is outdated. Many corrections are saved in several transactions; the
-    last one says how far the poll has seen.
+    last one contains how far the poll has read.
     """
     # In key order, so that two writers can never wait for each other in a circle.
     ordered = sorted(((_key(_name(each)), each) for each in found.corrections), key=itemgetter(0))
@@ -111,7 +111,7 @@ def _save_rest(lease: Lease, found: Reconciliation, written: int, now_ms: int) -
         collector_store.add_cost(lease, found.requests, round(found.broker_ms), now_ms)
         news = collector_row(lease).exclude(error="").exists()
         collector_store.clear_error(lease, now_ms)
-        if _tell(lease, found, written) or news:
+        if _save_detail(lease, found, written) or news:
             write.notify_after_commit("collectors")
 
 
@@ -131,18 +131,18 @@ def _save_some(lease: Lease, alone: bool, part: Sequence[tuple[bytes, Correction
 
 
 def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> bool:
-    """Write one row if it is still the one that was judged; return whether it was."""
+    """Write one row if it is still the one that was compared; return whether it was."""
     record, ours = correction
-    judged = () if ours is None else (cluster_id, key, ours.log_offset, ours.state.value)
+    compared = () if ours is None else (cluster_id, key, ours.log_offset, ours.state.value)
     with connection.cursor() as cursor:
         if isinstance(record, Tombstone):
-            cursor.execute(_DELETE, judged)
+            cursor.execute(_DELETE, compared)
         elif ours is None:
             application = application_of(record.transactional_id).application
             new = (cluster_id, key, record.transactional_id, application, NOT_FROM_LOG)
             cursor.execute(_INSERT, (*new, *_values(record, rev)))
         else:
-            cursor.execute(_UPDATE, (*_values(record, rev), *judged))
+            cursor.execute(_UPDATE, (*_values(record, rev), *compared))
         return bool(cursor.rowcount)
 
 
@@ -186,8 +186,8 @@ def _progress(found: Reconciliation) -> dict[str, object]:
     return fields
 
 
-def _tell(lease: Lease, found: Reconciliation, written: int) -> bool:
-    """Keep what the poll says of itself; return whether anything of it is news.
+def _save_detail(lease: Lease, found: Reconciliation, written: int) -> bool:
+    """Save the poll's figures; return whether any of them changed.
 
     `compared` and `agreed` are the full list's, `open_…` those of the list of open transactions.
     """

@@ -55,7 +55,7 @@ _TALLY = (*_TALLY_KEY, "counts", "open_times", "marker_times")
 _STATE_KEY = ("cluster_id", "shard", "state")
 
 _transition = TransitionRecord._meta.db_table
-#: A verdict that was revised before stays marked as what it was first; what was held, the first one tells.
+#: A transition that was revised before keeps its first kind, and the partitions of its first version.
 _FIRST_VERDICT = (
     f"partitions = CASE WHEN excluded.partitions = '' THEN {_transition}.partitions "
     "ELSE excluded.partitions END",
@@ -205,26 +205,26 @@ _packed_again = lru_cache(maxsize=4096)(_packed_partitions)
 
 
 def write_transitions(
-    cluster_id: int, rev: int, topic_id: str, told: Iterable[NotableTransition], now_ms: int
+    cluster_id: int, rev: int, topic_id: str, transitions: Iterable[NotableTransition], now_ms: int
 ) -> None:
     """Write notable transitions, and new verdicts over old ones."""
-    rows = sorted(_transition_row(cluster_id, rev, topic_id, each, now_ms) for each in told)
+    rows = sorted(_transition_row(cluster_id, rev, topic_id, each, now_ms) for each in transitions)
     if rows:
         with connection.cursor() as cursor:
             cursor.executemany(_UPSERT_TRANSITION, rows)
 
 
-def _transition_row(cluster_id: int, rev: int, topic_id: str, told: NotableTransition, now_ms: int) -> Row:
-    it = told.transition
+def _transition_row(cluster_id: int, rev: int, topic_id: str, notable: NotableTransition, now_ms: int) -> Row:
+    it = notable.transition
     return (
         cluster_id,
         topic_id,
         it.partition,
         it.offset,
         rev,
-        key_of(told.key[4:]),
-        told.transactional_id,
-        told.application,
+        key_of(notable.key[4:]),
+        notable.transactional_id,
+        notable.application,
         it.kind.value,
         it.confidence.value,
         it.reason.value,
@@ -236,10 +236,10 @@ def _transition_row(cluster_id: int, rev: int, topic_id: str, told: NotableTrans
         it.open_ms,
         it.completed_ms,
         it.gap_ms,
-        json.dumps(told.partitions) if told.partitions else "",
-        now_ms if told.revised_from else None,
-        told.revised_from,
-        told.action,
+        json.dumps(notable.partitions) if notable.partitions else "",
+        now_ms if notable.revised_from else None,
+        notable.revised_from,
+        notable.action,
     )
 
 
@@ -321,17 +321,17 @@ def _packed(parts: Sequence[Folded]) -> tuple[str, str, str]:
 
 
 def count_again(cluster_id: int, shard: int) -> None:
-    """Mend the numbers of ids by state where their sum is not the number of rows."""
+    """Correct the numbers of ids by state where their sum is not the number of rows."""
     ids, counts = (table.objects.filter(cluster_id=cluster_id) for table in (Transaction, StateCount))
     if ids.count() == (counts.aggregate(n=Sum("n"))["n"] or 0):
         return
     true = Counter(
         {TransactionState(word): n for word, n in ids.values_list("state").annotate(n=Count("id"))}
     )
-    told = Counter(
+    stored = Counter(
         {TransactionState(word): n for word, n in counts.values_list("state").annotate(sum=Sum("n"))}
     )
-    true.subtract(told)
+    true.subtract(stored)
     add_states(cluster_id, shard, true)
 
 

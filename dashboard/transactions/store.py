@@ -28,7 +28,7 @@ from fenceline.kafka.aggregate import Folded, Prior, fold_records
 log = logging.getLogger(__name__)
 
 
-def save_batch(lease: Lease, look: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
+def save_batch(lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
     """Save what a tail saw, what follows from it, and how far it came; return the new revision.
 
     Everything goes into one database transaction. What is known of the ids is read, and the transitions
@@ -38,16 +38,16 @@ def save_batch(lease: Lease, look: TailBatch, *, topic_id: str, rate: float, now
     rev = None
     while rev is None:
         writers = _other_writers(lease.cluster_id)
-        folded = _fold(lease.cluster_id, look, writers)
+        folded = _fold(lease.cluster_id, batch, writers)
         _log_strange(folded)
-        rev = _save(lease, look, folded, writers, topic_id=topic_id, rate=rate, now_ms=now_ms)
+        rev = _save(lease, batch, folded, writers, topic_id=topic_id, rate=rate, now_ms=now_ms)
     return rev
 
 
 @retry_write
 def _save(
     lease: Lease,
-    look: TailBatch,
+    batch: TailBatch,
     folded: Folded,
     writers: _OtherWriters,
     *,
@@ -57,27 +57,27 @@ def _save(
 ) -> int | None:
     """Save in one transaction; nothing, and return None, where another writer changed what was read."""
     clocks = _clocks(lease, folded, now_ms)
-    with write_transaction(lease, collector_store.progress_columns(look, rate)) as write:
+    with write_transaction(lease, collector_store.progress_columns(batch, rate)) as write:
         # The cluster's row is locked by now: who corrects or attributes waits, or has done so.
         if _other_writers(lease.cluster_id) != writers:
             write.cancel()
             return None
-        collector_store.move_positions(lease, topic_id, look.moves, now_ms=now_ms, clocks=clocks)
+        collector_store.move_positions(lease, topic_id, batch.moves, now_ms=now_ms, clocks=clocks)
         rev = write.next_rev()
         transaction_sql.write_newest(lease.cluster_id, rev, folded.newest)
         transaction_sql.mark_lost(lease.cluster_id, folded.lost)
-        transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.told.values(), now_ms)
+        transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.notable.values(), now_ms)
         transaction_sql.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
         topic_tallies.add_topic_tallies(lease.cluster_id, lease.shard, folded.links)
         transaction_sql.add_states(lease.cluster_id, lease.shard, folded.states)
-        if look.cold and look.seen_through_ms is not None:
+        if batch.cold and batch.seen_through_ms is not None:
             transaction_sql.count_again(lease.cluster_id, lease.shard)
         collector_store.count_undecoded(lease, folded.undecoded)
-        collector_store.add_cost(lease, look.requests, look.broker_ms, now_ms)
-        if look.compacted:
-            _count_compacted(lease, look.compacted, now_ms)
+        collector_store.add_cost(lease, batch.requests, batch.broker_ms, now_ms)
+        if batch.compacted:
+            _count_compacted(lease, batch.compacted, now_ms)
         collector_store.clear_error(lease, now_ms)
-        _ring(write, look, folded)
+        _ring(write, batch, folded)
     return rev
 
 
@@ -97,7 +97,7 @@ def _other_writers(cluster_id: int) -> _OtherWriters:
     return _OtherWriters(corrected, attributions.newest_record(cluster_id))
 
 
-def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
+def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
     """Derive what the records did, with what the database knows of their ids.
 
     Of a partition that was never read it knows nothing, but for ids that a coordinator has listed; where
@@ -106,10 +106,10 @@ def _fold(cluster_id: int, look: TailBatch, writers: _OtherWriters) -> Folded:
     """
     folded = Folded()
     causes = attributions.action_causes(cluster_id) if writers.attributed else {}
-    known = dict(_holes(cluster_id, [move.partition for move in look.moves]))
-    for move in look.moves:
-        records = look.records.get(move.partition, {})
-        unknown = look.cold and not move.previous and not writers.corrected
+    known = dict(_holes(cluster_id, [move.partition for move in batch.moves]))
+    for move in batch.moves:
+        records = batch.records.get(move.partition, {})
+        unknown = batch.cold and not move.previous and not writers.corrected
         priors = {} if unknown else transaction_sql.read_priors(cluster_id, move.partition, records)
         for key in records.keys() & folded.newest.keys():
             # It lies in two partitions (`transaction_sql.read_priors`).
@@ -146,7 +146,7 @@ def _log_strange(folded: Folded) -> None:
 
 @retry_write
 def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
-    """Drop every id and position of a topic that is not the one we read before; leave a gap that says so.
+    """Drop every id and position of a topic that is not the one we read before; leave a gap about that.
 
     The history stays: it happened. Nothing is dropped when another shard did so before: `topic_id` is the
     one that was read, and positions of another topic are new ones.
@@ -185,10 +185,10 @@ def _count_compacted(lease: Lease, count: int, now_ms: int) -> None:
         collector_store.add_gap(lease, "compaction", reason, now_ms, count)
 
 
-def _ring(write: WriteTransaction, look: TailBatch, folded: Folded) -> None:
+def _ring(write: WriteTransaction, batch: TailBatch, folded: Folded) -> None:
     if folded.newest:
         write.notify_after_commit("transactions", [each.transactional_id for each in folded.newest.values()])
-    if folded.told:
+    if folded.notable:
         write.notify_after_commit("transitions")
-    if look.seen_through_ms is not None or not folded.newest:
+    if batch.seen_through_ms is not None or not folded.newest:
         write.notify_after_commit("collectors")

@@ -1,4 +1,4 @@
-"""Buttons that make a plan: what `dashboard.actions.offers` offers, and why whoever looks may not take it."""
+"""Buttons that make a plan: what `dashboard.actions.offers` offers, and why the user may not take it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CARDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button that makes a plan; disabled where `why_not` says why."""
+    """A button that makes a plan; disabled where there is a `why_not`."""
 
     act: Act
     cluster: str
@@ -60,7 +60,7 @@ def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | 
 
 
 def request_actor(request: HttpRequest) -> Actor:
-    """Return who looks at a page; asked once for each request."""
+    """Return the user of a page; looked up once per request."""
     found: Actor = request.__dict__.setdefault("acting_actor", access.actor_of(request, "page"))
     return found
 
@@ -111,7 +111,7 @@ def finding_cards(
 
 
 def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:
-    """Return offers as buttons for whoever looks."""
+    """Return offers as buttons for the user of the request."""
     return [
         Button(each.act, each.cluster, each.subject, each.words, _why_not(request_actor(request), each))
         for each in offered

@@ -124,7 +124,7 @@ def subject_label(about: str) -> str:
     return _LABELS.get(about.partition(":")[0], "See System")
 
 
-def action(row: Action) -> str:
+def action_url(row: Action) -> str:
     """Return the address of an action's page: its plan, and what came of it."""
     return reverse("action", args=[row.pk])
 

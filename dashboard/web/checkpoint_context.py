@@ -1,4 +1,4 @@
-"""What a query's checkpoint and ledger hold, as its page tells it. Pure but for two questions."""
+"""What a query's checkpoint and ledger contain, as its page shows it. Pure but for two database queries."""
 
 from __future__ import annotations
 

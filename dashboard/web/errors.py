@@ -1,4 +1,4 @@
-"""What may not be done has a page of its own; what cannot be is told on the page where it was asked for."""
+"""Error pages: forbidden requests have their own page, invalid ones are explained on the requesting page."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from dashboard.web import addresses
 from dashboard.web.page_context import Chrome
 from fenceline.rules import RULES
 
-#: Hits of one kind, and characters of a text that is looked for.
+#: Hits of one kind, and characters of a text that is searched for.
 MOST, LONGEST = 6, 200
 _ABOVE = "\U0010ffff"
 _HOUR_S, _DAY_MS = 3_600, 86_400_000
@@ -49,7 +49,7 @@ class HitGroup(NamedTuple):
 
 
 def usable_text(text: str) -> str:
-    """Return what is looked for of what was typed."""
+    """Return the search text from what was typed."""
     return text.replace("\0", "").strip()[:LONGEST]
 
 
@@ -171,4 +171,4 @@ def _actions(cluster: str, asked: str) -> Iterable[Hit]:
     one = None if number is None else action_store.find_action(number)
     rows, _ = action_store.newest_actions(ActionCriteria(cluster=cluster, q=asked), before=None, limit=MOST)
     for row in {each.pk: each for each in [*([one] if one else []), *rows]}.values():
-        yield Hit(f"#{row.pk}", addresses.action(row), f"{row.act.replace('_', ' ')} · {row.state}")
+        yield Hit(f"#{row.pk}", addresses.action_url(row), f"{row.act.replace('_', ' ')} · {row.state}")

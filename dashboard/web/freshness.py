@@ -15,7 +15,7 @@ from dashboard.runtime.collector_names import JUDGE, QUERIES, RECONCILE, TAIL, T
 if TYPE_CHECKING:
     from dashboard.runtime.stale_collectors import LiveCollector
 
-#: Seconds without news after which a page says so; `limits.collector_behind_s` may ask for more.
+#: Seconds without new data after which a page warns; `limits.collector_behind_s` may require more.
 STALE_AFTER_S = 10.0
 
 
@@ -38,7 +38,7 @@ class Freshness:
     as_of_ms: int | None
     collectors: Sequence[LiveCollector]
     blind: Sequence[Blind]
-    #: Clusters whose first complete look is still to come.
+    #: Clusters whose first complete poll is still to come.
     unseen: Sequence[str]
     #: Clusters of which only the coordinators' lists are known, and why: their topic may not be read.
     listed: Sequence[tuple[str, str]] = ()
@@ -57,7 +57,7 @@ class Freshness:
 
 
 def stale_after_ms() -> int:
-    """Return how old the newest sight may be before it counts as stale, in milliseconds."""
+    """Return how old the newest data may be before it counts as stale, in milliseconds."""
     return int(max(STALE_AFTER_S, settings.FENCELINE.limits.collector_behind_s) * 1000)
 
 
@@ -76,14 +76,16 @@ def noun_freshness(
         or not (seeing[name] or _needs_no_eye(name, noun))
     ]
     which = {(name, eye.name) for name in names for eye in seeing[name]}
-    # Those that are late are judged below, by the page's own measure.
+    # Those that are late are evaluated below, by the page's own limit.
     kept = [gap for gap in seen.gaps if gap.pk is not None]
     gaps = [_from_gap(gap) for gap in kept if (gap.cluster.name, gap.source) in which]
     dark = {reason.cluster for reason in gaps}
-    # What the judge says is old too when nobody runs it.
+    # Findings are outdated too when the evaluator does not run.
     which |= {(name, JUDGE) for name in names}
-    told = [row for row in rows if (row.cluster.name, row.name) in which and row.cluster.name not in dark]
-    late = [blind for row in told if (blind := _late(row, now_ms))]
+    rested_on = [
+        row for row in rows if (row.cluster.name, row.name) in which and row.cluster.name not in dark
+    ]
+    late = [blind for row in rested_on if (blind := _late(row, now_ms))]
     alone = {name for name in names if any(eye.name == RECONCILE for eye in seeing[name])}
     troubles = {row.cluster.name: row.error for row in rows if row.error and row.name.startswith(TAIL)}
     listed = [(name, troubles.get(name, "")) for name in names if name in alone]
@@ -94,7 +96,7 @@ def noun_freshness(
 
 
 def _needs_no_eye(cluster: str, noun: str) -> bool:
-    """Return whether nothing is to be looked at: without a root, queries are known from listeners alone."""
+    """Return whether nothing is to be polled: without a root, queries are known from listeners alone."""
     return noun == QUERIES and all(root.cluster != cluster for root in settings.FENCELINE.checkpoints)
 
 
@@ -127,7 +129,7 @@ def _from_gap(gap: GapRecord) -> Blind:
 
 
 def _late(row: LiveCollector, now_ms: int) -> Blind | None:
-    """Say why a collector that reports no error has nothing new to tell, None when it is on time."""
+    """Return why a collector that reports no error has no new data, None when it is on time."""
     if row.error:
         return Blind(row.cluster.name, row.name, row.since_ms, row.error)
     since_ms = row.seen_through_ms

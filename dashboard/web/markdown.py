@@ -72,7 +72,7 @@ def _rendered(path: Path, _: int, limits: Limits) -> SafeString:
     tokens = list(_without_dead_links(_READER.parse(rest if title.startswith("# ") else text)))
     for opens, inside, closes in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if opens.type == "th_open" and not inside.content:
-            # A heading that says nothing is none to a screen reader.
+            # An empty heading is none to a screen reader.
             opens.tag = closes.tag = "td"
     html: str = _READER.renderer.render(tokens, _READER.options, {})
     return mark_safe(html)  # noqa: S308 - HTML in it was escaped

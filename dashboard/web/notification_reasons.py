@@ -1,4 +1,4 @@
-"""Why somebody is told of an alert, or nobody: what the engine notes, and what came of its last change."""
+"""Why an alert was notified or not: the engine's reasons, and the outcome of its last change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fenceline.formatting import format_clock
 _TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabled": "warning"}
 #: The page that the number of a reason leads to.
 _PAGES = {"silenced": "silence", "inhibited": "alert"}
-_TOLD = {
+_DELIVERY_WORDS = {
     Delivery.State.DELIVERED: ("notified", "ok"),
     Delivery.State.PENDING: ("sending", "info"),
     Delivery.State.FAILED: ("not delivered", "critical"),
@@ -39,24 +39,24 @@ class NotificationReason:
 
 
 def alert_reasons(
-    row: Alert, change: DecidedChange | None, told: Sequence[NotificationOutcome]
+    row: Alert, change: DecidedChange | None, notified: Sequence[NotificationOutcome]
 ) -> Sequence[NotificationReason]:
-    """Return why somebody is told of an alert or nobody.
+    """Return why an alert was notified, or why not.
 
-    `change` is its newest one, and `told` says to whom it was told that it fires.
+    `change` is its newest one, `notified` are the channels that were notified that it fires.
     """
     found = [_quiet(*each) for each in row.quiet]
     if row.state != Alert.State.FIRING:
         return [*found, *_of(change)]
     found += [_flapping(row)] if row.flapping_ms is not None else []
-    # What keeps it quiet is why channels were not told: not to be said twice.
-    untold = [] if row.quiet else _untold(_those(change, told))
-    return [*found, *_told(told), *untold]
+    # What suppresses it is also why channels were not notified: shown once.
+    skipped = [] if row.quiet else _skipped(_those(change, notified))
+    return [*found, *_deliveries(notified), *skipped]
 
 
 def change_reasons(change: DecidedChange) -> Sequence[NotificationReason]:
-    """Return what came of a change for each channel: the deliveries first, then why there are none."""
-    return [*_told(change.fates), *_untold(change.fates)]
+    """Return the outcome of a change for each channel: the deliveries first, then why there are none."""
+    return [*_deliveries(change.fates), *_skipped(change.fates)]
 
 
 def _of(change: DecidedChange | None) -> Sequence[NotificationReason]:
@@ -64,14 +64,16 @@ def _of(change: DecidedChange | None) -> Sequence[NotificationReason]:
 
 
 def _those(
-    change: DecidedChange | None, told: Sequence[NotificationOutcome]
+    change: DecidedChange | None, notified: Sequence[NotificationOutcome]
 ) -> Sequence[NotificationOutcome]:
-    """Return what came of a change for the channels that were not told."""
-    heard = {fate.channel.pk for fate in told if fate.channel}
-    return [each for each in change.fates if each.channel and each.channel.pk not in heard] if change else ()
+    """Return the outcomes of a change for the channels that were not notified."""
+    reached = {fate.channel.pk for fate in notified if fate.channel}
+    return (
+        [each for each in change.fates if each.channel and each.channel.pk not in reached] if change else ()
+    )
 
 
-def _told(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
+def _deliveries(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
     return [_delivery(each.delivery, each) for each in rows if each.delivery is not None]
 
 
@@ -89,7 +91,7 @@ def _flapping(row: Alert) -> NotificationReason:
 
 
 def _delivery(row: Delivery, fate: NotificationOutcome) -> NotificationReason:
-    word, tone = _TOLD[Delivery.State(row.state)]
+    word, tone = _DELIVERY_WORDS[Delivery.State(row.state)]
     ended = row.ended_at or row.created_at
     return NotificationReason(
         word,
@@ -101,7 +103,7 @@ def _delivery(row: Delivery, fate: NotificationOutcome) -> NotificationReason:
     )
 
 
-def _untold(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
+def _skipped(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
     return [_why_not(fate) for fate in rows if fate.delivery is None]
 
 

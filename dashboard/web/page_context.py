@@ -72,7 +72,7 @@ _LIST_OF = {
     "rule": "rules",
     "scenes": "system",
 }
-#: What a page shows, by its route or that of a page that leads to it; transactions where nothing is said.
+#: What a page shows, by its route or that of a page that leads to it; transactions for all others.
 _NOUNS = {
     "overview": EVERYTHING,
     "pipelines": EVERYTHING,
@@ -135,7 +135,7 @@ class SidebarLink:
     words: str
     key: str
     here: bool
-    #: The heading above it: "" where it stands under the one before.
+    #: The heading above it: "" where it is under the one before.
     heading: str
 
 
@@ -257,7 +257,7 @@ class Chrome:
 
     @property
     def stale_after_ms(self) -> int:
-        """Return how old the newest sight may be before the page says so."""
+        """Return how old the newest data may be before the page warns."""
         return stale_after_ms()
 
     @cached_property

@@ -87,14 +87,14 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     shown = action_audit.action_status(action, now_ms=at_ms)
     plan = shown.plan
     subjects = list(_subjects(request, action, plan))
-    look = action_labels.ACTS[plan.act]
+    style = action_labels.ACTS[plan.act]
     return {
         "action": action,
         "cluster": action.cluster.name,
         "plan": plan,
         "shown": shown,
-        "look": look,
-        "title": _title(plan, shown, look),
+        "look": style,
+        "title": _title(plan, shown, style),
         "subjects": subjects,
         "folded": len(subjects) > _UNFOLDED,
         "refused": [each for each in subjects if each.of.is_refused],
@@ -110,8 +110,8 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     }
 
 
-def _title(plan: Plan, shown: action_audit.ActionStatus, look: action_labels.ActStyle) -> str:
-    return f"{look.verb} {shown.title}" if not shown.more else f"{look.verb} {len(plan.subjects):,} at once"
+def _title(plan: Plan, shown: action_audit.ActionStatus, style: action_labels.ActStyle) -> str:
+    return f"{style.verb} {shown.title}" if not shown.more else f"{style.verb} {len(plan.subjects):,} at once"
 
 
 def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[PlanSubject]:
@@ -152,7 +152,7 @@ def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
 
 
 def _why_not(request: HttpRequest, plan: Plan) -> str:
-    """Return why whoever looks may not confirm it, "" where they may."""
+    """Return why the user may not confirm it, "" where they may."""
     actor = action_buttons.request_actor(request)
     why_not = access.permission_refusal(actor, access.OF_ACT[plan.act])
     return why_not or (access.permission_refusal(actor, access.FORCE) if plan.forced else "")
@@ -161,7 +161,7 @@ def _why_not(request: HttpRequest, plan: Plan) -> str:
 def _again(
     request: HttpRequest, action: Action, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
 ) -> Again | None:
-    """Return the form that looks again: all of it where nothing was sent, else what was not done."""
+    """Return the form that plans again: all of it where nothing was sent, else what was not done."""
     if shown.state in ("expired", "refused"):
         names = [action_audit.subject_name(each.of) for each in subjects]
     elif shown.state in _NOT_ALL:

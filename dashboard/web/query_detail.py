@@ -53,7 +53,7 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "headline": _headline(row, safe.headline, chain, reads, at_ms),
         "happened": subject_history(request, cluster, f"query:{row.ident}"),
         "safe": safe,
-        # The first one is in the sentence, unless that says yes.
+        # The first one is in the sentence, unless the answer is yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
         "state": query_labels.state_label(state_now(row, at_ms), driver_of(row, at_ms)),
         "findings": action_buttons.finding_cards(request, found),
@@ -133,14 +133,14 @@ def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
     charted = _charted(asked, row, recent)
     lately, within = charted.batches, charted.within
     phases = query_figures.phases_of(lately)
-    told = bool(lately) and any(batch.durations for batch in lately)
+    has_durations = bool(lately) and any(batch.durations for batch in lately)
     written = {each.batch.batch_id: each.output_rows for each in streaming_batches.batch_entries(row, lately)}
     return {
         "page": page,
         "listened": bool(recent),
         "lately": lately,
         "lately_words": charted.words,
-        "durations": query_figures.duration_figure(lately, within) if told else None,
+        "durations": query_figures.duration_figure(lately, within) if has_durations else None,
         "durations_words": _durations_words(lately),
         "rows_chart": query_figures.row_figure(lately, written, within) if lately else None,
         "rows_words": _rows_words(lately),

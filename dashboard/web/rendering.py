@@ -87,7 +87,7 @@ def _is_refetch(request: HttpRequest) -> bool:
 
 
 def _tag(request: HttpRequest, depends_on: object) -> str:
-    """Return the page's weak ETag: the revision, and what pages say of sight, which time alone can change."""
+    """Return the page's weak ETag: the revision, and the page's freshness, which time alone can change."""
     frame = page_context.chrome_of(request)
     blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
     moved = (frame.time_range.moved, frame.time_range.is_past)

@@ -1,4 +1,4 @@
-"""The clock of a request: read once, so that one page speaks of one instant."""
+"""The clock of a request: read once, so that all of a page is of one instant."""
 
 from __future__ import annotations
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Transaction
 from dashboard.web.transaction_timeline import NewestTransaction
 from fenceline.decode import text
 from fenceline.explanations import explain_transition
 from fenceline.facts import (
     NOT_FROM_LOG,
-    NOT_TOLD,
+    NOT_REPORTED,
     OPEN_STATES,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Confidence,
@@ -56,7 +56,7 @@ class Deadline:
 
 def timeout_deadline(row: Transaction, now_ms: int) -> Deadline | None:
     """Return when an Ongoing transaction times out; None for another, and where that is not known."""
-    if row.state != TransactionState.ONGOING or row.started_ms is None or row.timeout_ms == NOT_TOLD:
+    if row.state != TransactionState.ONGOING or row.started_ms is None or row.timeout_ms == NOT_REPORTED:
         return None
     at_ms = row.started_ms + row.timeout_ms
     return Deadline(at_ms, at_ms < now_ms, row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)
@@ -66,11 +66,11 @@ def lifecycle_steps(
     row: Transaction,
     partitions: Sequence[TopicPartitions],
     log_partitions: int,
-    told: NewestTransaction,
+    newest: NewestTransaction,
     broker: int | None = None,
     actions: Mapping[int, str] = MappingProxyType({}),
 ) -> Sequence[TransactionStep]:
-    """Return the way as far as the newest record and the transitions before it tell it.
+    """Return the steps that follow from the newest record and the transitions before it.
 
     `actions` names, by the offset of a transition, the action of ours that caused it.
 
@@ -83,10 +83,10 @@ def lifecycle_steps(
     producer = TransactionStep(
         "done",
         f"Producer id {row.producer_id}{_epoch(row)}",
-        f"{_initialised(told)}; {_session(row)}",
-        at_ms=told.initialised_ms,
+        f"{_initialised(newest)}; {_session(row)}",
+        at_ms=newest.initialised_ms,
     )
-    return list(_in_order([found, producer, *_begun(row, partitions, told), *_ended(row, told, actions)]))
+    return list(_in_order([found, producer, *_begun(row, partitions, newest), *_ended(row, newest, actions)]))
 
 
 def _in_order(steps: Iterable[TransactionStep]) -> Iterator[TransactionStep]:
@@ -125,34 +125,36 @@ def _led(row: Transaction, broker: int | None) -> str:
     if broker is not None:
         return f" → broker {broker}"
     # Where no partition is known there is no leader to be missed.
-    return "" if row.log_partition == NOT_TOLD else "; its leader is not known yet"
+    return "" if row.log_partition == NOT_REPORTED else "; its leader is not known yet"
 
 
-def _initialised(told: NewestTransaction) -> str:
-    if told.initialised is None:
+def _initialised(newest: NewestTransaction) -> str:
+    if newest.initialised is None:
         return "InitProducerId precedes the recorded history"
-    before = told.initialised.previous_epoch
+    before = newest.initialised.previous_epoch
     was = "" if before is None else f", after epoch {before}"
-    return f"InitProducerId: {LOOKS[told.initialised.kind].words}{was}"
+    return f"InitProducerId: {TRANSITION_STYLES[newest.initialised.kind].words}{was}"
 
 
 def _epoch(row: Transaction) -> str:
-    return "" if row.producer_epoch == NOT_TOLD else f", epoch {row.producer_epoch}"
+    return "" if row.producer_epoch == NOT_REPORTED else f", epoch {row.producer_epoch}"
 
 
 def _session(row: Transaction) -> str:
     if row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return "two-phase commit: no timeout"
-    if row.timeout_ms == NOT_TOLD:
+    if row.timeout_ms == NOT_REPORTED:
         return "timeout not known yet"
     return f"transaction timeout {format_duration(row.timeout_ms)}"
 
 
 def _begun(
-    row: Transaction, partitions: Sequence[TopicPartitions], told: NewestTransaction
+    row: Transaction, partitions: Sequence[TopicPartitions], newest: NewestTransaction
 ) -> Iterator[TransactionStep]:
     if row.state == TransactionState.EMPTY:
-        fenced = told.initialised is not None and told.initialised.reason is TransitionReason.FENCED_BY_ACTION
+        fenced = (
+            newest.initialised is not None and newest.initialised.reason is TransitionReason.FENCED_BY_ACTION
+        )
         yield TransactionStep(
             "waiting",
             "Waiting for a producer" if fenced else "Waiting for the first record",
@@ -161,28 +163,28 @@ def _begun(
         )
         yield TransactionStep("ahead", "Partitions added")
         return
-    if told.end is not None and told.end.kind is TransitionKind.EMPTY_ABORT:
+    if newest.end is not None and newest.end.kind is TransitionKind.EMPTY_ABORT:
         yield TransactionStep("done", "Nothing begun", "aborted before the first record")
         return
-    begun = "" if told.begun is None else f"first partition added, offset {told.begun.offset:,}"
+    begun = "" if newest.begun is None else f"first partition added, offset {newest.begun.offset:,}"
     yield TransactionStep("done", "Begun", begun, at_ms=row.started_ms)
     data = [part for part in partitions if part.topic != OFFSETS]
     if data:
         number = sum(len(part.partitions) for part in data)
         yield TransactionStep("done", f"{count_noun(number, 'partition')} added", _topics(data))
-    yield from _added(told)
+    yield from _added(newest)
     if len(data) < len(partitions):
         yield TransactionStep("done", "Offsets added", "a read-process-write transaction")
     if not partitions and row.state in OPEN_STATES:
         yield TransactionStep("ahead", "Partitions added")
 
 
-def _added(told: NewestTransaction) -> Iterator[TransactionStep]:
-    """What was added after the beginning, and when: the records say when, the newest one says what in all."""
-    for extended in told.extended[:_MOST_ADDED]:
+def _added(newest: NewestTransaction) -> Iterator[TransactionStep]:
+    """When partitions were added after the beginning; which ones in all is in the newest record alone."""
+    for extended in newest.extended[:_MOST_ADDED]:
         yield TransactionStep("done", "More added", f"offset {extended.offset:,}", at_ms=extended.at_ms)
-    if len(told.extended) > _MOST_ADDED:
-        rest = told.extended[_MOST_ADDED:]
+    if len(newest.extended) > _MOST_ADDED:
+        rest = newest.extended[_MOST_ADDED:]
         yield TransactionStep("done", f"And {count_noun(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
 
 
@@ -192,14 +194,14 @@ def _topics(data: Sequence[TopicPartitions]) -> str:
 
 
 def _ended(
-    row: Transaction, told: NewestTransaction, actions: Mapping[int, str]
+    row: Transaction, newest: NewestTransaction, actions: Mapping[int, str]
 ) -> Iterator[TransactionStep]:
     state = TransactionState(row.state)
     if state in _COMPLETE or state in _PREPARED:
-        yield _decided(row, state, told.end, actions)
+        yield _decided(row, state, newest.end, actions)
     if state in _COMPLETE:
         # The instant of this record is from before the first marker was sent: what follows is not in it.
-        yield TransactionStep("done", "Markers sent", _marked(told.end), at_ms=row.updated_ms)
+        yield TransactionStep("done", "Markers sent", _marked(newest.end), at_ms=row.updated_ms)
         yield TransactionStep("done", "Complete", "every marker is written")
     elif state in _PREPARED:
         yield TransactionStep("waiting", "Markers being written to its partitions", since_ms=row.updated_ms)
@@ -215,14 +217,14 @@ def _ended(
 def _decided(
     row: Transaction, state: TransactionState, end: Transition | None, actions: Mapping[int, str]
 ) -> TransactionStep:
-    """The decision: what it was, by whom as far as the records tell, and why they do."""
+    """The decision: commit or abort, its cause as far as the records show it, and the evidence."""
     words = f"Ended: {_COMPLETE[state]}" if state in _COMPLETE else f"Decided: {_PREPARED[state]}"
     if end is None:
         known = state in _PREPARED
         why = "only the coordinator can complete it" if known else "time not recorded, only the completion"
         return TransactionStep("done", words, why, at_ms=row.updated_ms if known else None)
     sure = "" if end.confidence is Confidence.CERTAIN else f" ({end.confidence})"
-    cause = "" if end.kind is TransitionKind.COMMIT else f" · {LOOKS[end.kind].words}{sure}"
+    cause = "" if end.kind is TransitionKind.COMMIT else f" · {TRANSITION_STYLES[end.kind].words}{sure}"
     return TransactionStep(
         "done", f"{words}{cause}", explain_transition(end, actions.get(end.offset, "")), at_ms=end.at_ms
     )

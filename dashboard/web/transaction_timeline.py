@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Transaction
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline import histograms
@@ -32,7 +32,7 @@ _INITIALISATIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NewestTransaction:
-    """The newest transaction of an id as its transitions tell it; None is what they do not."""
+    """The newest transaction of an id, from its transitions; None is what they do not contain."""
 
     initialised: Transition | None
     initialised_ms: int | None
@@ -62,21 +62,21 @@ def newest_transaction(recent: Sequence[Transition], notable: Sequence[Transitio
     end: Transition | None = None
     begun: Transition | None = None
     extended: list[Transition] = []
-    for told in recent:
-        if _initialises(told) or begun is not None:
+    for transition in recent:
+        if _initialises(transition) or begun is not None:
             break
-        if told.kind is TransitionKind.EMPTY_ABORT:
+        if transition.kind is TransitionKind.EMPTY_ABORT:
             # It ends nothing, and nothing before it belongs to it.
-            end = end or told
+            end = end or transition
             break
-        if told.kind is TransitionKind.BEGIN:
-            begun = told
-        elif told.kind is TransitionKind.EXTEND:
-            extended.insert(0, told)
-        elif is_end(told):
+        if transition.kind is TransitionKind.BEGIN:
+            begun = transition
+        elif transition.kind is TransitionKind.EXTEND:
+            extended.insert(0, transition)
+        elif is_end(transition):
             if end is not None:
                 break  # An end without its beginning: that is no longer kept.
-            end = told
+            end = transition
     initialised = next(filter(_initialises, [*recent, *notable]), None)
     return NewestTransaction(
         initialised,
@@ -87,26 +87,26 @@ def newest_transaction(recent: Sequence[Transition], notable: Sequence[Transitio
     )
 
 
-def is_end(told: Transition) -> bool:
+def is_end(transition: Transition) -> bool:
     """Return whether a transition ended a transaction that was open."""
-    return told.open_ms is not None and told.kind is not TransitionKind.EMPTY_ABORT
+    return transition.open_ms is not None and transition.kind is not TransitionKind.EMPTY_ABORT
 
 
-def _initialises(told: Transition) -> bool:
-    # Who ended an open transaction by initialising was told so only after the abort.
-    return told.kind in _INITIALISATIONS and (not is_end(told) or told.gap_ms is not None)
+def _initialises(transition: Transition) -> bool:
+    # A producer that ended an open transaction by initialising got its answer only after the abort.
+    return transition.kind in _INITIALISATIONS and (not is_end(transition) or transition.gap_ms is not None)
 
 
-def initialised_ms(told: Transition) -> int:
-    """Return when the producer was initialised; for who ended an open transaction, that came after."""
-    if told.completed_ms is not None and told.gap_ms is not None:
-        return told.completed_ms + told.gap_ms
-    return told.at_ms
+def initialised_ms(transition: Transition) -> int:
+    """Return when the producer was initialised: after the abort, if that ended an open transaction."""
+    if transition.completed_ms is not None and transition.gap_ms is not None:
+        return transition.completed_ms + transition.gap_ms
+    return transition.at_ms
 
 
 def timeline_bars(recent: Sequence[Transition], row: Transaction | None, now_ms: int) -> Sequence[Bar]:
     """Return the transactions that ended, and the one that is open now, oldest first."""
-    found = [_bar(told) for told in reversed(recent) if is_end(told)]
+    found = [_bar(transition) for transition in reversed(recent) if is_end(transition)]
     if row is not None and row.state in OPEN_STATES and row.started_ms is not None:
         found = [bar for bar in found if bar.begun_ms != row.started_ms]
         words = f"{row.state}, open for {format_duration(now_ms - row.started_ms)}"
@@ -117,18 +117,24 @@ def timeline_bars(recent: Sequence[Transition], row: Transaction | None, now_ms:
 def timeline_marks(recent: Sequence[Transition]) -> Sequence[Mark]:
     """Return what else happened, oldest first."""
     everyday = (TransitionKind.BEGIN, TransitionKind.EXTEND)
-    others = [told for told in reversed(recent) if not is_end(told) and told.kind not in everyday]
-    return [Mark(told.at_ms, told.kind, _mark_words(told)) for told in others]
+    others = [
+        transition
+        for transition in reversed(recent)
+        if not is_end(transition) and transition.kind not in everyday
+    ]
+    return [Mark(transition.at_ms, transition.kind, _mark_words(transition)) for transition in others]
 
 
 def usual_durations(
     recent: Sequence[Transition], application: str, open_times: Histogram, marker_times: Histogram
 ) -> Sequence[UsualDuration]:
     """Return how long commits take: this id's last ones, and its application's."""
-    commits = [told for told in recent if told.kind is TransitionKind.COMMIT]
-    opened = sorted(told.open_ms for told in commits if told.open_ms is not None and told.open_ms >= 0)
+    commits = [commit for commit in recent if commit.kind is TransitionKind.COMMIT]
+    opened = sorted(
+        commit.open_ms for commit in commits if commit.open_ms is not None and commit.open_ms >= 0
+    )
     # Negative where another broker, with another clock, has completed it.
-    times = [told.completed_ms - told.at_ms for told in commits if told.completed_ms is not None]
+    times = [commit.completed_ms - commit.at_ms for commit in commits if commit.completed_ms is not None]
     marked = sorted(each for each in times if each >= 0)
     found = [
         _exact(THIS, "begin to decision", opened),
@@ -139,18 +145,19 @@ def usual_durations(
     return [each for each in found if each is not None]
 
 
-def _bar(told: Transition) -> Bar:
-    open_ms = max(0, told.open_ms or 0)
-    words = f"{LOOKS[told.kind].words}: open for {format_duration(open_ms)}"
-    until_ms = told.at_ms
-    if told.completed_ms is not None:
-        words += f", markers sent after {format_duration(max(0, told.completed_ms - told.at_ms))}"
-        until_ms = told.completed_ms
-    return Bar(told.at_ms - open_ms, max(until_ms, told.at_ms), told.kind, words)
+def _bar(transition: Transition) -> Bar:
+    open_ms = max(0, transition.open_ms or 0)
+    words = f"{TRANSITION_STYLES[transition.kind].words}: open for {format_duration(open_ms)}"
+    until_ms = transition.at_ms
+    if transition.completed_ms is not None:
+        words += f", markers sent after {format_duration(max(0, transition.completed_ms - transition.at_ms))}"
+        until_ms = transition.completed_ms
+    return Bar(transition.at_ms - open_ms, max(until_ms, transition.at_ms), transition.kind, words)
 
 
-def _mark_words(told: Transition) -> str:
-    return f"{LOOKS[told.kind].words}: producer id {told.producer_id}, epoch {told.producer_epoch}"
+def _mark_words(transition: Transition) -> str:
+    style = TRANSITION_STYLES[transition.kind]
+    return f"{style.words}: producer id {transition.producer_id}, epoch {transition.producer_epoch}"
 
 
 def _exact(whose: str, what: str, ordered: Sequence[int]) -> UsualDuration | None:
@@ -170,11 +177,11 @@ def timeline_summary(found: Sequence[Bar], others: Sequence[Mark]) -> str:
     """Return what a timeline shows in one sentence, for those who cannot see it."""
     parts = [count_noun(len(found), "transaction")] if found else []
     parts += [f"{n} {words}" for words, n in _tallied(found)]
-    parts += [f"{LOOKS[mark.kind].words}" for mark in others]
+    parts += [f"{TRANSITION_STYLES[mark.kind].words}" for mark in others]
     return f"Timeline: {', '.join(parts) or 'nothing'}."
 
 
 def _tallied(found: Sequence[Bar]) -> Iterator[tuple[str, int]]:
     ends = [bar.end for bar in found]
     for end in dict.fromkeys(ends):
-        yield ("open" if end is None else LOOKS[end].words), ends.count(end)
+        yield ("open" if end is None else TRANSITION_STYLES[end].words), ends.count(end)

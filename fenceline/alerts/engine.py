@@ -1,8 +1,8 @@
 """Findings over time: when an alert is pending, when it fires, when it is over, and when it flaps. Pure.
 
-The judge counts, finding by finding, the complete ticks that found it and those that missed it since; what a
-tick could not see, it does not count. So this may look as rarely as it likes: nothing that opened and closed
-between two looks is missed, and to look twice changes nothing.
+The evaluator counts, finding by finding, the complete ticks that found it and those that missed it since; a
+tick that could not see it does not count. So this may run at any interval: nothing that opened and closed
+between two runs is missed, and a repeated run changes nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AlertState:
 
 
 class StateChange(NamedTuple):
-    """One change that somebody may have to be told of, with the alert as it was then."""
+    """One change that channels may be notified of, with the alert as it was then."""
 
     old: str
     new: str
@@ -78,17 +78,17 @@ def severity_rank(severity: str) -> int:
 
 
 def advance_alert(
-    known: AlertState | None, looks: Sequence[FindingObservation], *, now_ms: int, limits: Alerting
+    known: AlertState | None, observations: Sequence[FindingObservation], *, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
-    """Return an alert as it is now, and what changed: it began to fire, it got worse, it is over.
+    """Return an alert as it is now, and its changes: it began to fire, it got worse, it is over.
 
-    `looks` are the rows of its finding, in order: the open one, those that have not settled, and those that
-    came since the last look. Without any it is over, however it stood.
+    `observations` are the rows of its finding, in order: the open one, those that have not settled, and those
+    that came since the last run. Without any it is over, whatever its state was.
     """
     changes: list[StateChange] = []
-    each: Sequence[FindingObservation | None] = looks or [None]
-    for look in each:
-        known, changed = _step(known, look, now_ms, limits)
+    each: Sequence[FindingObservation | None] = observations or [None]
+    for observation in each:
+        known, changed = _step(known, observation, now_ms, limits)
         changes += changed
     return known, changes
 
@@ -110,64 +110,75 @@ def why_flapping(known: AlertState, limits: Alerting) -> str:
 
 
 def _step(
-    known: AlertState | None, look: FindingObservation | None, now_ms: int, limits: Alerting
+    known: AlertState | None, observation: FindingObservation | None, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
     if known is None or known.state == RESOLVED:
-        return _idle(known, look, now_ms, limits)
+        return _idle(known, observation, now_ms, limits)
     if known.state == PENDING:
-        return _pending(known, look, now_ms, limits)
-    return _firing(known, look, now_ms, limits)
+        return _pending(known, observation, now_ms, limits)
+    return _firing(known, observation, now_ms, limits)
 
 
 def _idle(
-    known: AlertState | None, look: FindingObservation | None, now_ms: int, limits: Alerting
+    known: AlertState | None, observation: FindingObservation | None, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
     """Nothing is known of it, or it is over: a row that was not followed yet opens it anew."""
     followed = known.finding if known else 0
-    if look is None or look.number <= followed or (look.is_open and not look.complete):
+    if (
+        observation is None
+        or observation.number <= followed
+        or (observation.is_open and not observation.complete)
+    ):
         return known, []
     openings = known.openings if known else []
     begun = AlertState(
-        PENDING, look.severity, look.labels, look.annotations, list(look.affected), look.since_ms,
-        now_ms, look.number, openings=openings,
-    )  # fmt: skip
-    return _pending(begun, look, now_ms, limits)
+        PENDING,
+        observation.severity,
+        observation.labels,
+        observation.annotations,
+        list(observation.affected),
+        observation.since_ms,
+        now_ms,
+        observation.number,
+        openings=openings,
+    )
+    return _pending(begun, observation, now_ms, limits)
 
 
 def _pending(
-    known: AlertState, look: FindingObservation | None, now_ms: int, limits: Alerting
+    known: AlertState, observation: FindingObservation | None, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
-    if look is None or look.number < known.finding:
-        return (_over(known, now_ms), []) if look is None else (known, [])
-    if look.is_open and not look.complete:
+    if observation is None or observation.number < known.finding:
+        return (_over(known, now_ms), []) if observation is None else (known, [])
+    if observation.is_open and not observation.complete:
         return known, []
-    known = _worded(known, look)
-    if look.ticks >= max(1, limits.for_ticks):
+    known = _worded(known, observation)
+    if observation.ticks >= max(1, limits.for_ticks):
         fired, changes = _fire(known, now_ms, limits)
-        after, more = _firing(fired, look, now_ms, limits)
+        after, more = _firing(fired, observation, now_ms, limits)
         return after, [*changes, *more]
-    if look.is_open:
-        return replace(known, ticks=look.ticks), []
+    if observation.is_open:
+        return replace(known, ticks=observation.ticks), []
     return _over(known, now_ms), []
 
 
 def _firing(
-    known: AlertState, look: FindingObservation | None, now_ms: int, limits: Alerting
+    known: AlertState, observation: FindingObservation | None, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
-    if look is None:
+    if observation is None:
         return _end(_missed(known, max(1, limits.resolve_ticks), now_ms), now_ms, limits)
-    if look.number < known.finding or (look.is_open and not look.complete):
+    if observation.number < known.finding or (observation.is_open and not observation.complete):
         return known, []
-    if look.number > known.finding:
-        known = _reopened(known, look, now_ms, limits)
-    worded = _worded(known, look)
+    if observation.number > known.finding:
+        known = _reopened(known, observation, now_ms, limits)
+    worded = _worded(known, observation)
     worse = is_worse(worded.severity, known.severity)
     changes = [StateChange(FIRING, FIRING, now_ms, worded)] if worse else []
-    if look.is_open or look.to_miss < 0:
+    if observation.is_open or observation.to_miss < 0:
         return _steady(worded, now_ms, limits), changes
     needed = max(1, limits.resolve_ticks)
-    missed = _missed(worded, max(1, needed - look.to_miss), now_ms)
-    if look.to_miss > 0:
+    missed = _missed(worded, max(1, needed - observation.to_miss), now_ms)
+    if observation.to_miss > 0:
         return missed, changes
     after, more = _end(missed, now_ms, limits)
     return after, [*changes, *more]
@@ -181,9 +192,11 @@ def _fire(known: AlertState, now_ms: int, limits: Alerting) -> tuple[AlertState,
     return fired, [StateChange(known.state, FIRING, now_ms, fired)]
 
 
-def _reopened(known: AlertState, look: FindingObservation, now_ms: int, limits: Alerting) -> AlertState:
+def _reopened(
+    known: AlertState, observation: FindingObservation, now_ms: int, limits: Alerting
+) -> AlertState:
     """Follow the next row: an opening of its own where the alert was held only because it flaps."""
-    known = replace(known, finding=look.number)
+    known = replace(known, finding=observation.number)
     held = known.ticks >= max(1, limits.resolve_ticks)
     return _opened(known, now_ms, limits) if held else known
 
@@ -224,14 +237,14 @@ def _over(known: AlertState, now_ms: int) -> AlertState:
     return replace(known, state=RESOLVED, resolved_ms=now_ms, ticks=0, flapping_ms=None, loud_ms=None)
 
 
-def _worded(known: AlertState, look: FindingObservation) -> AlertState:
+def _worded(known: AlertState, observation: FindingObservation) -> AlertState:
     """Let severity and words follow the finding."""
     return replace(
         known,
-        severity=look.severity,
-        labels=look.labels,
-        annotations=look.annotations,
-        affected=list(look.affected),
-        since_ms=look.since_ms,
-        finding=look.number,
+        severity=observation.severity,
+        labels=observation.labels,
+        annotations=observation.annotations,
+        affected=list(observation.affected),
+        since_ms=observation.since_ms,
+        finding=observation.number,
     )

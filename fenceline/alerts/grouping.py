@@ -1,9 +1,9 @@
-"""What each channel is told, and when: alerts of one cluster in groups, a message for what changed. Pure.
+"""Which messages a channel gets, and when: alerts of a cluster in groups, one message per change. Pure.
 
-As Alertmanager: the first message of a group waits for more, later ones come apart, what goes on firing is
-told again. Unlike there, what is due follows from the alerts and each group's newest message alone: these are
-rows, and a restart forgets nothing. And a group's next message waits until the one before is through, so that
-no receiver hears of an end before the beginning.
+As in Alertmanager: the first message of a group waits for more alerts, later ones keep an interval, and
+alerts that go on firing are repeated. Unlike there, what is due follows from the alerts and each group's
+newest message alone: these are rows, and a restart forgets nothing. A group's next message waits until the
+one before is delivered, so that no receiver gets an end before the beginning.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fenceline.alerts.matchers import CompilePattern, MatcherSet, matchers_text
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
 from fenceline.incidents.findings import IncidentCause
 
-#: An Alertmanager groups and waits by itself: it is told at once, and again before it takes alerts for over.
+#: An Alertmanager groups and waits by itself: it is notified at once, and again before it resolves alerts.
 _ALERTMANAGER_INTERVAL_MS, _ALERTMANAGER_REPEAT_MS = 5_000, 120_000
 _LONGEST_KEY = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A channel: what it wants, and how its groups are told; `off` says why it is told nothing, if so."""
+    """A channel: which alerts it wants, and when its groups are sent; `off` is why it gets none."""
 
     number: int
     name: str
@@ -43,7 +43,7 @@ class Route:
 
     @property
     def lives_ms(self) -> int:
-        """Return for how long an Alertmanager may take an alert for firing that it hears nothing of."""
+        """Return for how long an Alertmanager may treat an alert as firing without another message."""
         return 3 * self.repeat_ms
 
 
@@ -61,7 +61,7 @@ def channel_route(
     limits: Alerting,
     compile_pattern: CompilePattern,
 ) -> Route:
-    """Return a channel's route; what it does not say itself, `[alerts]` says."""
+    """Return a channel's route; what the channel leaves open comes from `[alerts]`."""
     is_am = kind == "alertmanager"
     usual = (0.0, _ALERTMANAGER_INTERVAL_MS / 1_000, _ALERTMANAGER_REPEAT_MS / 1_000)
     if not is_am:
@@ -79,7 +79,7 @@ def channel_route(
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An alert as groups look at it; its identity is the fingerprint, in hexadecimal."""
+    """An alert as an item of groups; its identity is the fingerprint, in hexadecimal."""
 
     fingerprint: str
     number: int
@@ -122,7 +122,7 @@ class Sending(NamedTuple):
     labels: Mapping[str, str]
     reason: SendReason
     firing: Sequence[Item]
-    #: Each with the severity that was told.
+    #: Each with the severity that was notified.
     over: Sequence[tuple[Item, str]]
     held: Mapping[str, str]
     replaces: LastNotification | None
@@ -131,12 +131,12 @@ class Sending(NamedTuple):
 
 @dataclass(slots=True)
 class Outlook:
-    """What one channel is told now, and when it will be told of the rest."""
+    """The messages that one channel gets now, and when it will get the rest."""
 
     sendings: list[Sending] = field(default_factory=list)
-    #: Messages after which nothing is held, and nothing has to be said.
+    #: Messages after which nothing fires any more, and no further message is due.
     cleared: list[LastNotification] = field(default_factory=list)
-    #: By fingerprint: when it will be told at the earliest; None: once the message before is through.
+    #: By fingerprint: when it will be notified at the earliest; None: once the message before is delivered.
     waits: dict[str, int | None] = field(default_factory=dict)
 
     def defer_excess(self, most: int, now_ms: int) -> None:
@@ -174,7 +174,7 @@ def decide_notifications(
     cluster: str,
     now_ms: int,
 ) -> Outlook:
-    """Return what a channel is to be told of one cluster's alerts.
+    """Return the notifications of one cluster's alerts that a channel is to get.
 
     `items` are all that fire, and those that its groups hold, as far as they are known.
     """
@@ -204,7 +204,7 @@ def group_key(cluster: str, labels: Mapping[str, str]) -> str:
 
 
 def group_message(sending: Sending, *, external_url: str, now_ms: int) -> GroupMessage:
-    """Return what is sent: what is news first, and no more than MOST_ALERTS of it."""
+    """Return the message to send: new alerts first, and at most MOST_ALERTS."""
     news, known = sending.firing[: sending.new], sending.firing[sending.new :]
     notices = [_notice(item, item.severity, None, external_url) for item in news]
     for item, severity in sending.over:
@@ -237,7 +237,7 @@ def _decide(
     is_muted: Callable[[Item], bool],
     now_ms: int,
 ) -> None:
-    """Decide what one group is told, and note it."""
+    """Decide which message one group gets, and add it to `found`."""
     standing = group.standing
     known = standing.firing if standing else {}
     unmuted = [item for item in group.items if not is_muted(item)]
@@ -247,7 +247,7 @@ def _decide(
     visible = [item for item in unmuted if item.fingerprint not in quiet]
     new = [item for item in visible if _is_news(item, known)]
     if settling and not new:
-        # Its cause is over: that end is told with it, or once it is over too.
+        # Its cause is over: that end is notified with it, or once it is over too.
         return
     over = [each for each in known if _is_over(each, items, keys, group.key)]
     ended = [(items[each], known[each]) for each in over if each in items] if route.send_resolved else []
@@ -276,7 +276,7 @@ def _is_news(item: Item, known: Mapping[str, str]) -> bool:
 
 
 def _is_settling(item: Item, now_ms: int) -> bool:
-    """Whether what kept an alert quiet ended a moment ago, so that it may end by itself."""
+    """Whether what suppressed an alert ended a moment ago, so that it may end by itself."""
     return item.loud_ms is not None and item.loud_ms > now_ms
 
 
@@ -293,7 +293,7 @@ def _due_ms(
     ended: Sequence[tuple[Item, str]],
     now_ms: int,
 ) -> int:
-    """Return when a group is told: what began first waits for more; nothing new: when to tell it again.
+    """Return when a group's message is due: what began first waits for more; nothing new: when to repeat it.
 
     An alert that fires in another group by now has waited already.
     """

@@ -26,7 +26,7 @@ _ODD = frozenset({".", "..", ""})
 
 
 class FindingText(NamedTuple):
-    """What a rule said of a subject."""
+    """What a rule found of a subject."""
 
     rule: str
     cluster: str
@@ -41,18 +41,18 @@ class FindingText(NamedTuple):
     incident: int = 0
 
 
-def labels_of(said: FindingText, owner: Owner | None) -> dict[str, str]:
+def labels_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
     """Return what silences, channels and groups match by; a label without a value is left out."""
-    kind, _, name = said.subject.partition(":")
+    kind, _, name = finding.subject.partition(":")
     found = {
-        "alertname": said.rule,
-        "cluster": said.cluster,
-        "severity": said.severity,
-        "subject": said.subject,
+        "alertname": finding.rule,
+        "cluster": finding.cluster,
+        "severity": finding.severity,
+        "subject": finding.subject,
         "subject_kind": kind,
         **_named(kind, name),
-        "query_name": said.query_name,
-        "incident": str(said.incident or ""),
+        "query_name": finding.query_name,
+        "incident": str(finding.incident or ""),
     }
     if owner is not None:
         found |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}
@@ -65,9 +65,9 @@ def readable_name(subject: str, labels: Mapping[str, str]) -> str:
     return (labels.get("query_name", "") if kind == "query" else "") or name or kind
 
 
-def annotations_of(said: FindingText, owner: Owner | None) -> dict[str, str]:
+def annotations_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
     """Return what only people read."""
-    found = {"summary": said.summary, "evidence": said.evidence, "next_step": said.next_step}
+    found = {"summary": finding.summary, "evidence": finding.evidence, "next_step": finding.next_step}
     if owner is not None:
         found |= {"contact": owner.contact, "runbook": owner.runbook}
     return {name: value for name, value in found.items() if value}

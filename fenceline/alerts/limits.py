@@ -1,4 +1,4 @@
-"""`[alerts]` of the configuration: when an alert is loud, and how it is told. Pure."""
+"""`[alerts]` of the configuration: when an alert is notified, and how. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Alerting:
-    """When alerts fire and how they are told; `_s` are seconds, `_ticks` the judge's ticks, one a second."""
+    """When alerts fire and how they are notified; `_s` are seconds, `_ticks` evaluations, one a second."""
 
     #: A finding must be found in so many complete ticks before it fires, and missing in so many to resolve.
     for_ticks: int = 2
     resolve_ticks: int = 2
     #: As Alertmanager's: the first message of a group waits so long for more; later ones come so far apart;
-    #: what goes on firing is told again.
+    #: what goes on firing is repeated.
     group_wait_s: float = 30.0
     group_interval_s: float = 300.0
     repeat_interval_s: float = 14_400.0

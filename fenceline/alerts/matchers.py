@@ -80,7 +80,7 @@ class MatcherSet:
     """Matchers that labels must meet all of, patterns compiled once; without any, all labels do.
 
     A rule is matched by each name that it has or had (`fenceline.rule_names`). A pattern that cannot be used
-    matches nothing, with either operator; `wrong` says what is wrong with it.
+    matches nothing, with either operator; `wrong` is what is wrong with it.
     """
 
     def __init__(self, matchers: Iterable[Sequence[str]], compile_pattern: CompilePattern) -> None:

@@ -45,7 +45,7 @@ class Muting:
         return self._silenced.get(item.fingerprint, ())
 
     def inhibition_reason(self, item: Item, route: Route | None) -> Why | None:
-        """Return what inhibits an alert for a channel; without one, whoever is told. None: nothing."""
+        """Return what inhibits an alert for a channel (without `route`: for every channel), if anything."""
         for each in item.causes:
             cause = self._firing.get(each.finding)
             if cause is not None and (route is None or self._wants(route, cause)):
@@ -55,11 +55,11 @@ class Muting:
         return None
 
     def is_muted(self, item: Item, route: Route) -> bool:
-        """Whether a channel is not to be told of an alert now."""
+        """Whether an alert is suppressed for a channel now."""
         return bool(self.matching_silences(item)) or self.inhibition_reason(item, route) is not None
 
     def is_anywhere(self, item: Item, routes: Iterable[Route]) -> bool:
-        """Whether any of these channels is not to be told of it now."""
+        """Whether it is suppressed for any of these channels now."""
         return bool(self.matching_silences(item)) or any(
             self.inhibition_reason(item, route) for route in routes
         )

@@ -16,7 +16,7 @@ from fenceline.formatting import format_clock
 
 #: [channel, "delivery", its number] or [channel, "quiet", why].
 Fate = list[int | str]
-#: [kind, who or what, words]: why nobody is told.
+#: [kind, who or what, words]: why nobody is notified.
 Why = list[str]
 #: Reasons of one alert that are kept.
 _MOST_REASONS = 10
@@ -24,12 +24,12 @@ _MOST_REASONS = 10
 
 @dataclass(slots=True)
 class View:
-    """What one channel knows after a tick, and what it was told in it."""
+    """The alerts that one channel has been notified of after a tick, and those of this tick."""
 
     route: Route
     outlook: Outlook
-    #: By fingerprint: the delivery that told it last that it fires, when that was made, with which severity.
-    told: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    #: By fingerprint: the last delivery that notified it of the firing alert, its instant, and the severity.
+    notified: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     #: By fingerprint: the delivery of this tick.
     begun: dict[str, int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
@@ -43,22 +43,22 @@ class Happened(NamedTuple):
     severity: str
     labels: Mapping[str, str]
     now: Item
-    #: Why nobody was told of it before this tick, in words.
+    #: Why nobody was notified of it before this tick, in words.
     before: str
 
 
 def channel_view(
     outlook: Outlook, route: Route, standing: Iterable[LastNotification], made: Sequence[int], now_ms: int
 ) -> View:
-    """Return what a channel knows once its sendings have been made; `made` are their deliveries, in order."""
+    """Return a channel's view once its messages are queued; `made` are their deliveries, in order."""
     found = View(route, outlook)
     replaced = {sending.replaces.number for sending in outlook.sendings if sending.replaces}
     replaced |= {each.number for each in outlook.cleared}
     for each in standing:
         if each.number not in replaced:
-            found.told |= {one: (each.number, each.made_ms, how) for one, how in each.firing.items()}
+            found.notified |= {one: (each.number, each.made_ms, how) for one, how in each.firing.items()}
     for sending, number in zip(outlook.sendings, made, strict=True):
-        found.told |= {one: (number, now_ms, how) for one, how in sending.held.items()}
+        found.notified |= {one: (number, now_ms, how) for one, how in sending.held.items()}
         found.begun |= {item.fingerprint: number for item in sending.firing}
         found.ended |= {item.fingerprint: number for item, _ in sending.over if not item.firing}
     return found
@@ -78,36 +78,38 @@ def notification_outcome(change: Happened, known: View) -> Fate | None:
     """Return what came of a change for one channel; None while that is not decided."""
     route = known.route
     if change.new == FIRING:
-        number, why = known.begun.get(change.fingerprint), _untold_begin(change, known)
+        number, why = known.begun.get(change.fingerprint), _skipped_begin(change, known)
     else:
-        number, why = known.ended.get(change.fingerprint), _untold_end(change, known)
+        number, why = known.ended.get(change.fingerprint), _skipped_end(change, known)
     if number is not None:
         return [route.number, "delivery", number]
     return [route.number, "quiet", why] if why else None
 
 
-def _untold_begin(change: Happened, known: View) -> str:
-    """Return why a channel is not told that an alert fires; "" while it may still be."""
-    said = known.told.get(change.fingerprint)
-    if said and not is_worse(change.now.severity, said[2]):
-        return f"it was told already, with delivery {said[0]}"
+def _skipped_begin(change: Happened, known: View) -> str:
+    """Return why a channel is not notified that an alert fires; "" while it may still be."""
+    earlier = known.notified.get(change.fingerprint)
+    if earlier and not is_worse(change.now.severity, earlier[2]):
+        return f"it was notified already, with delivery {earlier[0]}"
     if known.route.off:
         return known.route.off
     reason = route_refusal(known.route, change.severity, change.labels)
     if reason:
         return f"it {reason[1]}"
     if not change.now.firing:
-        return "it was over before anybody there was told" + (f": {change.before}" if change.before else "")
+        return "it was over before anybody there was notified" + (
+            f": {change.before}" if change.before else ""
+        )
     return ""
 
 
-def _untold_end(change: Happened, known: View) -> str:
-    """Return why a channel is not told that an alert is over; "" while it may still be."""
+def _skipped_end(change: Happened, known: View) -> str:
+    """Return why a channel is not notified that an alert is over; "" while it may still be."""
     if change.now.firing:
-        return "it fires again, which came before its end was told"
+        return "it fired again before its end was notified"
     if not known.route.send_resolved:
-        return "the channel is not told of ends"
-    if change.fingerprint not in known.told:
+        return "the channel does not get resolved notifications"
+    if change.fingerprint not in known.notified:
         return "its firing was not notified there"
     return known.route.off
 
@@ -119,30 +121,33 @@ def suppression_reasons(
     inhibited: Mapping[int, Why],
     anyhow: Why | None,
 ) -> list[Why]:
-    """Return why nobody is told of an alert that fires; nothing where somebody is.
+    """Return why nobody is notified of an alert that fires; nothing where somebody is.
 
-    `inhibited` is by channel, `anyhow` is what inhibits it whoever is told: who has no channel sees it too.
+    `inhibited` is by channel, `anyhow` is what inhibits it for every channel: shown also where there is none.
     """
     reasons = list(silenced)
     known = list(views)
-    told = [each for each in known if item.fingerprint in each.told and not each.route.off]
-    if not reasons and any(each.route.number not in inhibited for each in told):
+    reached = [each for each in known if item.fingerprint in each.notified and not each.route.off]
+    if not reasons and any(each.route.number not in inhibited for each in reached):
         return []
     for each in known:
         why = inhibited.get(each.route.number) or _of_channel(item, each)
         if why and why not in reasons:
             reasons.append(why)
     if not known:
-        reasons += [*([anyhow] if anyhow else []), ["no_channel", "", "there is no channel to tell"]]
+        reasons += [
+            *([anyhow] if anyhow else []),
+            ["no_channel", "", "no notification channel is configured"],
+        ]
     return reasons[:_MOST_REASONS]
 
 
 def notified_channels(item: Item, views: Iterable[View]) -> list[list[int]]:
-    """Return who was told that an alert fires: channel, delivery, and when."""
+    """Return who was notified that an alert fires: channel, delivery, and when."""
     return [
-        [each.route.number, *each.told[item.fingerprint][:2]]
+        [each.route.number, *each.notified[item.fingerprint][:2]]
         for each in views
-        if item.fingerprint in each.told
+        if item.fingerprint in each.notified
     ]
 
 
@@ -162,5 +167,5 @@ def _of_channel(item: Item, known: View) -> Why | None:
         return None
     due_ms = known.outlook.waits[item.fingerprint]
     if due_ms is None:
-        return ["grouped", name, "is told once the message before is through"]
-    return ["grouped", name, f"is told at {format_clock(due_ms)}, with what else comes to its group"]
+        return ["grouped", name, "is notified once the message before is delivered"]
+    return ["grouped", name, f"is notified at {format_clock(due_ms)}, with what else comes to its group"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from fenceline.formatting import count_noun, format_clock
 
-#: Alerts that one message lists; of more it says how many they are.
+#: Alerts that one message lists; of more it contains the number.
 MOST_ALERTS = 100
 #: Alerts that words for a chat list.
 MOST_IN_WORDS = 10
@@ -54,7 +54,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class GroupMessage:
-    """What a group tells one receiver; of its alerts at most MOST_ALERTS, what is news first."""
+    """A group's message to one receiver; at most MOST_ALERTS of its alerts, new ones first."""
 
     receiver: str
     group_key: str
@@ -74,7 +74,7 @@ class GroupMessage:
 def channel_payload(kind: str, message: GroupMessage, *, now_ms: int, lives_ms: int = 0) -> Any:
     """Return what a channel of a kind (webhook, alertmanager, apprise) is sent, as JSON values.
 
-    `lives_ms` is for how long an Alertmanager takes an alert for firing unless it hears of it again.
+    `lives_ms` is for how long an Alertmanager takes an alert for firing without another message.
     """
     if kind == "alertmanager":
         return alertmanager_body(message, now_ms=now_ms, lives_ms=lives_ms)
@@ -102,7 +102,7 @@ def alertmanager_body(message: GroupMessage, *, now_ms: int, lives_ms: int) -> l
     """Return the body for Alertmanager's own `POST /api/v2/alerts`.
 
     It takes an alert's labels for the alert, and one without an end for resolved after its `resolve_timeout`:
-    what fires says until when.
+    a firing alert contains until when.
     """
     return [
         {
@@ -128,7 +128,7 @@ def message_text(message: GroupMessage) -> dict[str, str]:
 
 
 def sample_message(receiver: str, *, external_url: str, now_ms: int) -> GroupMessage:
-    """Return what a channel's test sends: one alert that fires, and that nobody need look after."""
+    """Return what a channel's test sends: one alert that fires and needs no response."""
     labels = {"alertname": "test", "severity": "info", "subject": f"channel:{receiver}"}
     notes = {
         "summary": f"A test of the channel {receiver}",

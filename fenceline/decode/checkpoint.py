@@ -67,7 +67,7 @@ def foreign_files(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def decode_metadata(raw: bytes) -> str | Broken:
-    """Return the query's id, a UUID, as `decode_metadata` says it."""
+    """Return the query's id, a UUID."""
     try:
         found = _json(_text(raw).strip(), "it")
         query_id = found.get("id") if isinstance(found, dict) else None
@@ -101,7 +101,7 @@ def decode_offsets(batch_id: int, raw: bytes) -> OffsetsEntry | Broken:
 
 
 def decode_commits(batch_id: int, raw: bytes) -> CommitsEntry | Broken:
-    """Return what `commits/N` says of a batch that is done. Spark takes one without a second line."""
+    """Decode `commits/N`, which Spark writes after a batch. Spark accepts a file without a second line."""
     try:
         version, lines = _lines(raw, NEWEST_COMMITS)
         done = _mapping(lines[0], "its second line") if lines and lines[0].strip() else {}
@@ -168,7 +168,7 @@ def parse_positions(raw: str | None) -> Positions | None:
 def is_sparse(planned: Sequence[int], finished: Sequence[int]) -> bool:
     """Whether two logs have the same holes, as asynchronous progress tracking leaves them.
 
-    It writes both files of a batch or neither. The same ids deleted from both logs look no different.
+    It writes both files of a batch or neither. The same ids deleted from both logs have the same result.
     """
     holes = _holes(planned)
     return bool(holes) and not holes & set(finished)

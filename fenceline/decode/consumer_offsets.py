@@ -6,8 +6,8 @@ of a classic group (v0 to v4), 5 a member of a consumer group (KIP-848). The oth
 neighbours of the group coordinator; every length is checked against what is there before it is used.
 
 Of millions of commits only the newest few are kept, so the way to them is short: values of one key are laid
-out alike, and `peek_commits` unpacks many of them at once to tell when and which offset. What is laid out in
-another way is read field by field.
+out alike, and `peek_commits` unpacks the instants and offsets of many at once. What is laid out in another
+way is read field by field.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class GroupMember(NamedTuple):
 
 
 class Newer(NamedTuple):
-    """A record of a type that tells nothing which is shown; counted by its number."""
+    """A record of a type that contains nothing we show; counted by its number."""
 
     type: int
 
@@ -142,7 +142,7 @@ def _layout(version: bytes, size: int, length: int) -> _Layout | None:
 
 
 def _layout_of(value: bytes) -> _Layout | None:
-    """Return the layout that a value says it has."""
+    """Return the layout that a value declares."""
     if len(value) < _AROUND_V3:
         return None
     length = value[14] << 8 | value[15] if value[1] == 3 else value[14]
@@ -157,7 +157,7 @@ def _is_plain(tags: bytes) -> bool:
 def peek_commits(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
     """Return the instants and offsets of commits if all lie alike, where they mostly do, else None.
 
-    Then `decode_record` tells. Where it returns something it agrees with `decode_record`.
+    Then use `decode_record`. Where it returns something it agrees with `decode_record`.
     """
     layout = _layout_of(values[0]) if values else None
     if layout is None or len({*map(len, values)}) > 1:
@@ -172,7 +172,7 @@ def peek_commits(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> Record:
-    """Return what one record says. Never raises, whatever the bytes.
+    """Decode one record. Never raises, whatever the bytes.
 
     The reasons of an Undecoded: `no_key`, `key_type` (none that Kafka has), `value_version`, `instant`,
     `topic` (a name that no topic can have), `truncated`, `length` (negative, or null where there is no
@@ -201,7 +201,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
 
 
 def _place(key: bytes) -> tuple[str, str, int] | None:
-    """Return group, topic and partition of a commit's key; None where that needs a closer look."""
+    """Return group, topic and partition of a commit's key; None for any other layout."""
     topic_at = 4 + int.from_bytes(key[2:4], "big")
     end = topic_at + 2 + int.from_bytes(key[topic_at : topic_at + 2], "big")
     if len(key) != end + 4 or topic_at > _LONGEST_STRING or end > topic_at + _LONGEST_STRING:
@@ -225,7 +225,7 @@ _Fields = tuple[int, int | None, str, int, int | None, str, int]
 
 
 def _plain_fields(value: bytes) -> _Fields | None:
-    """Read a value that lies as most do; None where that needs a closer look."""
+    """Read a value that lies as most do; None for any other layout."""
     layout = _layout_of(value)
     if layout is None:
         return None

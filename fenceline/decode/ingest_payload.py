@@ -45,9 +45,9 @@ class ListenerEvent(NamedTuple):
     query_id: str
     run_id: str
     name: str
-    #: When the listener was told.
+    #: When the listener received it.
     at_ms: int
-    #: When a run began or there was nothing to do, as Spark says it.
+    #: When a run began or there was nothing to do, by Spark's event.
     since_ms: int | None = None
     #: Why it ended; "" where that was no failure.
     exception: str = ""
@@ -57,7 +57,7 @@ class ListenerEvent(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a listener says of itself."""
+    """A listener's own status."""
 
     #: Events that wait in its spool, that it lost for ever, and how old the oldest in this post is.
     spooled: int = 0
@@ -96,7 +96,7 @@ def decode_post(document: object) -> Post:
     strange: Counter[str] = Counter()
     for each in document["events"]:
         try:
-            events.append(_told(each, strange))
+            events.append(_decode_event(each, strange))
         except UnusableEvent as error:
             refused.append((_whole(each, "seq") if isinstance(each, Mapping) else None, str(error)))
     return Post(
@@ -109,7 +109,7 @@ def decode_post(document: object) -> Post:
     )
 
 
-def _told(event: object, strange: Counter[str]) -> ListenerEvent:
+def _decode_event(event: object, strange: Counter[str]) -> ListenerEvent:
     if not isinstance(event, Mapping):
         raise UnusableEvent("the event is no JSON object")
     at_ms = _whole(event, "at_ms")
@@ -117,7 +117,7 @@ def _told(event: object, strange: Counter[str]) -> ListenerEvent:
         raise UnusableEvent("at_ms is no time")
     kind = event.get("kind")
     if kind == EventKind.PROGRESS.value:
-        found = progress.decode_progress(event.get("progress"), told_ms=at_ms)
+        found = progress.decode_progress(event.get("progress"), received_ms=at_ms)
         strange.update(found.strange)
         if found.progress is None:
             raise UnusableEvent(found.why)

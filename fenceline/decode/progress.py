@@ -28,7 +28,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Read(NamedTuple):
-    """What an event says: its progress, or why there is none; and what of it could not be read, by reason."""
+    """A decoded event: its progress, or why there is none; and what could not be read, by reason."""
 
     progress: BatchProgress | None
     why: str
@@ -36,17 +36,17 @@ class Read(NamedTuple):
 
 
 class UnusableEvent(ValueError):
-    """An event does not tell what it is about; the message says what is wrong with it."""
+    """An event cannot be attributed; the message is what is wrong with it."""
 
 
-def decode_progress(document: object, *, told_ms: int) -> Read:
+def decode_progress(document: object, *, received_ms: int) -> Read:
     """Read a progress event, as `json.loads` gives it.
 
-    `told_ms` is when the listener was told, by the driver's clock: it stands in for a start that is missing.
+    `received_ms` is when the listener received it, by the driver's clock: it replaces a missing start.
     """
     reader = _DocumentReader()
     try:
-        return Read(reader.read_batch(document, told_ms), "", dict(reader.strange))
+        return Read(reader.read_batch(document, received_ms), "", dict(reader.strange))
     except UnusableEvent as error:
         return Read(None, str(error), dict(reader.strange))
 
@@ -90,7 +90,7 @@ class _DocumentReader:
     def __init__(self) -> None:
         self.strange: Counter[str] = Counter()
 
-    def read_batch(self, document: object, told_ms: int) -> BatchProgress:
+    def read_batch(self, document: object, received_ms: int) -> BatchProgress:
         if not isinstance(document, Mapping):
             raise UnusableEvent("the progress is no JSON object")
         query_id, run_id, name = event_identity(document)
@@ -111,7 +111,7 @@ class _DocumentReader:
             run_id=run_id,
             name=name,
             batch_id=batch_id,
-            started_ms=self.read_start(document, told_ms - duration_ms),
+            started_ms=self.read_start(document, received_ms - duration_ms),
             duration_ms=duration_ms,
             input_rows=_total(sources) if input_rows is None else input_rows,
             input_rate=self.read_rate(document, "inputRowsPerSecond"),

@@ -78,7 +78,7 @@ Peek = tuple[int, int, int, int, int, int, int, _Partitions]
 
 
 def peek_value(value: bytes) -> Peek | None:
-    """Return the plain fields of a value if that needs no closer look, else None: then `decode_value` tells.
+    """Return the plain fields of a value if it has the usual layout, else None: then use `decode_value`.
 
     It needs one for a rare tag section, partitions not seen before, and strange numbers. A third of the
     time of `decode_value`, with which it always agrees.
@@ -106,10 +106,10 @@ def peek_value(value: bytes) -> Peek | None:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
-    """Return what one record says. Never raises, whatever the bytes.
+    """Decode one record. Never raises, whatever the bytes.
 
     The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `instant` (before 1970
-    or after 9998: no clock says that, and no calendar can show it), `truncated` (also where a count or
+    or after 9998: no clock shows that, and no calendar can), `truncated` (also where a count or
     length promises more than there is), `length` (negative, null where there is no null, or of the wrong
     size for its field), `trailing` (bytes after the end).
     """
@@ -139,7 +139,7 @@ def decode_key(key: bytes | None) -> str | Undecoded:
 
 
 def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Undecoded:
-    """Return what a value says of an id, given as text. Never raises."""
+    """Decode the value of an id, given as text. Never raises."""
     fields = peek_value(value)
     if fields is not None:
         return record_of(transactional_id, fields, value[1])

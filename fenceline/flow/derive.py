@@ -44,7 +44,7 @@ from fenceline.histograms import Histogram, merge_histograms, quantile
 from fenceline.kafka.groups import GroupStatus
 from fenceline.spark.records import QueryState
 
-#: Rules whose finding about an application's transaction, or about a query, says that records are held up.
+#: Rules whose finding about an application's transaction, or about a query, means that records are blocked.
 _BLOCKING = frozenset(
     {
         "batch_lost", "batch_prepared", "coordinator_overdue", "hanging", "lso_pinned", "open_too_long",
@@ -320,8 +320,8 @@ def _group_words(into: Sequence[FlowEdge]) -> str:
 
 
 def _query_words(query: QueryLinks) -> str:
-    said = _STATE_WORDS.get(query.state, "")
+    state = _STATE_WORDS.get(query.state, "")
     if query.prepared:
-        said = f"{query.prepared:,} prepared"
+        state = f"{query.prepared:,} prepared"
     batch = "" if query.batch_id is None else f"batch {query.batch_id:,}"
-    return ", ".join(filter(None, (batch, said))) or "Spark query"
+    return ", ".join(filter(None, (batch, state))) or "Spark query"

@@ -66,7 +66,7 @@ def batch_evidence(batch_id: int, round_: int, links: Iterable[ChainLink]) -> It
 
 
 def driver_evidence(name: str, driver: Driver) -> Iterator[EvidenceLine]:
-    """Yield when a driver was heard last, where it is gone or may be."""
+    """Yield the last heartbeat or the end of a driver that is gone or may be."""
     if driver.ended_ms is not None:
         verb = "failed" if driver.failed else "stopped"
         yield EvidenceLine(driver.ended_ms, f"the driver of {name} {verb}", "listener")

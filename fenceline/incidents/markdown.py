@@ -19,7 +19,7 @@ class ReportLine(NamedTuple):
 
 
 class IncidentReport(NamedTuple):
-    """What a report says, in its order."""
+    """The contents of a report, in their order."""
 
     number: int
     headline: str

@@ -1,7 +1,7 @@
 """What an incident is called, and what it means, in sentences for pages and files. Pure.
 
-A title names the cause as a fact, never a limit: who does what to whom, since when. Names are the readable
-ones; partitions, groups and queries are those of the incident, not of others that share an effect.
+A title states the cause as a fact, never a limit: who blocks or loses what, since when. Names are the
+readable ones; partitions, groups and queries are those of the incident, not of others that share an effect.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ def worst_fact(facts: IncidentFacts, *, now_ms: int) -> Sentence:
             Instant(facts.deadline_ms),
             f" unless {batches} {batches.verb} finished.",
         )
-    whom = facts.readers or list_names(facts.partitions)
-    if facts.cause_over_ms is None and facts.rule == "open_too_long" and whom and left:
-        return (f"{facts.name} blocks {whom} until ", Instant(facts.deadline_ms or 0), ".")
+    blocked = facts.readers or list_names(facts.partitions)
+    if facts.cause_over_ms is None and facts.rule == "open_too_long" and blocked and left:
+        return (f"{facts.name} blocks {blocked} until ", Instant(facts.deadline_ms or 0), ".")
     return (*incident_title(facts), ".")
 
 

@@ -23,7 +23,7 @@ class Resource(StrEnum):
 
 
 class Right(NamedTuple):
-    """An operation on a resource; `dark` says which pages go without it, and what for."""
+    """An operation on a resource; `dark` names the pages that lack it, and what they need it for."""
 
     operation: str
     resource: Resource
@@ -51,7 +51,7 @@ class Right(NamedTuple):
         return f"{self.operation} on {self.resource}{name}"
 
 
-#: What looking takes, in the order in which it is tried.
+#: The rights that reading takes, in the order in which they are tried.
 TO_LOOK = (
     Right(
         "DESCRIBE",
@@ -105,18 +105,19 @@ TO_LOOK = (
         "DESCRIBE",
         Resource.CLUSTER,
         "",
-        "lists of groups hold only those that may be described; whether an ACL hides ids is not told",
+        "lists of groups hold only those that may be described; whether an ACL hides ids is unknown",
         needed=False,
     ),
     Right(
         "DESCRIBE_CONFIGS",
         Resource.CLUSTER,
         "",
-        "brokers' own limits: late is judged by Kafka's defaults",
+        "brokers' own limits: without them, Kafka's defaults decide what is overdue",
         needed=False,
     ),
 )
-#: What ending a transaction takes; looking goes without. CLUSTER_ACTION does as well as ALTER.
+#: The rights that ending a transaction takes; reading needs none of them. CLUSTER_ACTION does as well as
+#: ALTER.
 TO_WRITE_MARKERS = Right(
     "ALTER", Resource.CLUSTER, "", "Actions: no abort marker for a hanging transaction", needed=False
 )

@@ -15,7 +15,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fenceline.decode.transaction_state import decode_key, decode_value, peek_value, record_of
+from fenceline.decode.transaction_state import Peek, decode_key, decode_value, peek_value, record_of
 from fenceline.facts import (
     ABORTS,
     EVERYDAY,
@@ -67,7 +67,7 @@ class Newest(NamedTuple):
 
 
 class NotableTransition(NamedTuple):
-    """A notable transition, new or revised; `revised_from` is what it was, "" where the verdict stands."""
+    """A notable transition, new or revised; `revised_from` is its kind before, "" where that is unchanged."""
 
     key: bytes
     transactional_id: str
@@ -81,8 +81,8 @@ class NotableTransition(NamedTuple):
 
 
 class Lived(NamedTuple):
-    """All that a fold found of one id, as entries of `fenceline.kafka.transition_ring`: for who keeps every
-    transition."""
+    """All that a fold found of one id, as entries of `fenceline.kafka.transition_ring`: for readers that keep
+    every transition."""
 
     transactional_id: str
     application: str
@@ -100,8 +100,8 @@ class Folded:
 
     #: By the key's raw bytes.
     newest: dict[bytes, Newest] = field(default_factory=dict)
-    #: By the record's place, so that a verdict made and revised in one fold is told once.
-    told: dict[tuple[int, int], NotableTransition] = field(default_factory=dict)
+    #: By the record's place, so that a transition derived and revised in one fold is reported once.
+    notable: dict[tuple[int, int], NotableTransition] = field(default_factory=dict)
     #: By application and start of the minute.
     tallies: dict[tuple[str, int], counting.MinuteTally] = field(default_factory=dict)
     #: What applications wrote to.
@@ -146,8 +146,8 @@ _UNKNOWN = Prior()
 _FORGOTTEN = IdHistory()
 _NO_ACTIONS: CausesByRecord = MappingProxyType({})
 _NO_COMMIT: tuple[int, ...] = ()
-_NO_TALLY, _NO_LINK = counting.MinuteTally(), counting.LinkTally()
-_add, _SPAN_MS = counting.add_duration, counting.LINK_SPAN_MS
+_NO_TALLY = counting.MinuteTally()
+_add, _count_commit, _NO_LINK = counting.add_duration, counting.count_commit, counting.NO_LINK
 
 _BEGAN, _EXTENDED, _COMMITTED = TransitionKind.BEGIN, TransitionKind.EXTEND, TransitionKind.COMMIT
 #: The states from which the everyday goes on, with the status bytes that stand for them.
@@ -245,14 +245,14 @@ class _IdFold:
         loop on plain numbers, since nine records of ten come this way: it finds what `_step` would in a
         third of the time (tests/unit/test_aggregate.py compares the two).
         """
-        last, fresh = self.life.record, self.fresh
+        last = self.life.record
         if last is None or last.state not in _EVERYDAY:
             return at
         # The status byte; it becomes 2 only by a commit that was seen here, which then is the last entry.
         state = _EVERYDAY[last.state]
         producer_id, epoch, started = last.producer_id, last.producer_epoch, last.started_ms
         minute_ms, tally, seen, commit = -MINUTE_MS, _NO_TALLY, None, _NO_COMMIT
-        span_ms, link, held, linked = -_SPAN_MS, _NO_LINK, last.partitions, None
+        fresh, held, links, linked = self.fresh, last.partitions, self.folded.links, _NO_LINK
         for value, offset, _ in islice(raws, at, None):
             fields = None if value is None else peek_value(value)
             if fields is None or fields[1] != producer_id:
@@ -273,15 +273,13 @@ class _IdFold:
                 and now == epoch
                 and abs(at_ms - commit[3]) <= transition_ring.LONGEST_MS
             ):
-                fresh[-1] = _pack(*commit[:-2], at_ms - commit[3], *commit[-2:])
+                marker_ms = at_ms - commit[3]
+                fresh[-1] = _pack(*commit[:-2], marker_ms, *commit[-2:])
                 same = minute_ms <= commit[3] < minute_ms + MINUTE_MS
-                _add((tally if same else self._tally_at(commit[3])).marker_times, at_ms - commit[3])
+                _add((tally if same else self._tally_at(commit[3])).marker_times, marker_ms)
                 if held:
-                    if held is not linked or not span_ms <= at_ms < span_ms + _SPAN_MS:
-                        link = counting.link_tally_at(self.folded.links, self.application, at_ms, held)
-                        span_ms, linked = at_ms - at_ms % _SPAN_MS, held
-                    link.commits, link.last_ms = link.commits + 1, max(link.last_ms, at_ms)
-                    _add(link.unreadable_times, at_ms - commit[3] + commit[8])
+                    open_ms = marker_ms + commit[8]
+                    linked = _count_commit(links, self.application, at_ms, held, open_ms, linked)
                 state, seen, at = 4, fields, at + 1
                 continue
             else:
@@ -298,10 +296,15 @@ class _IdFold:
                 commit, held = (*ids, _NONE, offset), partitions
             state, epoch, seen, at = status, now, fields, at + 1
         if seen is not None:
-            value, self.offset, _ = raws[at - 1]
-            self.found = record_of(self.name, seen, (value or b"\0\0")[1])
-            self.life = IdHistory(self.found, transition_ring.newest_transition(fresh[-1], self.partition))
+            self._resume(seen, raws[at - 1])
         return at
+
+    def _resume(self, fields: Peek, raw: RawRecord) -> None:
+        """Take the last record that `_everyday` has folded as the one to go on from."""
+        value, self.offset, _ = raw
+        self.found = record_of(self.name, fields, (value or b"\0\0")[1])
+        newest = transition_ring.newest_transition(self.fresh[-1], self.partition)
+        self.life = IdHistory(self.found, newest)
 
     def _made(self, made: Transition, record: TransactionRecord | Tombstone) -> None:
         self.fresh.append(transition_ring.pack_entry(made))
@@ -313,7 +316,7 @@ class _IdFold:
             held = (
                 record.partitions if made.kind in ABORTS and isinstance(record, TransactionRecord) else None
             )
-            self._tell(made, partitions=held or ())
+            self._report(made, partitions=held or ())
 
     def _revise(self, before: Transition, now: Transition) -> None:
         """Replace the newest transition by what it reads as from now on, wherever it is kept."""
@@ -328,24 +331,23 @@ class _IdFold:
             self._tally_at(now.at_ms).count_transition(now.kind)
         if now.kind not in EVERYDAY:
             changed = (now.kind, now.confidence) != (before.kind, before.confidence)
-            self._tell(now, before.kind.value if changed else "")
+            self._report(now, before.kind.value if changed else "")
 
-    def _tell(
+    def _report(
         self,
         transition: Transition,
         revised_from: str = "",
         partitions: tuple[TopicPartitions, ...] = (),
     ) -> None:
         place = transition.partition, transition.offset
-        earlier = self.folded.told.get(place)
+        earlier = self.folded.notable.get(place)
         if earlier is not None:
             revised_from = earlier.revised_from or revised_from
             partitions = earlier.partitions
         action = action_of(transition, self.actions)
-        told = NotableTransition(
+        self.folded.notable[place] = NotableTransition(
             self.key, self.name, self.application, transition, revised_from, partitions, action
         )
-        self.folded.told[place] = told
 
     def _tally_at(self, at_ms: int) -> counting.MinuteTally:
         where = self.application, at_ms - at_ms % MINUTE_MS
@@ -357,8 +359,8 @@ class _IdFold:
     def _note(self, found: TransactionRecord | Tombstone) -> None:
         if self.folded.lives is not None:
             before, after = self.prior.packed[: transition_ring.SIZE], self.older[: transition_ring.SIZE]
-            told = (before, after) if after != before else (b"", b"")
-            self.folded.lives[self.key] = Lived(self.name, self.application, *told, b"".join(self.fresh))
+            changed = (before, after) if after != before else (b"", b"")
+            self.folded.lives[self.key] = Lived(self.name, self.application, *changed, b"".join(self.fresh))
         self.fresh.reverse()
         packed = transition_ring.pack_ring(self.fresh, self.older)
         record, expired_ms, now = None, None, None

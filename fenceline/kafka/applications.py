@@ -1,7 +1,7 @@
 """The application behind a transactional id, from the id's shape alone.
 
 Frameworks make ids from a name that an operator knows and from parts that change: subtask, checkpoint,
-process, thread, task, batch. Pages and figures speak of what is left without those parts, so that a
+process, thread, task, batch. Pages and figures use what is left without those parts, so that a
 million random ids are one application and not a million. Shapes, and where each comes from:
 
 flink           `prefix-subtask-checkpoint` (`TransactionalIdFactory` of flink-connector-kafka; FLIP-511
@@ -16,9 +16,9 @@ numbered        `name-number`
 random          what holds a UUID, long hex or a long number: the name is what is left without it
 plain           all else, whole
 
-Some shapes cannot be told apart, and then the reading was chosen that gives the same application, which
-says nothing of who wrote the id: any `name-N-M` is read as Flink's, a Connect task of a group with another
-name as `group-connector` numbered.
+Some shapes are ambiguous. Then the reading was chosen that gives the same application, whichever client wrote
+the id: any `name-N-M` is read as Flink's, a Connect task of a group with another name as `group-connector`
+numbered.
 A prefix that itself ends in a number loses it (`orders-2-0`, numbered twice, is `orders`).
 """
 
@@ -51,7 +51,7 @@ class Shape(StrEnum):
 
 
 class Application(NamedTuple):
-    """What an id says of its producer: the application, which of its members, which of a member's slots.
+    """What an id contains about its producer: the application, the member of it, and the member's slot.
 
     `member` and `slot` are "" where the shape has none. Flink: subtask, checkpoint or pool number.
     Streams: process, thread (v2) or subtopology, partition. Connect: "leader", or "" and the task. Our
@@ -68,7 +68,7 @@ class Application(NamedTuple):
 _DIGITS = "0123456789"
 _SEPARATORS = "-_.:/"
 _SINK = re.compile(r"-([0-9a-f]{8}-p\d+)-(g\d+-b[01]-s\d+)\Z")
-#: Longer than any `-LEDGER-pP-gG-bB-sS`: where to look for it in a very long id.
+#: Longer than any `-LEDGER-pP-gG-bB-sS`: where to search for it in a very long id.
 _SINK_TAIL = 80
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _UUID_LENGTH, _UUID_NODE_LENGTH = 36, 12
@@ -177,7 +177,7 @@ def _name(text: str) -> str:
 
 def _apart(text: str) -> tuple[str, str]:
     """What an operator chose, without separators at its ends, and the random words."""
-    # Most have no digit, and looking for one is much quicker than looking for words.
+    # Most have no digit, and searching for one is much quicker than searching for words.
     parts = _RANDOM.split(text) if _DECIMAL.search(text) else ()
     if len(parts) < 2:
         return text.rstrip(_SEPARATORS), ""

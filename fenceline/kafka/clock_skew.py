@@ -3,7 +3,7 @@
 What can be measured is how far our clock is ahead of a record's stamp when the record is read just after it
 was written. That is the difference of the clocks plus the delay until it was read, and the delay is never
 negative. So the smallest one of a while counts (`follow_offset`, kept in `Position.clock_ms`), and a
-difference of some seconds is taken for none (`difference_ms`): it cannot be told from a delay.
+difference of some seconds is taken for none (`difference_ms`): it cannot be distinguished from a delay.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def to_local_ms(stamped_ms: int, *, now_ms: int, ahead_ms: int | None) -> int:
 def start_ms(
     stamped_ms: int | None, *, now_ms: int, ahead_ms: int | None, since_ms: int | None
 ) -> int | None:
-    """Return when a transaction began by our clock, None where that cannot be told.
+    """Return when a transaction began by our clock, None where that is unknown.
 
     `ahead_ms` is how far our clock is ahead of its coordinator's, None where no record of its partition was
     observed live; then its record was there when we came, and it counts from its stamp or from when we

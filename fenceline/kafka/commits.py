@@ -31,8 +31,8 @@ TOPIC = "__consumer_offsets"
 MOST_COMMITS = 20
 #: Those are at least so far apart: of a group that commits ten times a second twenty would say little.
 _APART_MS = 1_000
-#: How many records of a key are looked at for that, of all that came at once while catching up. The last
-#: ones: spread over more time they would make it look as if the group committed more seldom than it does.
+#: How many records of a key are used for that, of all that came at once while catching up. The last ones:
+#: spread over more time they would suggest that the group commits more seldom than it does.
 _LOOKED_AT = MOST_COMMITS + 4
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 _new = tuple.__new__
@@ -86,7 +86,7 @@ class CommitBatch:
     undecoded: Counter[str] = field(default_factory=Counter)
     #: The first record of each reason: where it lies, and what is wrong with it.
     strange: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    #: Records of types that tell nothing which is shown, by their number.
+    #: Number of records by type, of types that contain nothing we show.
     newer: Counter[int] = field(default_factory=Counter)
 
 
@@ -105,8 +105,8 @@ def _read_commits(seen: CommitBatch, partition: int, key: bytes, raws: Sequence[
         found = decode_record(key, raw.value)
         if isinstance(found, OffsetCommit):
             commits = _last_commits(raws[: number + 1])
-            said = (found.offset, found.leader_epoch, found.metadata, found.commit_ms, commits)
-            kept = _new(KeptCommits, (*said, partition, raw.offset))
+            values = (found.offset, found.leader_epoch, found.metadata, found.commit_ms, commits)
+            kept = _new(KeptCommits, (*values, partition, raw.offset))
             return _take(seen, _new(CommitKey, (found.group, found.topic, found.partition)), kept)
         if isinstance(found, OffsetTombstone):
             return _take(seen, CommitKey(*found), Gone(raw.offset))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState, TransitionKind
 from fenceline.histograms import Histogram, bucket_of, merge_histograms
 
-#: The topic in which groups' offsets are kept: its partition says of which groups a transaction may commit.
+#: The topic that holds groups' offsets: its partition limits which groups a transaction commits for.
 OFFSETS_TOPIC = "__consumer_offsets"
 #: The partition of a link to any other topic, whichever of its partitions were written.
 WHOLE_TOPIC = -1
@@ -86,6 +86,32 @@ def count_end(
             add_duration(tally.unreadable_times, record.updated_ms - before.started_ms)
     elif (before.state, record.state) == (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT):
         link_tally_at(links, application, record.updated_ms, before.partitions).aborts += 1
+
+
+#: Where a commit was counted: its partitions, the begin of the span, and the tally.
+LastLink = tuple[Partitions | None, int, LinkTally]
+NO_LINK: LastLink = None, -LINK_SPAN_MS, LinkTally()
+
+
+def count_commit(
+    links: LinkTallies,
+    application: str,
+    at_ms: int,
+    partitions: Partitions,
+    unreadable_ms: int,
+    last: LastLink,
+) -> LastLink:
+    """Count a commit as `count_end` does; `last` is where the one before was counted. Return where this was.
+
+    Consecutive commits mostly count in one tally, so it is looked up only where that changes.
+    """
+    known, start_ms, tally = last
+    if partitions is not known or not start_ms <= at_ms < start_ms + LINK_SPAN_MS:
+        tally = link_tally_at(links, application, at_ms, partitions)
+        last = partitions, at_ms - at_ms % LINK_SPAN_MS, tally
+    tally.commits, tally.last_ms = tally.commits + 1, max(tally.last_ms, at_ms)
+    add_duration(tally.unreadable_times, unreadable_ms)
+    return last
 
 
 def by_topic(links: LinkTallies) -> Mapping[LinkKey, LinkTally]:

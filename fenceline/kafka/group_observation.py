@@ -1,4 +1,4 @@
-"""One look at all consumer groups, and what follows from it for each group and partition. Pure."""
+"""One poll of all consumer groups, and what follows from it for each group and partition. Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LoggedCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenGroup:
-    """One group as a look found it. Where `error` is set, `committed` is what can be known all the same."""
+    """One group as a poll found it. Where `error` is set, `committed` is what can be known all the same."""
 
     #: Kafka's words; "" where no coordinator lists it to us.
     state: str = ""
@@ -82,8 +82,8 @@ class SeenGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupsLook:
-    """What one look found."""
+class ObservedGroups:
+    """What one poll found."""
 
     at_ms: int
     groups: Mapping[str, SeenGroup]
@@ -108,7 +108,7 @@ class Stood(NamedTuple):
     offset: int | None
     leader_epoch: int | None
     metadata: str
-    #: By the coordinator's clock where the log tells it, else when we first saw it.
+    #: By the coordinator's clock where the log has it, else when we first observed it.
     commit_ms: int | None
     unstable: bool
     log_start: int | None
@@ -150,11 +150,11 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What else is known of a partition when a group is judged in it."""
+    """What else is known of a partition when a group's status in it is evaluated."""
 
     offsets: Offsets | None
     only_markers: bool = False
-    #: Oldest first, this look's own not among them.
+    #: Oldest first, without this poll's own.
     ends: Sequence[EndOffset] = ()
     #: The transactions that are open in it, the oldest first.
     holders: Sequence[GroupBlocker] = ()
@@ -172,7 +172,7 @@ def observe_partition(
     now_ms: int,
     blocked_after_ms: int = BLOCKED_AFTER_MS,
 ) -> Stood:
-    """Return how a group stands in a partition now. `logged` is None where the log tells nothing of it."""
+    """Return a group's state in a partition now; `logged` is None where the log has nothing of it."""
     offset = committed.offset if committed else None
     known = logged if logged is not None and committed is not None and logged.committed[0] == offset else None
     offsets = around.offsets
@@ -213,7 +213,7 @@ def _blockers(waits: Waiting | None, unstable: bool, around: Around) -> tuple[Gr
 
 
 def has_changed(before: Stood | None, now: Stood) -> bool:
-    """Return whether a row says something new, or has points to keep."""
+    """Return whether a row has changed, or has points to keep."""
     if before is None:
         return True
     # The age of what waits grows all the time: alone it is no news, until it has grown by a tenth.
@@ -247,7 +247,7 @@ def _commit_ms(before: Stood | None, offset: int | None, known: Logged | None, n
 def _commits(
     before: Stood | None, offset: int | None, known: Logged | None, points: Sequence[Point], now_ms: int
 ) -> Sequence[Commit]:
-    """Return the last commits by our clock: as the log has them, else as looks have met them."""
+    """Return the last commits by our clock: from the log, else as polls have observed them."""
     if known is not None:
         ahead_ms = known.ahead_ms
         return [Commit(to_local_ms(at, now_ms=now_ms, ahead_ms=ahead_ms), each) for at, each in known.commits]
@@ -261,7 +261,7 @@ def _commits(
 
 
 def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[EndOffset]:
-    """Return where the partition ended: its own history, else what looks at this group have met."""
+    """Return the end offsets over time: the partition's history, else what polls of this group observed."""
     known: Iterable[EndOffset] = around.ends or [
         EndOffset(p.at_ms, p.offset + p.lag, p.offset + p.lag) for p in points[:-1]
     ]

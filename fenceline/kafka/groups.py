@@ -1,9 +1,9 @@
 """Consumer groups: what they committed, how far they are behind, and what that is in Burrow's words.
 
-The rules are Burrow's in vocabulary and order of thought, not in what they get wrong. Burrow judges by lag
-to the high watermark, which a transactional topic never lets fall to 0; it keeps calling a dead consumer OK
-when it had read all at its last commits; it calls one STOP that had nothing to read, and WARN one whose lag
-stands still. Here a group is judged by what it could read: up to the last stable offset, without markers
+The rules take Burrow's vocabulary and order, not its errors. Burrow evaluates by lag
+to the high watermark, which a transactional topic never lets fall to 0. It reports a dead consumer as OK
+if that had read all at its last commits, as STOP one that had nothing to read, and as WARN one whose lag
+is constant. Here a group is evaluated by what it could read: up to the last stable offset, without markers
 and aborted records, and since when. tests/unit/test_groups.py is the table of cases.
 """
 
@@ -84,7 +84,7 @@ class Commit(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one look found: the committed offset, and the lag to the LSO; by our clock."""
+    """What one poll found: the committed offset, and the lag to the LSO; by our clock."""
 
     at_ms: int
     offset: int
@@ -112,7 +112,7 @@ SHARE = "Share"
 
 
 def note_of(kind: str, partitions: int) -> str:
-    """Return why nothing can be said of a group that has committed nothing; "" where something can."""
+    """Return why a group has no status: it has committed nothing; "" where it has one."""
     if partitions:
         return ""
     if kind == SHARE:
@@ -129,7 +129,7 @@ def is_beyond_end(offset: int | None, high_watermark: int | None) -> bool:
 
 
 def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> int | None:
-    """Return how many offsets a read_committed consumer has before it; None where that cannot be told.
+    """Return how many offsets a read_committed consumer has before it; None where that is unknown.
 
     Lag to the LSO, but 0 where nothing but markers and aborted records lies between (`only_markers`).
     """
@@ -139,7 +139,7 @@ def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> 
 
 
 def waiting_state(offset: int | None, offsets: Offsets | None, only_markers: bool) -> Waiting | None:
-    """Return how a group stands to an LSO that lies below the high watermark; None where none does.
+    """Return a group's position at an LSO that is below the high watermark; None where none is.
 
     Ask for the offset before the end: then an offset beyond the LSO proves that the group reads uncommitted.
     """
@@ -162,10 +162,10 @@ def status_of(
     at_lso_ms: int | None = None,
     blocked_after_ms: int = BLOCKED_AFTER_MS,
 ) -> GroupStatus:
-    """Judge a group in one partition; the worst that holds.
+    """Evaluate a group in one partition: return the worst status that applies.
 
     `unread` is `to_read`; `unread_ms` for how long the first of it has been there, None where that is not
-    known. `commits` are the last ones and `points` the last looks, both oldest first and by our clock.
+    known. `commits` are the last ones and `points` the last polls, both oldest first and by our clock.
     `at_lso_ms` is for how long the group has been at an LSO that has not moved and is below the high
     watermark, None where it is not: a group that died before the LSO has something to read, and is STOP.
     """
@@ -231,14 +231,14 @@ def trend_of(lags: Sequence[tuple[int, int]]) -> LagTrend | None:
 
 
 def add_point(points: Sequence[Point], new: Point) -> tuple[Point, ...]:
-    """Return the last looks with a new one: so far apart that they tell of ten minutes, the newest always."""
+    """Return the last points with a new one: spaced so that they cover ten minutes, the newest always."""
     spaced = len(points) > 1 and points[-1].at_ms - points[-2].at_ms < POINTS_APART_MS
     kept = points[:-1] if spaced else points
     return (*kept, new)[-MOST_POINTS:]
 
 
 def committed_in(points: Sequence[Point]) -> tuple[Commit, ...]:
-    """Return the commits that looks have met: each new offset, at the instant it was first seen."""
+    """Return the commits that polls have observed: each new offset, with the instant of the first poll."""
     found: list[Commit] = []
     for point in points:
         if not found or found[-1].offset != point.offset:

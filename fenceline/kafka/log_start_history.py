@@ -31,7 +31,7 @@ class LogStarts:
                 points.popleft()
 
     def deletion_rate(self, where: TopicPartition) -> float | None:
-        """Return how many records a second a log loses at its start; None before that can be told."""
+        """Return how many records a second a log loses at its start; None before that is known."""
         points = self._points.get(where)
         if not points:
             return None

@@ -4,7 +4,7 @@ Three answers are joined: what a partition's leader reports of its producers, wh
 ids that have those producer ids, and what the leader reports again. A transaction that is open at the same
 offset before and after was open while its coordinator spoke: coordinators name a partition before anything is
 written to it, and strike it out only after its marker is there. So one that no coordinator owned in between,
-in two looks running, hangs.
+in two consecutive polls, hangs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Offsets(NamedTuple):
     lso: int
     high_watermark: int
     leader: int
-    #: None where the broker does not tell.
+    #: None where the broker does not report it.
     leader_epoch: int | None = None
 
 
 class ProducerState(NamedTuple):
-    """One active producer of a partition as a replica tells (DescribeProducers, KIP-664)."""
+    """One active producer of a partition as a replica describes it (DescribeProducers, KIP-664)."""
 
     producer_id: int
     producer_epoch: int
@@ -53,7 +53,7 @@ class PartitionVerdict(StrEnum):
     LATE = "late"
     #: No coordinator owns it: nobody will ever end it.
     HANGING = "hanging"
-    #: Anything else: never accuse on what could not be seen.
+    #: Anything else: no verdict of hanging from what could not be read.
     UNKNOWN = "unknown"
 
 
@@ -85,7 +85,7 @@ class VerdictReason(StrEnum):
     MAY_BE_HIDDEN = "may_be_hidden"
     #: A coordinator, or the leader, could not be asked.
     UNSEEN = "unseen"
-    #: Seen once: the second look is to come.
+    #: Seen once: the second poll is to come.
     SEEN_ONCE = "seen_once"
 
 
@@ -107,17 +107,17 @@ class Pin:
     transactional_id: str
     verdict: PartitionVerdict
     ground: VerdictReason
-    #: By our own clock: since when its coordinator says Prepare*; None unless it does.
+    #: By our own clock: since when its coordinator reports a Prepare* state; None in any other state.
     prepared_ms: int | None = None
 
     @property
     def key(self) -> PinKey:
-        """Return what makes it this very transaction."""
+        """Return what identifies this transaction across polls."""
         return PinKey(self.topic, self.partition, self.producer_id, self.producer_epoch, self.start_offset)
 
 
 class PinKey(NamedTuple):
-    """What makes an open transaction of a partition the same one in two looks."""
+    """What identifies an open transaction of a partition across polls."""
 
     topic: str
     partition: int
@@ -128,19 +128,19 @@ class PinKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerOwners:
-    """Whose producer ids are, as the coordinators told between two looks at the producers."""
+    """The owners of producer ids, as the coordinators reported them between two polls of the producers."""
 
     #: Transactional ids by producer id.
     ids: Mapping[int, str]
-    #: What their coordinators say of those ids.
-    said: Mapping[str, Described | NotDescribed]
-    #: Whether every coordinator told which ids have these producer ids.
+    #: How their coordinators describe those ids.
+    descriptions: Mapping[str, Described | NotDescribed]
+    #: Whether every coordinator reported which ids have these producer ids.
     whole: bool
     #: Whether there may be transactional ids that we cannot see.
     may_hide: bool
 
 
-#: A broker that does not tell how often it looks for timed-out transactions has Kafka's default.
+#: For a broker that does not report how often it checks for timed-out transactions: Kafka's default.
 DEFAULT_CLEANUP_MS = 10_000
 DEFAULT_LEAST_GRACE_MS = 15_000
 
@@ -154,7 +154,7 @@ def grace_ms(cleanup_ms: int = DEFAULT_CLEANUP_MS, least_ms: int = DEFAULT_LEAST
 
 
 def open_in_both(before: Iterable[ProducerState], after: Iterable[ProducerState]) -> Iterable[ProducerState]:
-    """Yield the producers, as told last, whose transaction was open at the same offset both times."""
+    """Yield the producers, as described last, whose transaction was open at the same offset both times."""
     opened = {(p.producer_id, p.producer_epoch, p.start_offset) for p in before if p.start_offset is not None}
     return (p for p in after if (p.producer_id, p.producer_epoch, p.start_offset) in opened)
 
@@ -172,18 +172,18 @@ def evaluate_pin(
 ) -> Pin:
     """Return the verdict on one transaction that was open at the same offset before and after.
 
-    `known` is the same transaction in an earlier look; `since_ms` is since when it is known to be open where
-    there is none. `accused` is whether the last look that could see its coordinator found no owner either.
+    `known` is the same transaction in an earlier poll; `since_ms` is since when it is known to be open where
+    there is none. `accused` is whether the last poll that reached its coordinator found no owner either.
     """
     name = owners.ids.get(producer.producer_id, "")
-    said = owners.said.get(name)
+    described = owners.descriptions.get(name)
     first_seen_ms = known.first_seen_ms if known else since_ms
     prepared_ms = None
     verdict, ground = _verdict(where, producer, name, owners)
-    if ground is VerdictReason.OWNED and isinstance(said, Described):
-        if said.state in _PREPARED:
+    if ground is VerdictReason.OWNED and isinstance(described, Described):
+        if described.state in _PREPARED:
             prepared_ms = known.prepared_ms if known and known.prepared_ms is not None else now_ms
-        verdict, ground = _lateness(said, first_seen_ms, prepared_ms, now_ms, grace)
+        verdict, ground = _lateness(described, first_seen_ms, prepared_ms, now_ms, grace)
     elif verdict is PartitionVerdict.HANGING and not accused:
         verdict, ground = PartitionVerdict.UNKNOWN, VerdictReason.SEEN_ONCE
     return Pin(
@@ -217,14 +217,14 @@ def _verdict(
     """
     if not name:
         return _ownerless(owners)
-    said = owners.said.get(name)
-    if not isinstance(said, Described):
-        forbidden = said is not None and said.obstacle is Obstacle.FORBIDDEN
+    described = owners.descriptions.get(name)
+    if not isinstance(described, Described):
+        forbidden = described is not None and described.obstacle is Obstacle.FORBIDDEN
         return PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN if forbidden else VerdictReason.UNSEEN
-    if said.producer_id != producer.producer_id:
-        # It went on under another producer id since it was listed: the next look finds out.
+    if described.producer_id != producer.producer_id:
+        # It went on under another producer id since it was listed: the next poll will show that.
         return PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN
-    if said.state in OPEN_STATES and _names(said, where):
+    if described.state in OPEN_STATES and _names(described, where):
         return PartitionVerdict.OPEN, VerdictReason.OWNED
     return PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION
 
@@ -237,14 +237,14 @@ def _ownerless(owners: ProducerOwners) -> tuple[PartitionVerdict, VerdictReason]
     return PartitionVerdict.HANGING, VerdictReason.NO_SUCH_PRODUCER
 
 
-def _names(said: Described, where: TopicPartition) -> bool:
-    return any(topic == where.topic and where.partition in numbers for topic, numbers in said.partitions)
+def _names(described: Described, where: TopicPartition) -> bool:
+    return any(topic == where.topic and where.partition in numbers for topic, numbers in described.partitions)
 
 
 def _lateness(
-    said: Described, first_seen_ms: int, prepared_ms: int | None, now_ms: int, grace: int
+    described: Described, first_seen_ms: int, prepared_ms: int | None, now_ms: int, grace: int
 ) -> tuple[PartitionVerdict, VerdictReason]:
-    if said.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+    if described.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return PartitionVerdict.OPEN, VerdictReason.TWO_PHASE
     if prepared_ms is not None:
         stuck = now_ms - prepared_ms > grace
@@ -253,7 +253,7 @@ def _lateness(
             if stuck
             else (PartitionVerdict.OPEN, VerdictReason.OWNED)
         )
-    if now_ms - first_seen_ms > said.timeout_ms + grace:
+    if now_ms - first_seen_ms > described.timeout_ms + grace:
         return PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT
     return PartitionVerdict.OPEN, VerdictReason.OWNED
 
@@ -288,16 +288,16 @@ class KnownPartition(NamedTuple):
     log_start: int | None
     lso: int | None
     high_watermark: int | None
-    #: When it was looked at, and answered.
+    #: When it was polled, and answered.
     seen_ms: int | None
-    #: Since when, by our clock, the LSO stands at this value below the high watermark; None unless it does.
+    #: Since when, by our clock, the LSO is stuck at this value below the high watermark; None unless it is.
     pinned_ms: int | None
     verdict: PartitionVerdict
     #: Why it cannot be seen, in words for an operator; "" when it can.
     error: str
 
     def has_changed(self, before: KnownPartition | None) -> bool:
-        """Whether anything but the time of the look has changed."""
+        """Whether anything but the time of the poll has changed."""
         return before is None or self._replace(seen_ms=before.seen_ms) != before
 
     @property
@@ -310,23 +310,23 @@ def update_partition(
     prior: KnownPartition | None,
     where: TopicPartition,
     place: PartitionPlace,
-    said: Offsets | str,
+    read: Offsets | str,
     now_ms: int,
     *,
     held: bool,
 ) -> KnownPartition:
-    """Return what is known of a partition after a look, before its transactions are judged.
+    """Return what is known of a partition after a poll, before its transactions are evaluated.
 
-    `said` is why it cannot be seen where it cannot: then nothing but that, and where it is, changes. `held`
+    `read` is the reason where it could not be read: then only that and the place change. `held`
     is whether transactions in it are known: then its LSO is held back also right after it has moved. `prior`
     is None for a partition that was never seen, also for one of a topic that was made again.
     """
-    if isinstance(said, str):
+    if isinstance(read, str):
         before = prior or KnownPartition(
             *where, place, None, None, None, None, None, PartitionVerdict.UNKNOWN, ""
         )
-        return before._replace(place=place, verdict=PartitionVerdict.UNKNOWN, error=said)
-    start, lso, end, leader, epoch = said
+        return before._replace(place=place, verdict=PartitionVerdict.UNKNOWN, error=read)
+    start, lso, end, leader, epoch = read
     return KnownPartition(
         *where,
         PartitionPlace(place.topic_id, leader, epoch, place.replicas),

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.facts import (
-    NOT_TOLD,
+    NOT_REPORTED,
     OPEN_STATES,
     Tombstone,
     TopicPartitions,
@@ -27,14 +27,14 @@ MOST_SUSPECTS = 10_000
 
 
 class Listed(NamedTuple):
-    """What ListTransactions says of one transactional id."""
+    """One transactional id in the answer of ListTransactions."""
 
     state: TransactionState
     producer_id: int
 
 
 class Described(NamedTuple):
-    """What DescribeTransactions says of one transactional id.
+    """One transactional id in the answer of DescribeTransactions.
 
     While Prepare*, `partitions` are those whose marker is still to be written; the log keeps naming all.
     """
@@ -70,7 +70,7 @@ class KnownTransaction(NamedTuple):
     state: TransactionState
     producer_id: int
     log_offset: int
-    producer_epoch: int = NOT_TOLD
+    producer_epoch: int = NOT_REPORTED
     started_ms: int | None = None
     partition_count: int = 0
 
@@ -95,12 +95,12 @@ class Comparison:
 
     agreed: int
     differences: Mapping[str, Difference]
-    #: Ids that seem to differ but whose row was read after the list: they are judged after the next one.
+    #: Ids that seem to differ but whose row was read after the list: they are compared with the next one.
     suspects: frozenset[str]
 
 
 class Correction(NamedTuple):
-    """A row to be written or, for a tombstone, removed; only while ours is still what was judged."""
+    """A row to be written or, for a tombstone, removed; only if ours is still the row that was compared."""
 
     record: TransactionRecord | Tombstone
     ours: KnownTransaction | None
@@ -108,7 +108,7 @@ class Correction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What one poll found. Compared are the ids whose row could be judged; pending ones are neither."""
+    """What one poll found. Compared are the ids whose row is settled; pending ones are in neither count."""
 
     at_ms: int
     #: Whether it was the full list, and not that of open transactions alone.
@@ -133,7 +133,7 @@ class Reconciliation:
 
     @property
     def compared_ids(self) -> int:
-        """How many ids were judged; none where there is nothing to hold the lists against."""
+        """How many ids were compared; 0 where we have no rows of our own to compare with the lists."""
         return 0 if self.alone else self.agreed + len(self.corrections)
 
 
@@ -169,8 +169,8 @@ def compare_listing(
     """Compare a list with our rows.
 
     `before` are rows that were read before the list was asked for, None for an id that had none; they are
-    judged. `after` are rows read later; what differs there is suspect and no more. `only_open` says that the
-    list holds open transactions alone, `absences` that an id missing in it means something.
+    compared. `after` are rows read later; what differs there is suspect and no more. `only_open`: the list
+    holds open transactions alone. `absences`: that an id is missing in it means something.
     """
     differences: dict[str, Difference] = {}
     suspects: set[str] = set()
@@ -226,73 +226,75 @@ def confirm_differences(
 
 
 def correct_row(
-    name: str, difference: Difference, said: Described | NotDescribed, now_ms: int
+    name: str, difference: Difference, described: Described | NotDescribed, now_ms: int
 ) -> Correction | None:
-    """Return what our row is to become by its coordinator's own word, None where that explains nothing.
+    """Return the correction of our row from its coordinator's description, None where it explains nothing.
 
     A difference from a list is only ever corrected by a description that confirms it: what is missing in a
     list may be hidden from us, and what was in it may have moved on.
     """
     ours, theirs = difference
-    if isinstance(said, NotDescribed):
-        gone = theirs is None and said.obstacle is Obstacle.UNKNOWN
+    if isinstance(described, NotDescribed):
+        gone = theirs is None and described.obstacle is Obstacle.UNKNOWN
         return Correction(Tombstone(name), ours) if gone else None
-    if theirs is None and (said.state in OPEN_STATES or _same(ours, said)):
+    if theirs is None and (described.state in OPEN_STATES or _same(ours, described)):
         return None
-    if theirs is not None and theirs != (said.state, said.producer_id):
+    if theirs is not None and theirs != (described.state, described.producer_id):
         return None
-    return Correction(record_of(said, now_ms), ours)
+    return Correction(record_of(described, now_ms), ours)
 
 
 def mirror_row(
-    name: str, ours: KnownTransaction | None, said: Described | Listed | NotDescribed, now_ms: int
+    name: str, ours: KnownTransaction | None, answer: Described | Listed | NotDescribed, now_ms: int
 ) -> Correction | None:
     """Return how our row follows its coordinator where the lists are all we may see; None as it is.
 
     What we may not see any more goes, like what is gone: nothing would ever update it.
     """
-    if isinstance(said, NotDescribed):
-        gone = ours is not None and said.obstacle is not Obstacle.UNSEEN
+    if isinstance(answer, NotDescribed):
+        gone = ours is not None and answer.obstacle is not Obstacle.UNSEEN
         return Correction(Tombstone(name), ours) if gone else None
-    if _same(ours, said):
+    if _same(ours, answer):
         return None
-    if isinstance(said, Listed):
-        return Correction(_record_of_listed(name, said, now_ms), ours)
-    return Correction(record_of(said, now_ms), ours)
+    if isinstance(answer, Listed):
+        return Correction(_record_of_listed(name, answer, now_ms), ours)
+    return Correction(record_of(answer, now_ms), ours)
 
 
-def _same(ours: KnownTransaction | None, said: Described | Listed) -> bool:
-    if ours is None or (ours.state, ours.producer_id) != (said.state, said.producer_id):
+def _same(ours: KnownTransaction | None, answer: Described | Listed) -> bool:
+    if ours is None or (ours.state, ours.producer_id) != (answer.state, answer.producer_id):
         return False
-    if isinstance(said, Listed):
+    if isinstance(answer, Listed):
         return True
-    told = record_of(said, 0)
-    count = sum(len(numbers) for _, numbers in told.partitions or ())
+    record = record_of(answer, 0)
+    count = sum(len(numbers) for _, numbers in record.partitions or ())
     return (ours.producer_epoch, ours.started_ms, ours.partition_count) == (
-        told.producer_epoch,
-        told.started_ms,
+        record.producer_epoch,
+        record.started_ms,
         count,
     )
 
 
-def record_of(said: Described, now_ms: int) -> TransactionRecord:
-    """Return a description in the form of a record; `now_ms` stands for the update that nobody tells.
+def record_of(described: Described, now_ms: int) -> TransactionRecord:
+    """Return a description in the form of a record; `now_ms` stands for its update, which is not reported.
 
     Up to Kafka 4.0.0 an id that was initialised again is described with the start of the transaction before
     (only the coordinator's memory has it); what is Empty has not started.
     """
-    idle = said.state is TransactionState.EMPTY
+    idle = described.state is TransactionState.EMPTY
     return TransactionRecord(
-        said.transactional_id,
-        said.state,
-        said.producer_id,
-        said.producer_epoch,
-        said.timeout_ms,
-        None if idle else said.partitions,
+        described.transactional_id,
+        described.state,
+        described.producer_id,
+        described.producer_epoch,
+        described.timeout_ms,
+        None if idle else described.partitions,
         now_ms,
-        None if idle else said.started_ms,
+        None if idle else described.started_ms,
     )
 
 
-def _record_of_listed(name: str, said: Listed, now_ms: int) -> TransactionRecord:
-    return TransactionRecord(name, said.state, said.producer_id, NOT_TOLD, NOT_TOLD, None, now_ms, None)
+def _record_of_listed(name: str, listed: Listed, now_ms: int) -> TransactionRecord:
+    return TransactionRecord(
+        name, listed.state, listed.producer_id, NOT_REPORTED, NOT_REPORTED, None, now_ms, None
+    )

@@ -60,20 +60,20 @@ def expiry_offset(packed: bytes) -> int:
     return newest.offset if newest and newest.kind is TransitionKind.EXPIRY else NOT_FROM_LOG
 
 
-def pack_entry(told: Transition) -> bytes:
+def pack_entry(transition: Transition) -> bytes:
     """Return one transition packed. Durations beyond 24 days are cut to that."""
-    completed = None if told.completed_ms is None else told.completed_ms - told.at_ms
+    completed = None if transition.completed_ms is None else transition.completed_ms - transition.at_ms
     return _ENTRY.pack(
-        *codes(told.kind, told.confidence, told.reason),
-        told.at_ms,
-        told.producer_id,
-        told.producer_epoch,
-        -1 if told.previous_epoch is None else told.previous_epoch,
-        told.timeout_ms,
-        _span(told.open_ms),
+        *codes(transition.kind, transition.confidence, transition.reason),
+        transition.at_ms,
+        transition.producer_id,
+        transition.producer_epoch,
+        -1 if transition.previous_epoch is None else transition.previous_epoch,
+        transition.timeout_ms,
+        _span(transition.open_ms),
         _span(completed),
-        _span(told.gap_ms),
-        told.offset,
+        _span(transition.gap_ms),
+        transition.offset,
     )
 
 

@@ -5,7 +5,7 @@ with their alternatives is tests/unit/test_short_histories.py. Under transaction
 client's own abort and the coordinator's leave the same bytes: the next record of the id may revise such a
 verdict, and what no record decides stays ambiguous.
 
-Hot path of the intake: each function looks at two records and makes at most one transition.
+Hot path of the intake: each function compares two records and makes at most one transition.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _new = tuple.__new__
 
 
 class IdHistory(NamedTuple):
-    """What must be known of an id to judge its next record: its last record, and its newest transition.
+    """What must be known of an id to interpret its next record: its last record, and its newest transition.
 
     `record` is None where nothing is known of it: before its first record, and after its tombstone.
     """
@@ -84,9 +84,9 @@ def derive_transition(
     *,
     whole: bool = False,
 ) -> TransitionStep:
-    """Return what a record did to an id that had lived so far as `life` says.
+    """Return the transition that a record makes, given the id's history in `life`.
 
-    `whole` tells that no record before this one is missing from its partition: only then is the first record
+    `whole`: no record before this one is missing from its partition. Only then is the first record
     of an unknown id its true first one. Never raises; a step that Kafka's state machine (`TransactionState`)
     does not have is ambiguous.
     """

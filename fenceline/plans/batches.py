@@ -33,7 +33,7 @@ class WrittenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class SinkBatchFacts:
-    """One batch of a query with our sink: its ledger and its transactions, looked at a moment ago."""
+    """One batch of a query with our sink: its ledger and its transactions, read a moment ago."""
 
     ident: str
     #: The query's name for people.
@@ -65,7 +65,7 @@ class SinkBatchFacts:
     unseen: str = ""
     #: The partitions that these transactions hold.
     logs: tuple[HeldLog, ...] = ()
-    #: Whether a driver runs the query, as its listener tells, and when that was heard last.
+    #: Whether its listener reports a running driver, and the time of the last report.
     alive: bool | None = None
     heard_ms: int | None = None
 
@@ -147,12 +147,12 @@ def next_round(batch: SinkBatchFacts) -> int:
 
 
 def finish_warnings(batches: Sequence[SinkBatchFacts], *, now_ms: int) -> Iterator[str]:
-    """Yield what somebody must know who finishes these batches."""
+    """Yield a warning for each batch that is already being finished, or whose finish accepts a loss."""
     for each in batches:
         if each.alive:
             yield (
-                f"The driver of {each.name} lives ({_heard(each, now_ms)}): it finishes the batch itself. To "
-                "do it twice does no harm."
+                f"The driver of {each.name} lives ({_last_heartbeat(each, now_ms)}): it finishes the batch "
+                "itself. To do it twice does no harm."
             )
         lost = [
             written
@@ -168,12 +168,12 @@ def finish_warnings(batches: Sequence[SinkBatchFacts], *, now_ms: int) -> Iterat
 
 
 def roll_back_warnings(batches: Sequence[SinkBatchFacts]) -> Iterator[str]:
-    """Yield what somebody must know who rolls these batches back."""
+    """Yield a warning for each batch whose driver may be running, or whose records are lost by a rollback."""
     for each in batches:
         if each.alive is None and each.undecided:
             yield (
-                f"Whether the driver of {each.name} lives is not told: if it does, its batch fails and runs "
-                "again."
+                f"Whether the driver of {each.name} is running is unknown: if it is, its batch fails and "
+                "runs again."
             )
 
 
@@ -244,8 +244,9 @@ def _against_roll_back(batch: SinkBatchFacts, now_ms: int) -> Iterator[Refusal]:
         yield Refusal(RefusalReason.NOTHING_OPEN, words)
     elif batch.alive:
         words = (
-            f"The driver of {batch.name} lives ({_heard(batch, now_ms)}) and may be about to prepare "
-            f"{what}: rolled back, the batch fails there and runs again. Stop the query first, or wait."
+            f"The driver of {batch.name} lives ({_last_heartbeat(batch, now_ms)}) and may be about to "
+            f"prepare {what}: rolled back, the batch fails there and runs again. Stop the query first, or "
+            "wait."
         )
         yield Refusal(RefusalReason.DRIVER_LIVES, words, forceable=True)
 
@@ -286,10 +287,10 @@ def _ended(what: str, done: Done) -> str:
     return f"{_upper(what)} is {done.outcome} since {format_clock(done.at_ms)}, by the {done.by}."
 
 
-def _heard(batch: SinkBatchFacts, now_ms: int) -> str:
+def _last_heartbeat(batch: SinkBatchFacts, now_ms: int) -> str:
     if batch.heard_ms is None:
-        return "its listener says so"
-    return f"heard {format_duration(max(0, now_ms - batch.heard_ms))} ago"
+        return "reported by its listener"
+    return f"last heartbeat {format_duration(max(0, now_ms - batch.heard_ms))} ago"
 
 
 def _finish_steps(batch: SinkBatchFacts, decision: Decision) -> Iterator[PlanStep]:
@@ -341,7 +342,7 @@ def _is_lost(written: WrittenTransaction) -> bool:
 
 
 def _lost(lost: Sequence[WrittenTransaction], decision: Decision) -> Effect:
-    """Return what of a prepared batch is gone: aborted, or nobody can tell that it was committed."""
+    """Return the records of a prepared batch that are lost: aborted, or not known to be committed."""
     records = sum(each.transaction.records for each in lost)
     bound = "at most " if any(each.fate is TransactionFate.UNKNOWN for each in lost) else ""
     names = list_names([each.transaction.transactional_id for each in lost], _NAMED)

@@ -1,8 +1,8 @@
-"""How far an act reaches: which records, groups and queries the end of some transactions lets go, in numbers.
+"""The impact of an action: how many records, groups and queries are unblocked when transactions end.
 
-All of it is of one moment: what a partition's leader told of its log and its producers, and who stood at its
-LSO when our collectors looked last. Producers go on writing until the plan is carried out, so every figure
-about a log is a lower bound, and its words say "at least": what was open, decided or written then still is.
+All figures are of one moment: the log and the producers as the partition's leader described them, and the
+consumers that were at its LSO when our collectors polled last. Producers go on writing until the plan is
+executed, so every figure about a log is a lower bound and is worded "at least".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class HeldLog:
-    """One partition as its leader told of it, and who stood at its LSO."""
+    """One partition as its leader described it, and the consumers at its LSO."""
 
     where: TopicPartition
     #: None where it could not be seen.
@@ -39,7 +39,7 @@ class HeldLog:
     opened: tuple[ProducerState, ...] = ()
     #: Headers of all batches from the LSO to the high watermark; None where they were not read.
     batches: tuple[RecordBatch, ...] | None = None
-    #: Groups that stand at the LSO, and streaming queries by name.
+    #: Groups that are at the LSO, and streaming queries by name.
     groups: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
     #: Why a part of it could not be seen; "" where all could.
@@ -84,7 +84,7 @@ class Reach:
     #: Partitions whose LSO moves, or may: topic, partition, LSO, high watermark, and the offset that the LSO
     #: reaches at least, None where that cannot be seen.
     held: tuple[Held, ...]
-    #: Groups, then queries, that stand there, by name.
+    #: Groups, then queries, that are there, by name.
     waiting: tuple[str, ...]
     #: records_released, offsets_released, groups_released and queries_released, as far as there are any.
     effects: tuple[Effect, ...]
@@ -111,9 +111,9 @@ def released_in(log: HeldLog, span: Span) -> int | None:
     """Return how many records of others become readable in a span at least, None where they were not read."""
     if log.batches is None:
         return None
-    told = zip(log.batches, _fates(log.batches), strict=True)
+    fates = zip(log.batches, _fates(log.batches), strict=True)
     return sum(
-        batch.records for batch, fate in told if fate == _COMMIT and span.start <= batch.first < span.end
+        batch.records for batch, fate in fates if fate == _COMMIT and span.start <= batch.first < span.end
     )
 
 
@@ -124,8 +124,8 @@ def own_in(log: HeldLog, mine: AbstractSet[int]) -> Own | None:
         return None
     if log.batches is None:
         return Own(log.where, None, start, max(start, (log.high_watermark or start) - 1))
-    told = zip(log.batches, _fates(log.batches), strict=True)
-    written = [batch for batch, fate in told if fate == "" and batch.producer_id in mine]
+    fates = zip(log.batches, _fates(log.batches), strict=True)
+    written = [batch for batch, fate in fates if fate == "" and batch.producer_id in mine]
     if not written:
         return Own(log.where, 0, start, start)
     return Own(log.where, sum(batch.records for batch in written), written[0].first, written[-1].last)
@@ -249,7 +249,7 @@ def _unseen(logs: Sequence[HeldLog]) -> Iterator[Effect]:
     blind = [log for log in logs if not log.is_complete]
     if blind:
         names = list_names([str(log.where) for log in blind], _NAMED)
-        words = f"What becomes readable in {names} cannot be seen: {blind[0].unseen or 'no leader told'}."
+        words = f"What becomes readable in {names} cannot be seen: {blind[0].unseen or 'no leader answered'}."
         yield Effect("unseen", len(blind), words)
 
 

@@ -21,21 +21,21 @@ from fenceline.plans.producers import DECIDED, LIVELY_MS
 
 _HIDDEN = (
     "grant DESCRIBE on every transactional id, or set sees_all_transactional_ids = true in the "
-    "configuration if nothing is hidden: then it can be told whether it hangs"
+    "configuration if nothing is hidden: then Fenceline can determine whether it hangs"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """One partition, and what is open in it, looked at a moment ago together with the coordinators."""
+    """One partition and its open transactions, just read from its leader and from the coordinators."""
 
     log: HeldLog
     leader: int | None = None
     leader_epoch: int | None = None
     #: Every transaction that was open at the same offset before and after the coordinators were asked.
     pins: tuple[Pin, ...] = ()
-    #: What coordinators say of the ids of their producers.
-    said: Mapping[str, Described | NotDescribed] = field(default_factory=dict)
+    #: By transactional id of its producers: how their coordinators describe them.
+    descriptions: Mapping[str, Described | NotDescribed] = field(default_factory=dict)
     #: How to see hidden ids: the grant.
     remedy: str = ""
     #: By producer id: since when no record was observed.
@@ -47,7 +47,7 @@ def plan_markers(
 ) -> Sequence[SubjectPlan]:
     """Return what abort markers would do in a partition: for the transaction at an offset, or for all.
 
-    Of all, those that hang, one after the other; where none does, every open one with what speaks against it.
+    Of all, those that hang, one after the other; where none does, every open one with the reasons against it.
     `ended` are producer ids whose transactions there are ended before.
     """
     pins = sorted(marked.pins, key=lambda pin: pin.start_offset)
@@ -123,23 +123,20 @@ def _refused(marked: Marked, pin: Pin) -> SubjectPlan:
 
 def _refusal(marked: Marked, pin: Pin) -> Refusal:
     where, name = f"{marked.log.where} at offset {pin.start_offset:,}", pin.transactional_id
-    said = marked.said.get(name)
+    described = marked.descriptions.get(name)
     if pin.ground is Why.MAY_BE_HIDDEN:
         remedy = f" {marked.remedy}" if marked.remedy else ""
-        words = (
-            f"Whether {where} hangs cannot be told: {verdict_reason(pin.ground)}. To see: {_HIDDEN}.{remedy}"
-        )
+        words = f"Whether {where} hangs is unknown: {verdict_reason(pin.ground)}. To see: {_HIDDEN}.{remedy}"
         return Refusal(RefusalReason.IDS_HIDDEN, words)
     if pin.verdict is PartitionVerdict.UNKNOWN:
         words = (
-            f"Whether {where} hangs cannot be told: {verdict_reason(pin.ground)}. Make a plan again in "
-            "a moment."
+            f"Whether {where} hangs is unknown: {verdict_reason(pin.ground)}. Make a plan again in a moment."
         )
         return Refusal(RefusalReason.NOT_SEEN, words)
-    if isinstance(said, Described) and said.state in DECIDED:
+    if isinstance(described, Described) and described.state in DECIDED:
         words = (
-            f"{name} is in {said.state}: its coordinator has decided to {DECIDED[said.state]} it and still "
-            f"writes its marker to {where}. Bring back what keeps it from that: the leader of "
+            f"{name} is in {described.state}: its coordinator has decided to {DECIDED[described.state]} it "
+            f"and still writes its marker to {where}. Bring back what keeps it from that: the leader of "
             f"{marked.log.where}, or the coordinator."
         )
         return Refusal(RefusalReason.PREPARE, words)

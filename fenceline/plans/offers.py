@@ -1,7 +1,7 @@
 """Which acts may be offered: those that the planners would not refuse, and that lose nothing that is decided.
 
-One place for cards, pages, the admin and the API. The facts may be our rows instead of a look at the cluster:
-the plan itself looks again, and so does its execution.
+One place for cards, pages, the admin and the API. The facts may be our own rows instead of a reading from the
+cluster: the plan reads the cluster again, and so does its execution.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fenceline.plans.producers import Producer, plan_fence
 
 @dataclass(frozen=True, slots=True)
 class Appraisal:
-    """What the planner says of one act on one subject."""
+    """Whether the planner would allow one action on one subject."""
 
     act: Act
     #: As `dashboard.actions.planning.make_plan` takes it.
@@ -27,13 +27,13 @@ class Appraisal:
 
 
 def appraise_fence(producer: Producer, *, now_ms: int, limits: Limits) -> Appraisal:
-    """What the planner says of a fence of one transactional id."""
+    """Return whether one transactional id may be fenced, and if not, why."""
     plan = plan_fence(producer, now_ms=now_ms, limits=limits)
     return Appraisal(Act.FENCE, producer.transactional_id, plan.refusals)
 
 
 def appraise_markers(marked: Marked, start_offset: int | None = None) -> Appraisal:
-    """What the planner says of an abort marker for one transaction; without an offset, for all that hangs."""
+    """Return whether an abort marker may be written for one transaction, or (without an offset) for any."""
     plans = plan_markers(marked, start_offset)
     subject = str(marked.log.where) if start_offset is None else f"{marked.log.where}@{start_offset}"
     refusals = () if any(not each.is_refused for each in plans) else _refusals(plans)
@@ -41,7 +41,7 @@ def appraise_markers(marked: Marked, start_offset: int | None = None) -> Apprais
 
 
 def appraise_finish(batch: SinkBatchFacts) -> Appraisal:
-    """What the planner says of finishing a batch; one that would accept a loss is not offered."""
+    """Return whether a batch may be finished; one whose finish would accept a loss is not offered."""
     plan = plan_finish(batch)
     lost = [each for each in plan.effects if each.name == "records_lost"]
     refusals = plan.refusals or tuple(Refusal(RefusalReason.ALREADY_ENDED, each.words) for each in lost)
@@ -49,7 +49,7 @@ def appraise_finish(batch: SinkBatchFacts) -> Appraisal:
 
 
 def appraise_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> Appraisal:
-    """What the planner says of rolling a batch back."""
+    """Return whether a batch may be rolled back, and if not, why."""
     return Appraisal(Act.ROLL_BACK_BATCH, batch.subject, plan_roll_back(batch, now_ms=now_ms).refusals)
 
 

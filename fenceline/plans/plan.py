@@ -1,7 +1,7 @@
 """A plan: what would be done to each subject, with what effects, or why not.
 
 The same plan is shown as a preview, confirmed by typing its `confirm`, kept in the audit row and handed to
-`execute`, which looks again and skips every subject that is not as it was `seen` (docs/acting.md).
+`execute`, which checks again and skips every subject that is not as it was `seen` (docs/acting.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Act(StrEnum):
 
 
 class RefusalReason(StrEnum):
-    """Why an act is refused, in a word for the API; `Refusal.words` says it to a person."""
+    """Why an action is refused, as one word for the API; `Refusal.words` is the sentence for a person."""
 
     UNKNOWN_ID = "unknown_id"
     NOT_SEEN = "not_seen"
@@ -75,7 +75,7 @@ class PlanStep:
 
     #: Kafka's word (InitProducerId, WriteTxnMarkers, EndTxn), or "ledger".
     request: str
-    #: To whom and with what, as a sentence.
+    #: Its receiver and its parameters, as a sentence.
     words: str
 
 
@@ -93,14 +93,14 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One thing that will be otherwise afterwards."""
+    """One change that the action causes."""
 
     #: records_released, offsets_released, groups_released, queries_released, records_lost, records_committed,
     #: producer_fenced …
     name: str
     #: None where it has no number.
     amount: int | None
-    #: As a sentence; says "at least" or "at most" where the amount is a bound.
+    #: As a sentence; contains "at least" or "at most" where the amount is a bound.
     words: str
     bound: Bound = Bound.EXACT
 
@@ -124,7 +124,7 @@ class SubjectPlan:
 
     @property
     def is_refused(self) -> bool:
-        """Whether anything speaks against it that was not forced away."""
+        """Whether a refusal remains that was not overridden."""
         return bool(self.refusals)
 
 
@@ -151,13 +151,13 @@ class Plan:
 
     @property
     def doable_subjects(self) -> tuple[SubjectPlan, ...]:
-        """Return the subjects that nothing speaks against."""
+        """Return the subjects that are not refused."""
         return tuple(each for each in self.subjects if not each.is_refused)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values, for the audit row and the API."""
-        said: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return said
+        document: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return document
 
     @property
     def digest(self) -> str:
@@ -166,35 +166,35 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def from_json(said: Mapping[str, Any]) -> Plan:
+def from_json(document: Mapping[str, Any]) -> Plan:
     """Return the plan that `as_json` made; raises KeyError, TypeError or ValueError for anything else."""
     return Plan(
-        Act(said["act"]),
-        said["cluster"],
-        said["made_ms"],
-        said["confirm"],
-        tuple(_subject(each) for each in said["subjects"]),
-        said["forced"],
-        tuple(_refusal(each) for each in said["overridden"]),
-        tuple(said["warnings"]),
+        Act(document["act"]),
+        document["cluster"],
+        document["made_ms"],
+        document["confirm"],
+        tuple(_subject(each) for each in document["subjects"]),
+        document["forced"],
+        tuple(_refusal(each) for each in document["overridden"]),
+        tuple(document["warnings"]),
     )
 
 
-def _subject(said: Mapping[str, Any]) -> SubjectPlan:
+def _subject(document: Mapping[str, Any]) -> SubjectPlan:
     return SubjectPlan(
-        said["subject"],
-        said["title"],
-        said["seen"],
-        tuple(PlanStep(**each) for each in said["steps"]),
-        tuple(_effect(each) for each in said["effects"]),
-        tuple(_refusal(each) for each in said["refusals"]),
-        tuple(_held(*each) for each in said["held"]),
-        tuple(said["waiting"]),
+        document["subject"],
+        document["title"],
+        document["seen"],
+        tuple(PlanStep(**each) for each in document["steps"]),
+        tuple(_effect(each) for each in document["effects"]),
+        tuple(_refusal(each) for each in document["refusals"]),
+        tuple(_held(*each) for each in document["held"]),
+        tuple(document["waiting"]),
     )
 
 
-def _effect(said: Mapping[str, Any]) -> Effect:
-    return Effect(said["name"], said["amount"], said["words"], Bound(said.get("bound", "")))
+def _effect(document: Mapping[str, Any]) -> Effect:
+    return Effect(document["name"], document["amount"], document["words"], Bound(document.get("bound", "")))
 
 
 def _held(topic: str, partition: int, lso: int | None, end: int | None, at_least: int | None = None) -> Held:
@@ -202,5 +202,5 @@ def _held(topic: str, partition: int, lso: int | None, end: int | None, at_least
     return topic, partition, lso, end, at_least
 
 
-def _refusal(said: Mapping[str, Any]) -> Refusal:
-    return Refusal(RefusalReason(said["ground"]), said["words"], said["forceable"])
+def _refusal(document: Mapping[str, Any]) -> Refusal:
+    return Refusal(RefusalReason(document["ground"]), document["words"], document["forceable"])

@@ -46,7 +46,7 @@ class SinkOwner:
 
     ident: str = ""
     name: str = ""
-    #: The batch in which its open transaction is, None where that cannot be told.
+    #: The batch that its open transaction belongs to, None where that is unknown.
     batch_id: int | None = None
     #: Whether that batch is prepared and not done.
     prepared: bool = False
@@ -54,15 +54,15 @@ class SinkOwner:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """One transactional id as its coordinator tells, and what else is known of it. Our own clock."""
+    """One transactional id as its coordinator described it, with our observations; times by our clock."""
 
     transactional_id: str
-    said: Described | NotDescribed
+    described: Described | NotDescribed
     #: The partitions that it names, and those in which its producer id is open.
     logs: tuple[HeldLog, ...] = ()
     #: The broker that coordinates it, None where that is not known.
     coordinator: int | None = None
-    #: Since when its transaction is open; None where that cannot be told.
+    #: Since when its transaction is open; None where that is unknown.
     started_ms: int | None = None
     #: Since when no record was observed; None where it has not been observed for long enough.
     silent_since_ms: int | None = None
@@ -76,32 +76,32 @@ class Producer:
     @property
     def is_open(self) -> bool:
         """Whether its coordinator has a transaction of it open."""
-        return isinstance(self.said, Described) and self.said.state is TransactionState.ONGOING
+        return isinstance(self.described, Described) and self.described.state is TransactionState.ONGOING
 
     @property
     def producer_id(self) -> int | None:
         """Return its producer id, None where it is not described."""
-        return self.said.producer_id if isinstance(self.said, Described) else None
+        return self.described.producer_id if isinstance(self.described, Described) else None
 
 
 def plan_fence(
     producer: Producer, *, now_ms: int, limits: Limits, ended: AbstractSet[int] = frozenset()
 ) -> SubjectPlan:
     """Return what a fence would do to one id; `ended` are producer ids that are fenced before it."""
-    name, said = producer.transactional_id, producer.said
+    name, described = producer.transactional_id, producer.described
     refusals = tuple(_refusals(producer, now_ms, limits))
-    if not isinstance(said, Described):
+    if not isinstance(described, Described):
         return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
     if any(not each.forceable for each in refusals):
-        return SubjectPlan(f"transaction:{name}", name, _seen(said), refusals=refusals)
-    mine = frozenset({said.producer_id})
-    found = compute_reach(_its(producer, said), mine, ended)
+        return SubjectPlan(f"transaction:{name}", name, _seen(described), refusals=refusals)
+    mine = frozenset({described.producer_id})
+    found = compute_reach(_its(producer, described), mine, ended)
     return SubjectPlan(
         f"transaction:{name}",
         name,
-        _seen(said),
-        (_step(producer, said),),
-        tuple(_effects(producer, said, found, now_ms)),
+        _seen(described),
+        (_step(producer, described),),
+        tuple(_effects(producer, described, found, now_ms)),
         refusals,
         found.held,
         found.waiting,
@@ -133,14 +133,14 @@ def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[
             )
 
 
-def _seen(said: Described) -> Seen:
+def _seen(described: Described) -> Seen:
     return {
-        "transactional_id": said.transactional_id,
-        "producer_id": said.producer_id,
-        "producer_epoch": said.producer_epoch,
-        "started_ms": said.started_ms,
-        "timeout_ms": said.timeout_ms,
-        "state": said.state.value,
+        "transactional_id": described.transactional_id,
+        "producer_id": described.producer_id,
+        "producer_epoch": described.producer_epoch,
+        "started_ms": described.started_ms,
+        "timeout_ms": described.timeout_ms,
+        "state": described.state.value,
     }
 
 
@@ -149,43 +149,43 @@ def fencing_timeout_ms(own_ms: int) -> int:
     return TWO_PHASE_ASKED_MS if own_ms == TWO_PHASE_COMMIT_TIMEOUT_MS else own_ms
 
 
-def _step(producer: Producer, said: Described) -> PlanStep:
+def _step(producer: Producer, described: Described) -> PlanStep:
     broker = "" if producer.coordinator is None else f" (broker {producer.coordinator})"
-    asked_ms = fencing_timeout_ms(said.timeout_ms)
+    asked_ms = fencing_timeout_ms(described.timeout_ms)
     its = f"its own timeout of {format_duration(asked_ms)}"
-    if asked_ms != said.timeout_ms:
+    if asked_ms != described.timeout_ms:
         its = f"a timeout of {format_duration(asked_ms)}, since only a two-phase producer may ask for its own"
     return PlanStep(
         "InitProducerId",
-        f"To the coordinator of {said.transactional_id}{broker}, with {its}; asked again for {PATIENCE_S} s "
-        "while it aborts what is open.",
+        f"To the coordinator of {described.transactional_id}{broker}, with {its}; asked again for "
+        f"{PATIENCE_S} s while it aborts what is open.",
     )
 
 
-def _its(producer: Producer, said: Described) -> list[HeldLog]:
+def _its(producer: Producer, described: Described) -> list[HeldLog]:
     """Return the partitions that its coordinator writes markers to."""
-    named = {(topic, number) for topic, numbers in said.partitions for number in numbers}
+    named = {(topic, number) for topic, numbers in described.partitions for number in numbers}
     return [log for log in producer.logs if log.where in named]
 
 
 def _hanging_in(producer: Producer) -> list[str]:
     """Return the partitions in which it is open and that its coordinator does not name."""
-    said = producer.said
-    if not isinstance(said, Described):
+    described = producer.described
+    if not isinstance(described, Described):
         return []
     its = (
-        {log.where for log in _its(producer, said)}
-        if said.state in (TransactionState.ONGOING, *DECIDED)
+        {log.where for log in _its(producer, described)}
+        if described.state in (TransactionState.ONGOING, *DECIDED)
         else set()
     )
     return [
         str(log.where)
         for log in producer.logs
-        if log.where not in its and log.start_of({said.producer_id}) is not None
+        if log.where not in its and log.start_of({described.producer_id}) is not None
     ]
 
 
-def _effects(producer: Producer, said: Described, found: Reach, now_ms: int) -> Iterator[Effect]:
+def _effects(producer: Producer, described: Described, found: Reach, now_ms: int) -> Iterator[Effect]:
     yield from found.effects
     if found.own:
         number, words = own_words(found.own)
@@ -197,7 +197,7 @@ def _effects(producer: Producer, said: Described, found: Reach, now_ms: int) -> 
             f"({list_names(producer.committing)}) {verb} that input again."
         )
         yield Effect("commits_dropped", len(producer.committing), words)
-    words = f"Producer id {said.producer_id}, epoch {said.producer_epoch} is fenced; {{}}."
+    words = f"Producer id {described.producer_id}, epoch {described.producer_epoch} is fenced; {{}}."
     yield Effect("producer_fenced", None, words.format(_liveliness(producer, now_ms)))
 
 
@@ -221,49 +221,51 @@ def _liveliness(producer: Producer, now_ms: int) -> str:
 
 
 def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refusal]:
-    name, said = producer.transactional_id, producer.said
-    if not isinstance(said, Described):
-        yield Refusal(_OBSTACLES[said.obstacle], _undescribed(name, said))
-    elif said.state in DECIDED:
-        yield _prepared(producer, said)
-    elif said.state is not TransactionState.ONGOING:
-        yield Refusal(RefusalReason.NOTHING_OPEN, _nothing_open(producer, said))
+    name, described = producer.transactional_id, producer.described
+    if not isinstance(described, Described):
+        yield Refusal(_OBSTACLES[described.obstacle], _undescribed(name, described))
+    elif described.state in DECIDED:
+        yield _prepared(producer, described)
+    elif described.state is not TransactionState.ONGOING:
+        yield Refusal(RefusalReason.NOTHING_OPEN, _nothing_open(producer, described))
     elif producer.sink is not None:
-        yield Refusal(RefusalReason.OWN_SINK, _own_sink(producer.sink, said))
+        yield Refusal(RefusalReason.OWN_SINK, _own_sink(producer.sink, described))
     else:
-        yield from _forceable(producer, said, now_ms, limits)
+        yield from _forceable(producer, described, now_ms, limits)
 
 
-def _forceable(producer: Producer, said: Described, now_ms: int, limits: Limits) -> Iterator[Refusal]:
-    name = said.transactional_id
-    if protection_reason(name, said.timeout_ms) is RefusalReason.TWO_PHASE:
+def _forceable(producer: Producer, described: Described, now_ms: int, limits: Limits) -> Iterator[Refusal]:
+    name = described.transactional_id
+    if protection_reason(name, described.timeout_ms) is RefusalReason.TWO_PHASE:
         words = (
             f"{name} takes part in a two-phase commit: the system that decides it may have committed it "
             f"already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
         )
         yield Refusal(RefusalReason.TWO_PHASE, words, forceable=True)
-    if _is_healthy(producer, said, now_ms, limits):
-        yield Refusal(RefusalReason.HEALTHY, _healthy(producer, said, now_ms, limits), forceable=True)
+    if _is_healthy(producer, described, now_ms, limits):
+        yield Refusal(RefusalReason.HEALTHY, _healthy(producer, described, now_ms, limits), forceable=True)
 
 
-def _is_healthy(producer: Producer, said: Described, now_ms: int, limits: Limits) -> bool:
+def _is_healthy(producer: Producer, described: Described, now_ms: int, limits: Limits) -> bool:
     """Whether it is within its limit and may have been written to within the last minute."""
-    return not _is_past_limit(producer, said, now_ms, limits) and _is_lively(producer, now_ms) is not False
+    return (
+        not _is_past_limit(producer, described, now_ms, limits) and _is_lively(producer, now_ms) is not False
+    )
 
 
-def _is_past_limit(producer: Producer, said: Described, now_ms: int, limits: Limits) -> bool:
-    """Whether the rule finds it open for too long; what is usual for its application is only a note."""
-    application = application_of(said.transactional_id).application
+def _is_past_limit(producer: Producer, described: Described, now_ms: int, limits: Limits) -> bool:
+    """Whether open_too_long finds it; a duration usual for its application is INFO and does not count."""
+    application = application_of(described.transactional_id).application
     transaction = OpenTransactionFacts(
         cluster="",
-        transactional_id=said.transactional_id,
-        state=said.state,
-        producer_id=said.producer_id,
-        producer_epoch=said.producer_epoch,
-        timeout_ms=said.timeout_ms,
+        transactional_id=described.transactional_id,
+        state=described.state,
+        producer_id=described.producer_id,
+        producer_epoch=described.producer_epoch,
+        timeout_ms=described.timeout_ms,
         started_ms=producer.started_ms,
         updated_ms=now_ms,
-        partitions=said.partitions,
+        partitions=described.partitions,
         application=application,
     )
     usual = {} if producer.usual is None else {application: producer.usual}
@@ -272,60 +274,59 @@ def _is_past_limit(producer: Producer, said: Described, now_ms: int, limits: Lim
     return any(each.severity is not Severity.INFO for each in found)
 
 
-def _healthy(producer: Producer, said: Described, now_ms: int, limits: Limits) -> str:
+def _healthy(producer: Producer, described: Described, now_ms: int, limits: Limits) -> str:
     ends = ""
-    if producer.started_ms is not None and said.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
-        ends = (
-            f", or until its coordinator aborts it at {format_clock(producer.started_ms + said.timeout_ms)}"
-        )
+    if producer.started_ms is not None and described.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
+        expires_at = format_clock(producer.started_ms + described.timeout_ms)
+        ends = f", or until its coordinator aborts it at {expires_at}"
     return (
-        f"{said.transactional_id} looks healthy: {_within(producer, said, now_ms, limits)}, and "
+        f"{described.transactional_id} appears healthy: {_within(producer, described, now_ms, limits)}, and "
         f"{_liveliness(producer, now_ms)}. Wait until it is past its limit{ends}."
     )
 
 
-def _within(producer: Producer, said: Described, now_ms: int, limits: Limits) -> str:
+def _within(producer: Producer, described: Described, now_ms: int, limits: Limits) -> str:
     """Return how long a transaction is open that is not past its limit, and which one that is."""
     limit_ms = int(limits.open_too_long_s * 1_000)
     if producer.started_ms is None:
-        return f"for how long it is open cannot be told; its limit is {format_duration(limit_ms)}"
+        return f"for how long it is open is unknown; its limit is {format_duration(limit_ms)}"
     age_ms = now_ms - producer.started_ms
     if age_ms <= limit_ms or producer.usual is None:
         return f"it is open for {format_duration(age_ms)}, within its limit of {format_duration(limit_ms)}"
-    application = application_of(said.transactional_id).application
+    application = application_of(described.transactional_id).application
     return (
         f"it is open for {format_duration(age_ms)}, which is usual where 99 of 100 commits of {application} "
         f"take up to {format_duration(producer.usual.p99_ms)}"
     )
 
 
-def _undescribed(name: str, said: NotDescribed) -> str:
-    if said.obstacle is Obstacle.UNKNOWN:
+def _undescribed(name: str, described: NotDescribed) -> str:
+    if described.obstacle is Obstacle.UNKNOWN:
         return (
-            f"{name} is not known: {said.text}. A fence would create it. Check how it is written; an id is "
-            "forgotten after seven idle days."
+            f"{name} is not known: {described.text}. A fence would create it. Check how it is written; an id "
+            "is forgotten after seven idle days."
         )
-    return f"What is open under {name} cannot be seen: {said.text}."
+    return f"What is open under {name} cannot be seen: {described.text}."
 
 
-def _prepared(producer: Producer, said: Described) -> Refusal:
-    decided = DECIDED[said.state]
-    left = list_names([f"{topic}-{number}" for topic, numbers in said.partitions for number in numbers])
+def _prepared(producer: Producer, described: Described) -> Refusal:
+    decided = DECIDED[described.state]
+    left = list_names([f"{topic}-{number}" for topic, numbers in described.partitions for number in numbers])
     broker = "" if producer.coordinator is None else f", broker {producer.coordinator},"
     words = (
-        f"{said.transactional_id} is in {said.state}: its coordinator has decided to {decided} it, and "
-        "neither a fence nor an abort marker changes that. "
+        f"{described.transactional_id} is in {described.state}: its coordinator has decided to {decided} it, "
+        "and neither a fence nor an abort marker changes that. "
     )
     words += (
         f"Bring back the leader of {left}: its marker is still to be written there."
         if left
-        else f"Look at its coordinator{broker} in whose log the end is still to be written."
+        else f"Check its coordinator{broker}, in whose log the end is still to be written."
     )
     return Refusal(RefusalReason.PREPARE, words)
 
 
-def _nothing_open(producer: Producer, said: Described) -> str:
-    words = f"{said.transactional_id} is {said.state}: its coordinator has nothing open under it."
+def _nothing_open(producer: Producer, described: Described) -> str:
+    words = f"{described.transactional_id} is {described.state}: its coordinator has nothing open under it."
     left = _hanging_in(producer)
     if left:
         words += (
@@ -335,8 +336,8 @@ def _nothing_open(producer: Producer, said: Described) -> str:
     return words
 
 
-def _own_sink(sink: SinkOwner, said: Described) -> str:
-    name = said.transactional_id
+def _own_sink(sink: SinkOwner, described: Described) -> str:
+    name = described.transactional_id
     if not sink.ident:
         return (
             f"{name} is an id of Fenceline's sink, and no ledger of it is known here: a fence could lose a "
@@ -354,5 +355,5 @@ def _own_sink(sink: SinkOwner, said: Described) -> str:
         )
     return (
         f"{what} for batch {sink.batch_id}, which is not prepared. Roll the batch back instead "
-        f"(roll_back_batch {subject}), so that its ledger knows."
+        f"(roll_back_batch {subject}), so that its ledger records it."
     )

@@ -12,7 +12,7 @@ from fenceline.rules.rule import Rule
 from fenceline.snapshot import Snapshot
 from fenceline.visibility import Sense, Visibility
 
-#: A rule tells no more than so many at once, the oldest ones: a page of thousands helps nobody.
+#: A rule reports no more than so many at once, the oldest ones: a page of thousands helps nobody.
 MOST_FINDINGS = 500
 
 _TRANSACTIONS = frozenset({Sense.TRANSACTIONS})
@@ -45,12 +45,12 @@ _ALL = (
     Rule("query_blocked", sources.query_blocked, _SOURCES),
     Rule("watermark_stalled", sources.watermark_stalled, _QUERIES),
     Rule("batch_slow", queries.batch_slow, _QUERIES),
-    # What listeners tell is told, whoever looks at checkpoints; a file that cannot be read is seen as such.
+    # These rest on listeners, not on the checkpoint collector; an unreadable file is an observation too.
     Rule("query_failed", queries.query_failed),
     Rule("progress_dropped", queries.progress_dropped),
     Rule("checkpoint_unreadable", queries.checkpoint_unreadable),
     Rule("coordinator_loading", collectors.coordinator_loading, frozenset({Sense.LISTS})),
-    # What a collector says of itself is seen even when its cluster is not.
+    # A collector's own status is visible even when its cluster is not.
     Rule("collector_behind", collectors.collector_behind),
     Rule("collector_gap", collectors.collector_gap),
 )
@@ -61,21 +61,21 @@ RULES: Mapping[str, Rule] = {rule.name: rule for rule in _ALL}
 
 def evaluate_rules(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield what the rules find in a snapshot, without what none of them could have seen."""
-    sight = snapshot.visibility(now_ms=now_ms, limits=limits)
+    visible = snapshot.visibility(now_ms=now_ms, limits=limits)
     for rule in RULES.values():
         found = rule.check(snapshot, now_ms=now_ms, limits=limits)
         yield from _oldest(
-            each for each in found if covers_finding(sight, rule.name, each.subject, each.affected)
+            each for each in found if covers_finding(visible, rule.name, each.subject, each.affected)
         )
 
 
-def covers_finding(sight: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
+def covers_finding(visible: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
     """Whether a rule sees what a finding of its is about; also one that there is no more: it is to close."""
-    return rule not in RULES or sight.covers(RULES[rule].needs, subject, *affected)
+    return rule not in RULES or visible.covers(RULES[rule].needs, subject, *affected)
 
 
 def source_collectors(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[str]:
-    """Yield the collectors whose looks a rule rests on; none where two looks have agreed already.
+    """Yield the collectors whose polls a rule rests on; none where two polls have agreed already.
 
     One that is behind is left out: a rule finds nothing in what it hides.
     """

@@ -18,7 +18,7 @@ Where = tuple[str, int]
 
 
 def waits_since(each: SourcePosition, held: PinnedPartition) -> int | None:
-    """Return since when a position stands at a pinned LSO; None where it does not, or has read past it."""
+    """Return since when a position is at a stuck LSO; None where it is not, or has read past it."""
     if each.position != held.lso or held.high_watermark <= held.lso:
         return None
     return max(held.pinned_ms, each.stands_ms or 0)

@@ -1,4 +1,4 @@
-"""Rules about our own sight: what we cannot see is a finding too."""
+"""Rules about our own visibility: what we cannot read is a finding too."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fenceline.visibility import EVERYWHERE, Sense
 
 #: A broker among what did not answer.
 _BROKER = re.compile(r"broker (\d+)\b")
-#: What is missing while a collector cannot look and others can.
+#: What is missing while a collector cannot poll and others can.
 _ASIDE = {"reconcile": "The log is still read, but not checked against the coordinators."}
-#: What is not seen without one that looks around beside the tails.
+#: What is missing without a collector that polls, unlike the tails.
 _MISSING = {
     "partitions": "Offsets, blocked partitions and hanging transactions are as of the last poll.",
     "groups": "Lag, and what blocks which group, is as of the last poll.",
@@ -115,7 +115,7 @@ def _silent_parts(snapshot: Snapshot) -> Iterator[_SilentPart]:
 
 
 def collector_gap(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield what parts a collector has not seen for `limits.gap_s`; one that sees nothing says so itself."""
+    """Yield the parts that a collector has not seen for `limits.gap_s`; collector_behind is for all parts."""
     passed = [
         each
         for each in snapshot.gaps
@@ -193,7 +193,7 @@ def _finding(collector: CollectorStatus, severity: Severity, next_step: str) -> 
 
 
 def _since_ms(collector: CollectorStatus, now_since_ms: int) -> int:
-    """Return since when: one that is open says so already, whatever was seen in between."""
+    """Return since when it is late; an open finding keeps its start, whatever was read in between."""
     return now_since_ms if collector.reported_ms is None else min(collector.reported_ms, now_since_ms)
 
 

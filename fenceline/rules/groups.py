@@ -13,7 +13,7 @@ from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, Snapshot
 
 
 def group_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield groups that have stood at a pinned LSO for `limits.group_stalled_s`.
+    """Yield groups that have been at a stuck LSO for `limits.group_stalled_s`.
 
     A group's isolation level is not visible: one that committed past the LSO is not waiting, one that stands
     exactly at it probably is.

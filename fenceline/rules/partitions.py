@@ -33,7 +33,7 @@ def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Find
 
 
 def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield partitions whose LSO has stood below the high watermark for `limits.lso_pinned_s`.
+    """Yield partitions whose LSO has been stuck below the high watermark for `limits.lso_pinned_s`.
 
     As bad as what it keeps from its readers (`fenceline.severity.of_block`); never less than a warning where
     nobody is known who holds it.

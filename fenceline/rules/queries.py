@@ -14,8 +14,8 @@ from fenceline.spark.queries import QueryStatus, SinkBatch
 from fenceline.spark.records import Damage, QueryState
 from fenceline.spark.safe_to_restart import PreparedBatches, prepared_headline
 
-#: A loss that somebody took note of, and events that were dropped, are told for so long.
-_TOLD_MS = 86_400_000
+#: A loss that was acknowledged, and events that were dropped, are reported for so long.
+_REPORTED_MS = 86_400_000
 _LONGEST_EXCEPTION = 300
 _BAD = (Severity.CRITICAL, Severity.WARNING)
 #: More ids than these of one batch are not named one by one.
@@ -25,7 +25,7 @@ _MOST_AFFECTED = 100
 def restart_fails(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries whose restart would fail, leave out batches, or begin under another identity.
 
-    Silent where that cannot be told: the unreadable file has a finding of its own.
+    Yields nothing where that is unknown: the unreadable file has a finding of its own.
     """
     for query in snapshot.queries:
         if query.restart_severity not in _BAD or query.is_abandoned(now_ms) or _is_hidden(query):
@@ -65,7 +65,7 @@ def batch_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
         lost = [
             each
             for each in query.sink_batches
-            if each.aborted and (not each.recorded or now_ms - each.decided_ms <= _TOLD_MS)
+            if each.aborted and (not each.recorded or now_ms - each.decided_ms <= _REPORTED_MS)
         ]
         if lost:
             yield _lost(snapshot, query, lost)
@@ -94,7 +94,9 @@ def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
     """Yield queries that ended with an exception and were not started again."""
     for query in snapshot.queries:
         if query.state is QueryState.FAILED and not query.is_abandoned(now_ms):
-            said = next((line for line in query.exception.splitlines() if line.strip()), "it gave no reason")
+            reason = next(
+                (line for line in query.exception.splitlines() if line.strip()), "it gave no reason"
+            )
             yield _about(
                 "query_failed",
                 snapshot,
@@ -102,7 +104,7 @@ def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
                 Severity.CRITICAL,
                 query.ended_ms,
                 summary=f"{query.name} has failed",
-                evidence=said.strip()[:_LONGEST_EXCEPTION],
+                evidence=reason.strip()[:_LONGEST_EXCEPTION],
                 next_step=(
                     "Mend the cause, then start it again"
                     + (f": a restart {query.restart}." if query.restart else ".")
@@ -113,7 +115,7 @@ def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
 def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries whose batch takes `limits.batch_slow_factor` times as long as 99 of 100 do.
 
-    Never before `limits.batch_slow_s`. Where no listener tells, its driver may be gone instead.
+    Never before `limits.batch_slow_s`. Without a listener, its driver may be gone instead.
     """
     for query in snapshot.queries:
         batch, since_ms = query.under_way, query.planned_ms
@@ -164,7 +166,7 @@ def checkpoint_unreadable(snapshot: Snapshot, *, now_ms: int, limits: Limits) ->
 def progress_dropped(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries of whose progress events the listener has dropped some in its newest run, for a day."""
     for query in snapshot.queries:
-        if query.dropped and query.dropped_ms is not None and now_ms - query.dropped_ms <= _TOLD_MS:
+        if query.dropped and query.dropped_ms is not None and now_ms - query.dropped_ms <= _REPORTED_MS:
             yield _about(
                 "progress_dropped",
                 snapshot,

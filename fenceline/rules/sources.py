@@ -1,7 +1,7 @@
-"""Rules about what streaming queries read: records that are deleted before that, and what stands still.
+"""Rules about what streaming queries read: records that are deleted before that, and lack of progress.
 
 A query's position in a partition is what its last finished batch has read up to. Spark commits nothing to its
-consumer groups: checkpoint and listener alone tell it.
+consumer groups: only the checkpoint and the listener contain it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fenceline.severity import before_loss
 from fenceline.snapshot import PinnedPartition, Snapshot
 from fenceline.spark.queries import QueryStatus, SourcePosition
 
-#: A position is only held against an end that was looked at after it was reached.
+#: A position is only compared with an end offset that was read after it was reached.
 _SETTLED_MS = 10_000
-#: Instants that are guessed are told no more precisely than this, so that words stay.
+#: Estimated instants are rounded to this, so that the wording does not change at each evaluation.
 _GUESSED_MS = 600_000
 
 
@@ -38,7 +38,7 @@ def data_loss_risk(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
 
 
 def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries that stand behind the end of a partition: the topic was deleted and made again."""
+    """Yield queries whose position is behind the end of a partition: the topic was deleted and re-created."""
     for query in _current(snapshot, now_ms):
         beyond = [
             each
@@ -70,7 +70,7 @@ def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Itera
 
 
 def query_blocked(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries that have stood at a pinned LSO for `limits.group_stalled_s`.
+    """Yield queries that have been at a stuck LSO for `limits.group_stalled_s`.
 
     A query's isolation level is not visible: one that has read past the LSO is not waiting.
     """
@@ -89,7 +89,7 @@ def query_blocked(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 
 
 def watermark_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose watermark stood over `limits.watermark_stalled_batches` batches with input."""
+    """Yield queries whose watermark is the same for `limits.watermark_stalled_batches` batches with input."""
     for query in _current(snapshot, now_ms):
         stall = query.stall
         if stall is None or stall.batches < limits.watermark_stalled_batches:

@@ -33,12 +33,12 @@ class BatchStep(StrEnum):
 
 
 class LinkState(StrEnum):
-    """How a link stands."""
+    """The state of a link."""
 
     DONE = "done"
     WAITING = "waiting"
     BROKEN = "broken"
-    #: Nothing tells.
+    #: Nothing is known of it.
     UNKNOWN = "unknown"
     #: This sink has no such link.
     ABSENT = "absent"
@@ -69,14 +69,14 @@ class BatchFacts:
     #: Whether `commits/N` is there, and when that was written.
     checkpointed: bool = False
     checkpointed_ms: int | None = None
-    #: When its progress event says that it ended; None where none came.
-    told_ms: int | None = None
+    #: When it ended by its progress event; None where none came.
+    progress_ended_ms: int | None = None
     #: The newest round's decision, and how it ended.
     decision: Decision | None = None
     done: Done | None = None
     #: Of the decision's transactions, in their order.
     ended: tuple[EndedTransaction, ...] = ()
-    #: Whether a driver runs the query; None where nothing tells.
+    #: Whether a driver runs the query; None where that is unknown.
     alive: bool | None = None
     #: Its driver's last heartbeat, where the next one is overdue.
     silent_since_ms: int | None = None
@@ -86,7 +86,7 @@ class BatchFacts:
     @property
     def is_over(self) -> bool:
         """Whether Spark is done with it."""
-        return self.checkpointed or self.told_ms is not None
+        return self.checkpointed or self.progress_ended_ms is not None
 
     @property
     def abandoned_reason(self) -> str:
@@ -149,16 +149,16 @@ def _planned(batch: BatchFacts) -> ChainLink:
 def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
     """Return what lies between in a query without our sink."""
     state, words = (
-        (LinkState.UNKNOWN, "nothing tells which sink it has")
+        (LinkState.UNKNOWN, "its sink is unknown")
         if batch.sink == ""
         else (LinkState.ABSENT, "its sink takes part in no two-phase commit")
     )
     if batch.is_over:
-        said = f"commits/{batch.batch_id} is written only after its sink is done"
-        written = ChainLink(BatchStep.WRITTEN, LinkState.DONE, None, said)
+        reason = f"commits/{batch.batch_id} is written only after its sink is done"
+        written = ChainLink(BatchStep.WRITTEN, LinkState.DONE, None, reason)
     elif batch.alive is False:
-        said = "its driver is gone: a restart runs it again and may write rows twice"
-        written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, said)
+        reason = "its driver is gone: a restart runs it again and may write rows twice"
+        written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, reason)
     else:
         written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, batch.in_progress)
     between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
@@ -169,9 +169,9 @@ def _checkpointed_alone(batch: BatchFacts) -> ChainLink:
     if batch.checkpointed:
         words = f"commits/{batch.batch_id} is there"
         return ChainLink(BatchStep.CHECKPOINTED, LinkState.DONE, batch.checkpointed_ms, words)
-    if batch.told_ms is not None:
+    if batch.progress_ended_ms is not None:
         words = f"its progress event came, which Spark sends after commits/{batch.batch_id}"
-        return ChainLink(BatchStep.CHECKPOINTED, LinkState.DONE, batch.told_ms, words)
+        return ChainLink(BatchStep.CHECKPOINTED, LinkState.DONE, batch.progress_ended_ms, words)
     return ChainLink(
         BatchStep.CHECKPOINTED, LinkState.WAITING, None, f"commits/{batch.batch_id} is not there"
     )
@@ -193,19 +193,19 @@ def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
 
 
 def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
-    """Return what lies between where the newest round was aborted: the batch is written again, or stands."""
+    """Return the links between where the newest round was aborted: the batch runs again, or at a restart."""
     why = f" ({decision.reason})" if decision.reason else ""
-    said = f"round {decision.round} was aborted by the {decision.by}{why}"
+    aborted = f"round {decision.round} was aborted by the {decision.by}{why}"
     open_ids = [each.transactional_id for each in batch.ended if each.fate is TransactionFate.OPEN]
     if batch.alive is not False:
         written = ChainLink(
-            BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, f"{said}: it is to run again"
+            BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, f"{aborted}: it is to run again"
         )
     elif open_ids and batch.done is None:
-        words = f"{said}, and {list_names(open_ids)} is still open"
+        words = f"{aborted}, and {list_names(open_ids)} is still open"
         written = ChainLink(BatchStep.WRITTEN, LinkState.BROKEN, decision.at_ms, words, RECOVER_AND_ABORT)
     else:
-        words = f"{said}: a restart writes it again"
+        words = f"{aborted}: a restart writes it again"
         written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, words)
     between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
     return written, *(
@@ -328,8 +328,8 @@ def _recorded_loss(done: Done, whole: str) -> ChainLink:
 def _under_commit(batch: BatchFacts, open_ids: Sequence[str], ended: int, whole: str) -> ChainLink:
     words = f"{ended} of {whole} committed" + (f", {list_names(open_ids)} still open" if open_ids else "")
     if batch.abandoned_reason and open_ids:
-        said = f"{words}, and {batch.abandoned_reason}"
-        return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, None, said, RECOVER_AND_COMMIT)
+        abandoned = f"{words}, and {batch.abandoned_reason}"
+        return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, None, abandoned, RECOVER_AND_COMMIT)
     return ChainLink(BatchStep.COMMITTED, LinkState.WAITING, None, words)
 
 

@@ -20,13 +20,13 @@ LEAST_BATCHES = 20
 
 
 class SourcePosition(NamedTuple):
-    """Where a query stands in one partition, and what there is of that partition."""
+    """The position of a query in one partition, and the partition's offsets."""
 
     topic: str
     partition: int
     #: The next offset to read: what the last finished batch has read up to.
     position: int
-    #: Since when it stands there: when that batch was finished.
+    #: Since when it is there: when that batch was finished.
     stands_ms: int | None
     #: None where the partition was not seen.
     log_start: int | None = None
@@ -53,9 +53,9 @@ class SinkBatch(NamedTuple):
     unknown: tuple[str, ...] = ()
     #: What it has read: `source: from … to …`.
     input: str = ""
-    #: Whether the ledger itself says that it is lost: somebody took note.
+    #: Whether the ledger records the loss: somebody acknowledged it.
     recorded: bool = False
-    #: For how long our own looks have found it open; None where they do not tell, then its decision counts.
+    #: For how long our own polls have found it open; None where they have not, then its decision counts.
     open_for_ms: int | None = None
     #: Records of the transactions that are not known to be committed; None where all of `records` are.
     uncommitted_records: int | None = None
@@ -111,11 +111,11 @@ class QueryStatus:
     query_id: str = ""
     checkpoint: str = ""
     state: QueryState = QueryState.UNHEARD
-    #: Whether a driver runs it; None where nothing tells.
+    #: Whether a driver runs it; None where that is unknown.
     alive: bool | None = None
     #: What is known of its driver, where more than `alive` is.
     driver: Driver | None = None
-    #: When its listener was heard, or one of its files written, last; None where neither ever was.
+    #: The last heartbeat of its listener or write of one of its files; None where there was neither.
     moved_ms: int | None = None
     ended_ms: int | None = None
     exception: str = ""
@@ -137,10 +137,10 @@ class QueryStatus:
     #: How long 99 of 100 of its batches take; None where too few are known.
     usual_ms: int | None = None
     stall: Stall | None = None
-    #: What speaks for two writers, in words; "" where nothing does.
+    #: The evidence of two writers, in words; "" where nothing does.
     writers: str = ""
     writers_ms: int | None = None
-    #: Progress events that its listener has dropped in its newest run, and when it was heard.
+    #: Progress events that its listener has dropped in its newest run, and its last heartbeat.
     dropped: int = 0
     dropped_ms: int | None = None
 
@@ -171,7 +171,7 @@ def usual_ms(past: Iterable[BatchPast]) -> int | None:
 
 
 def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
-    """Return over how many of the last finished batches with input the watermark has stood, oldest first.
+    """Return over how many of the last finished batches with input the watermark has not moved, oldest first.
 
     None where there is no watermark, or where the last of them has moved it.
     """
@@ -194,7 +194,7 @@ def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
 
 
 def interleaved_runs(past: Iterable[BatchPast]) -> tuple[str, str] | None:
-    """Return two runs of which one goes on after the other has begun to tell of batches; None without any."""
+    """Return two runs of which the first continued after the second had reported batches, if any."""
     runs = [run for run, _ in groupby(each.run_id for each in past if each.run_id)]
     for run, times in Counter(runs).items():
         if times > 1:

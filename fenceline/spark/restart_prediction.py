@@ -2,7 +2,7 @@
 on Spark 4.2.
 
 O is the newest batch in the offset log, C the newest in the commit log. Spark plans O from `offsets/O` and
-`offsets/(O-1)` alone, runs it again unless C says that it is done, and believes every batch before it done.
+`offsets/(O-1)` alone, runs it again unless C shows that it is done, and takes every batch before it for done.
 Rows are tried in the order in which Spark meets them: whatever stops it first is what an operator sees.
 """
 
@@ -159,7 +159,7 @@ def _nothing_planned(case: _Case) -> Restart | None:
 
 def _last_offsets(case: _Case) -> Restart | None:
     name = f"{OFFSETS}/{case.planned}"
-    remedy = f"restore {name} from a copy: its batch may be done, and nothing else says how far it went"
+    remedy = f"restore {name} from a copy: its batch may be done, and only this file records how far it went"
     if case.finished < case.planned and not case.sparse:
         remedy = f"{COPY_FIRST} remove {name}: nothing of its batch has run, it is planned anew"
     return _log_file(case, OFFSETS, case.of.last_offsets, RestartVerdict.TORN_OFFSETS, remedy)
@@ -268,7 +268,7 @@ def _behind(case: _Case) -> Restart | None:
     )
     if _has_state_ids(case):
         needed = case.planned - 1
-        words = f"fails: which files hold the state after batch {needed}, only {COMMITS}/{needed} says"
+        words = f"fails: only {COMMITS}/{needed} records which files hold the state after batch {needed}"
         return Restart(RestartVerdict.SILENT_GAP, None, words, Severity.CRITICAL, remedy)
     return Restart(RestartVerdict.SILENT_GAP, case.planned, words, Severity.CRITICAL, remedy)
 
@@ -325,8 +325,8 @@ def _log_file(
         return _unreadable(found)
     if found.damage is Damage.NEWER:
         return _newer(found.path, found.detail, "the Spark that wrote it")
-    said = "Incomplete log file" if found.damage is Damage.EMPTY else "it cannot be parsed"
-    words = f"fails: {said}, {found.path} ({found.detail})"
+    problem = "Incomplete log file" if found.damage is Damage.EMPTY else "it cannot be parsed"
+    words = f"fails: {problem}, {found.path} ({found.detail})"
     return Restart(torn, None, words, Severity.CRITICAL, remedy)
 
 

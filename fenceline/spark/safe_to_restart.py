@@ -60,7 +60,7 @@ class PreparedBatches:
     since_ms: int | None = None
     #: When the first transaction that is not known to be committed times out; None where none is open.
     expires_ms: int | None = None
-    #: Whether that lasts for longer than a commit takes, by our own looks at the ledger.
+    #: Whether that lasts for longer than a commit takes, by our own polls of the ledger.
     overdue: bool = False
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class RestartFacts:
     name: str
     sink: str
     driver: Driver
-    #: Why its checkpoint cannot be read for longer than a look takes; "" where it can.
+    #: Why its checkpoint cannot be read for longer than a poll takes; "" where it can.
     unseen: str = ""
     #: The newest batch that is planned and not finished; None between batches.
     batch_in_progress: int | None = None
@@ -103,7 +103,7 @@ class RestartFacts:
 
 
 class _Obstacle(NamedTuple):
-    """What speaks against a restart, or hides whether something does."""
+    """A reason against a restart, or one that hides whether there are any."""
 
     safe: bool | None
     reason: str
@@ -183,7 +183,7 @@ def _until(prepared: PreparedBatches, now_ms: int, *, orphaned: bool) -> str:
 
 
 def _obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
-    """Yield what speaks against any stop, however gentle."""
+    """Yield the reasons against any stop, however graceful."""
     if query.severity is Severity.CRITICAL and query.restart:
         yield _Obstacle(False, f"a restart {query.restart}", None)
     if query.prepared.batches:
@@ -209,7 +209,7 @@ def _prepared_obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]
 
 
 def _kill_obstacles(query: RestartFacts) -> Iterator[_Obstacle]:
-    """Yield what speaks against a kill alone: it may fall into a batch, which then runs again."""
+    """Yield the reasons against a kill alone: it may fall into a batch, which then runs again."""
     if query.sink == EXACTLY_ONCE or query.driver.alive is False:
         return
     if query.sink == "":

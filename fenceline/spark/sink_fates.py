@@ -60,7 +60,7 @@ class EndedTransaction(NamedTuple):
 
 
 def outcome_by_coordinator(written: SinkTransaction, now: Coordinated | None) -> EndedTransaction:
-    """Return what became of a transaction, by the newest that its coordinator says of its id.
+    """Return the outcome of a transaction, from the newest state that its coordinator reported for its id.
 
     A client of protocol 2 commits under the next epoch, and a coordinator aborts under it. Clients of older
     ones keep theirs from transaction to transaction: it is ours only if it began when ours did.

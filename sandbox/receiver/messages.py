@@ -1,6 +1,6 @@
 """What the demo's receiver got, and whether Fenceline signed it. Pure: instants are arguments.
 
-A signature is checked as Standard Webhooks says, with the standard library alone:
+A signature is checked by Standard Webhooks, with the standard library alone:
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
 
@@ -40,12 +40,12 @@ class ReceivedMessage:
     attempt: int
     #: "valid", or why it is not.
     signature: str
-    #: "firing" or "resolved", why it was sent, and its first alert in words; "" where nothing says so.
+    #: "firing" or "resolved", why it was sent, and its first alert in words; "" where that is missing.
     status: str
     reason: str
     summary: str
     body_bytes: int
-    #: The HTTP status of the answer, and what the answer says.
+    #: The HTTP status of the answer, and its text.
     answer: int
     note: str
 

@@ -103,7 +103,7 @@ def _set(admin: AdminClient, node_id: int, how: AlterConfigOpType) -> None:
 
 
 def _is(admin: AdminClient, node_id: int) -> str:
-    """Return what a broker says of its own verification."""
+    """Return a broker's setting of its own verification."""
     broker = ConfigResource(ResourceType.BROKER, str(node_id))
     return str(admin.describe_configs([broker])[broker].result(_WITHIN_S)[VERIFICATION].value)
 

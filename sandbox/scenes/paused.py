@@ -1,11 +1,11 @@
-"""Let a process stand still for a while, and go on whatever becomes of us: `python -m sandbox.scenes.paused
+"""Stop a process for a while, and continue it whatever becomes of us: `python -m sandbox.scenes.paused
 PID`.
 
     with paused(pid):
         ...                          # the process is there, and does nothing
 
-Run as a program it stops the process, says so, and lets it go on when its standard input ends: its parent
-has closed it, or is gone, be it by SIGKILL. So nothing that is stopped stays stopped.
+Run as a program it stops the process, prints that, and continues it when its standard input ends: its parent
+has closed it, or is gone, be it by SIGKILL. So no process stays stopped.
 """
 
 from __future__ import annotations

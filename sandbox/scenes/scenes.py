@@ -26,7 +26,7 @@ from sandbox.scenes.scene_context import stack_kafka as stack_kafka
 
 ABANDONED_TIMEOUT_S = 600
 _TIMEOUT_S = 3
-#: The coordinator looks for timed-out transactions every 10 s; the rest is for a busy machine.
+#: The coordinator checks for timed-out transactions every 10 s; the rest is for a busy machine.
 _ABORTED_WITHIN_S = 60
 #: What Java's Admin.fenceProducers writes as the id's timeout: its own request timeout.
 _ADMIN_TIMEOUT_MS = 30_000
@@ -170,8 +170,8 @@ def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -
 
 
 @contextmanager
-def _told_to_end() -> Iterator[None]:
-    """Leave in order when told to end: what a scene has turned off or stopped goes on again."""
+def _orderly_end() -> Iterator[None]:
+    """Exit in order on SIGTERM and SIGHUP: what a scene has turned off or stopped is restored."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)
@@ -193,7 +193,7 @@ def play(name: str, stage: Stage, say: Say) -> None:
     if name not in SCENES:
         raise SandboxError(f"no scene {name!r}: choose one of {', '.join(SCENES)}")
     try:
-        with _told_to_end():
+        with _orderly_end():
             topics.ensure_topics(stage.bootstrap)
             resolve_name(SCENES[name].plays)(stage, say)
     except KafkaException as error:

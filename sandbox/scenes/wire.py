@@ -56,7 +56,7 @@ NOBODY = Identity(-1, -1)
 
 
 class CoordinatorRefused(SandboxError):
-    """The coordinator said no; `code` is Kafka's number for why."""
+    """The coordinator refused; `code` is Kafka's error code."""
 
     def __init__(self, request: str, code: int) -> None:
         from kafka.errors import for_code

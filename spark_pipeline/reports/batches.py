@@ -40,7 +40,7 @@ class History:
     tasks: int
     #: What was published last; None before the first micro-batch.
     manifest: Manifest | None = field(init=False)
-    #: Why a micro-batch was refused: Spark only tells that its function failed.
+    #: Why a micro-batch was refused: Spark only reports that its function failed.
     refusal: HistoryError | None = field(init=False, default=None)
     _query: str = field(init=False, default="")
     _swept: bool = field(init=False, default=False)
@@ -67,7 +67,7 @@ class History:
             self._swept = True
         due = merge_due(before.parts if before else ())
         made = self._write(rows, batch, before, snapshot=bool(due))
-        after = self._told(rows.sparkSession, before, made, batch)
+        after = self._extended(rows.sparkSession, before, made, batch)
         if due and before:
             after = self._merged(rows.sparkSession, after, due, batch)
         self.store.publish_manifest(after)
@@ -96,8 +96,8 @@ class History:
         start = Start(before.positions, before.holes, snapshot) if before else Start()
         known = None
         if before is not None and before.state:
-            told = merge.read_rows(rows.sparkSession, self.store.parts, before.state)
-            known = told.where(f.col("table") == STATE)
+            rows_before = merge.read_rows(rows.sparkSession, self.store.parts, before.state)
+            known = rows_before.where(f.col("table") == STATE)
         made = part_name(batch, uuid.uuid4().hex[:8])
         self._save(fold_batches(rows, known, start, self.tasks), made)
         return made
@@ -105,14 +105,14 @@ class History:
     def _save(self, found: DataFrame, part: str) -> None:
         found.write.partitionBy("table", "day").parquet(self.store.part_path(part))
 
-    def _told(self, spark: SparkSession, before: Manifest | None, made: str, batch: int) -> Manifest:
-        """Return the manifest with what the new part tells."""
+    def _extended(self, spark: SparkSession, before: Manifest | None, made: str, batch: int) -> Manifest:
+        """Return the manifest with the figures of the new part."""
         at_ms = time.time_ns() // 1_000_000
         old = before or Manifest(self.cluster, self.topic, self._query, batch, at_ms)
         positions, holes, records = dict(old.positions), dict(old.holes), old.records
         undecoded, strange = dict(old.undecoded), dict(old.strange)
-        told = (f.col("table") == PROGRESS) | (f.col("table") == STRANGE)
-        for row in merge.read_rows(spark, self.store.parts, [made]).where(told).collect():
+        reported = (f.col("table") == PROGRESS) | (f.col("table") == STRANGE)
+        for row in merge.read_rows(spark, self.store.parts, [made]).where(reported).collect():
             if row["table"] == PROGRESS:
                 positions[row["partition"]] = row["offset"]
                 records += row["n"]
@@ -131,18 +131,20 @@ class History:
         days = self.store.part_days(name)
         return ReportPart(name, level, days[0] if days else "", days[-1] if days else "")
 
-    def _merged(self, spark: SparkSession, told: Manifest, due: Sequence[ReportPart], batch: int) -> Manifest:
+    def _merged(
+        self, spark: SparkSession, manifest: Manifest, due: Sequence[ReportPart], batch: int
+    ) -> Manifest:
         """Merge the parts that are due, and the newest one, whose state is all that is known."""
-        newest = told.parts[-1]
+        newest = manifest.parts[-1]
         gone = [*(part.name for part in due), newest.name]
         found = merge.read_rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
         found = found.unionByName(merge.read_rows(spark, self.store.parts, gone[-1:]))
         made = part_name(batch, uuid.uuid4().hex[:8])
         self._save(merge.merge_rows(found), made)
-        left = tuple(part for part in told.parts if part.name not in gone)
+        left = tuple(part for part in manifest.parts if part.name not in gone)
         level = max(part.level for part in due) + 1
         merged = self._part(made, level)
-        return replace(told, parts=(*left, merged), state=(made,), retired=tuple(gone))
+        return replace(manifest, parts=(*left, merged), state=(made,), retired=tuple(gone))
 
 
 def fold_batches(records: DataFrame, known: DataFrame | None, start: Start, tasks: int) -> DataFrame:

@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
         "gap_ms": pa.int64(),
         "partition": pa.int32(),
         "offset": pa.int64(),
-        #: The offset up to which the partition was known when this was said.
+        #: The offset up to which the partition was known when this was written.
         "known_to": pa.int64(),
         "commits": pa.int64(),
         "aborts": pa.int64(),
@@ -101,26 +101,26 @@ def record_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
 def of_lives(lives: Sequence[Lived], partition: int, known_to: int) -> list[pa.RecordBatch]:
     """Return what folds found of some ids: their transitions, and the sums of ids and of applications.
 
-    `known_to` is the last offset of the partition that was folded. Transitions that read as they did are not
-    told again; sums take back what a revised transition counted before.
+    `known_to` is the last offset of the partition that was folded. Unchanged transitions are
+    not written again; sums take back what a revised transition counted before.
     """
-    told = [life.made + life.after for life in lives]
-    entries = np.frombuffer(b"".join(told), ENTRY)
-    owners = np.repeat(np.arange(len(lives)), [len(each) // transition_ring.SIZE for each in told])
+    packed = [life.made + life.after for life in lives]
+    entries = np.frombuffer(b"".join(packed), ENTRY)
+    owners = np.repeat(np.arange(len(lives)), [len(each) // transition_ring.SIZE for each in packed])
     if not len(entries):
         return []
     before = np.frombuffer(b"".join(life.before for life in lives), ENTRY)
     befores = np.repeat(np.arange(len(lives)), [len(life.before) // transition_ring.SIZE for life in lives])
     names = pa.array([life.transactional_id for life in lives])
     applications = pa.array([life.application for life in lives]).dictionary_encode()
-    said = _transitions(entries, names.take(pa.array(owners)), applications.take(pa.array(owners)))
+    columns = _transitions(entries, names.take(pa.array(owners)), applications.take(pa.array(owners)))
     places = {"partition": np.full(len(entries), partition), "known_to": np.full(len(entries), known_to)}
     counted = np.concatenate([entries, before])
     weights = np.repeat([1, -1], [len(entries), len(before)])
     holders = np.concatenate([owners, befores])
     sums = _Sums(counted[counted["kind"] != _BASELINE], weights[counted["kind"] != _BASELINE])
     holders = holders[counted["kind"] != _BASELINE]
-    found = [record_batch(TRANSITIONS, said | places)]
+    found = [record_batch(TRANSITIONS, columns | places)]
     if len(holders):
         found += [_ids(sums, holders, names, applications), _applications(sums, holders, applications)]
     return found
@@ -165,7 +165,7 @@ def _transitions(entries: Any, names: Any, applications: Any) -> dict[str, Any]:
 
 
 class _Sums:
-    """Sums over entries, each of some weight, by whom they are of and by day."""
+    """Sums over entries, each of some weight, by owner and by day."""
 
     def __init__(self, entries: Any, weights: Any) -> None:
         self._weights = weights

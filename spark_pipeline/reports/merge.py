@@ -12,7 +12,7 @@ from spark_pipeline.reports.columns import DDL, SCHEMA
 
 #: So many parts of one level become one of the next.
 FAN = 16
-#: Parts of this level are left as they are: some days of a job that looks once a minute.
+#: Parts of this level are left as they are: some days of a job that runs once a minute.
 HIGHEST = 3
 _SUMMED = {
     IDS: ("day", "application", "transactional_id"),
@@ -40,7 +40,7 @@ def resolve_rows(found: DataFrame, table: str) -> DataFrame:
 
 
 def merge_rows(found: DataFrame) -> DataFrame:
-    """Return what parts tell together, in their own schema. Of state, all must be of one micro-batch."""
+    """Return the rows of all parts, in their schema. Of state, all must be of one micro-batch."""
     tables = [_in_schema(resolve_rows(found, table), table) for table in (TRANSITIONS, IDS, APPLICATIONS)]
     whole = tables[0]
     for each in (*tables[1:], found.where(f.col("table") == STATE)):

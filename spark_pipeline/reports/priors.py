@@ -1,7 +1,7 @@
 """What is known of an id between two micro-batches, packed: `fold.Newest` -> bytes -> `fold.Prior`.
 
 About 90 bytes an id: the plain fields of its last record and its newest transition, which is all that its
-next record is judged by. An id that the coordinator forgot leaves its expiry.
+next record is interpreted by. An id that the coordinator forgot leaves its expiry.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from fenceline.facts import NOT_FROM_LOG, TransactionRecord
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Newest, Prior
 
-#: How it stands, state, producer id, epoch, timeout, last update, start (-1: none), client version, offset.
+#: Its status, state, producer id, epoch, timeout, last update, start (-1: none), client version, offset.
 _KNOWN = Struct(">BBqhiqqhq")
 _KNOWN_ID, _LOST_ID, _FORGOTTEN_ID = range(3)
-#: How it stands, when it expired.
+#: Its status, and when it expired.
 _FORGOTTEN = Struct(">Bq")
 _CODES = {state: code for code, state in enumerate(STATES)}
 
 
 def pack_prior(newest: Newest) -> bytes:
-    """Return what must be known of an id to judge its next record."""
+    """Return what must be known of an id to interpret its next record."""
     last = newest.packed[: transition_ring.SIZE]
     record = newest.record
     if record is None:

@@ -25,7 +25,7 @@ _KEPT = 20
 
 
 class HistoryError(Exception):
-    """The job cannot go on; the text says why and what to do."""
+    """The job cannot go on; the text is the reason and the remedy."""
 
 
 class ReportStore:

@@ -20,7 +20,7 @@ from fenceline.kafka.aggregate import Folded, fold_records
 from fenceline.reports import PROGRESS, STATE, STRANGE
 from spark_pipeline.reports import columns, priors
 
-#: Records folded at once: the more, the fewer transitions are told and then told again.
+#: Records folded at once: the more, the fewer transitions are written and then revised.
 CHUNK = 100_000
 #: How long an id that the coordinator forgot is remembered: as long as the dashboard remembers it.
 _REMEMBERED_MS = 30 * 86_400_000
@@ -126,20 +126,20 @@ class _PartitionFold:
         yield from self._strange(folded)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Fold the rest, and tell what is known now and how far this partition was read."""
+        """Fold the rest; yield what is known now and how far this partition was read."""
         if self._waiting:
             yield from self._fold()
         if self._snapshot:
             self._forget()
-        told = sorted(self._known if self._snapshot else self._changed)
-        if told:
+        keys = sorted(self._known if self._snapshot else self._changed)
+        if keys:
             yield columns.record_batch(
                 STATE,
                 {
-                    "partition": [self.partition] * len(told),
-                    "known_to": [self._next - 1] * len(told),
-                    "key": told,
-                    "state": [self._known[key] for key in told],
+                    "partition": [self.partition] * len(keys),
+                    "known_to": [self._next - 1] * len(keys),
+                    "key": keys,
+                    "state": [self._known[key] for key in keys],
                 },
             )
         yield columns.record_batch(

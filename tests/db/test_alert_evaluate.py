@@ -79,7 +79,7 @@ def test_findings_opened_and_closed_between_two_ticks_are_accounted_for(scenario
         scenario.evaluate()
     assert scenario.run_seconds(5) == 0
     assert (alert().state, alert().fired_ms) == ("resolved", alert().resolved_ms)
-    why = [[pager.pk, "quiet", "it was over before anybody there was told"]]
+    why = [[pager.pk, "quiet", "it was over before anybody there was notified"]]
     assert decisions() == [why, [[pager.pk, "quiet", "its firing was not notified there"]]]
 
 
@@ -88,7 +88,7 @@ def test_an_alert_that_ends_within_group_wait_is_not_notified(scenario: AlertSce
     scenario.run_seconds(4, finding())
     assert scenario.run_seconds(3) + scenario.run_later(60) == 0
     assert [each[0][2] for each in decisions()] == [
-        "it was over before anybody there was told",
+        "it was over before anybody there was notified",
         "its firing was not notified there",
     ]
 

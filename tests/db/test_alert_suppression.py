@@ -45,7 +45,7 @@ def test_an_alert_silenced_until_its_end_records_the_silence(scenario: AlertScen
     channel()
     silence(100, scenario)
     assert scenario.run_seconds(10, finding()) + scenario.run_seconds(5) == 0
-    assert "over before anybody there was told: silenced" in decisions("firing")[0][0][2]
+    assert "over before anybody there was notified: silenced" in decisions("firing")[0][0][2]
 
 
 def test_a_blocked_group_is_suppressed_while_its_cause_fires_and_ends_unnotified(

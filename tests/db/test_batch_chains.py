@@ -330,7 +330,7 @@ def test_an_unread_query_has_no_answer(number: int, columns: dict[str, Any], wor
 
 def test_an_absent_or_late_collector_gives_no_answer() -> None:
     row = query(finished=3)
-    assert safe_to_stop(row).reasons == ("no collector looks at checkpoints",)
+    assert safe_to_stop(row).reasons == ("no collector reads checkpoints",)
     add_collector()
     assert safe_to_stop(row).safe is True
     assert safe_to_stop(row, after_ms=30_001).reasons == ("the collector of checkpoints is behind",)

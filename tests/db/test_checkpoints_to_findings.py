@@ -75,7 +75,7 @@ def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
             found = collector.poll(now_ms, every_s=0)
             assert not found.blind
             checkpoint_store.save_checkpoints(
-                checkpoints, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms + look
+                checkpoints, found.observations, found.gone, gaps=found.gaps, now_ms=now_ms + look
             )
             collector.mark_saved()
             factories.complete_next_polls()

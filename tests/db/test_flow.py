@@ -22,7 +22,7 @@ from dashboard.transactions.topic_tallies import LONG_S, SHORT_S
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.histograms import bucket_of, unpack_histogram
 from fenceline.kafka.counting import MOST_TOPICS, OFFSETS_TOPIC
-from fenceline.kafka.group_observation import GroupsLook, SeenGroup
+from fenceline.kafka.group_observation import ObservedGroups, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.limits import Retention
 from fenceline.time_range import last_range
@@ -170,7 +170,7 @@ def _save_groups(lease: Lease, made: Topology) -> None:
         committed = {**before.committed, TopicPartition(each.topic, 0): Committed(5)}
         seen[each.group] = SeenGroup(state="Stable", log_partition=before.log_partition, committed=committed)
     committers = {(each.group, each.topic): each.application for each in made.groups if each.application}
-    found = GroupsLook(NOW_MS, seen, {}, committers=committers)
+    found = ObservedGroups(NOW_MS, seen, {}, committers=committers)
     group_store.save_groups(lease, found, group_store.GroupRows(lease, NOW_MS), now_ms=NOW_MS)
 
 

@@ -213,7 +213,7 @@ def test_recent_batches_are_read_again_after_a_change_and_at_most_each_half_minu
 
 @pytest.mark.parametrize(
     ("number", "runs", "word"),
-    [(1, ["a", "a", "b"], ""), (2, ["a", "b", "a"], "runs a and b tell of its batches in turn")],
+    [(1, ["a", "a", "b"], ""), (2, ["a", "b", "a"], "runs a and b report its batches in turn")],
 )
 def test_two_runs(number: int, runs: list[str], word: str) -> None:
     row = query(finished=3, planned=3)

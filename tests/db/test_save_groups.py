@@ -17,7 +17,7 @@ from dashboard.groups import store as group_store
 from dashboard.models import Cluster, Collector, CommitRecord, GapRecord, Group, GroupOffset, GroupRecord
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
-from fenceline.kafka.group_observation import GroupsLook, PendingCommit, SeenGroup
+from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets
 from fenceline.kafka.transactional_ids import key_of
@@ -35,11 +35,11 @@ def observed_group(*places: TopicPartition, offset: int = 10, **more: object) ->
     return SeenGroup("Stable", "Classic", 1, 3, committed, **more)  # type: ignore[arg-type]
 
 
-def groups_poll(groups: Mapping[str, SeenGroup], at_ms: int = NOW_MS, **more: object) -> GroupsLook:
-    return GroupsLook(at_ms, groups, ENDS, **more)  # type: ignore[arg-type]
+def groups_poll(groups: Mapping[str, SeenGroup], at_ms: int = NOW_MS, **more: object) -> ObservedGroups:
+    return ObservedGroups(at_ms, groups, ENDS, **more)  # type: ignore[arg-type]
 
 
-def save(lease: Lease, found: GroupsLook) -> int:
+def save(lease: Lease, found: ObservedGroups) -> int:
     rows = group_store.GroupRows(lease, found.at_ms)
     return group_store.save_groups(lease, found, rows, now_ms=found.at_ms)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.evaluation.second_looks import SecondLooks
+from dashboard.evaluation.second_polls import SecondPolls
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, Query
 from dashboard.runtime.leases import Lease
@@ -122,7 +122,7 @@ def test_a_source_that_is_behind_is_not_waited_for(reader: SnapshotReader) -> No
 
 
 def test_every_source_must_have_polled_again() -> None:
-    waits = SecondLooks()
+    waits = SecondPolls()
     looks = [{"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 3, "b": 2}, {"a": 3, "b": 3}, {"a": 4, "b": 3}]
     assert [bool(waits.unconfirmed_findings("t", {b"k": marks})) for marks in looks] == [True] * 4 + [False]
     assert waits.unconfirmed_findings("t", {b"other": {"a": None}}) == {b"other"}

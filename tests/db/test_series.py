@@ -23,7 +23,7 @@ from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.series.queries import SubjectReading, read_series, worst_series
 from dashboard.series.store import SOURCES, SeriesSample, extend_span, open_subjects, save_samples
 from fenceline.facts import TopicPartition
-from fenceline.kafka.group_observation import GroupsLook, SeenGroup
+from fenceline.kafka.group_observation import ObservedGroups, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import KnownPartition, Offsets, PartitionPlace, PartitionVerdict
 from fenceline.limits import Retention
@@ -189,15 +189,15 @@ def test_a_clock_that_is_set_back_leaves_no_point_out_of_order(take: Take) -> No
     ]
 
 
-def groups_look(at_ms: int, groups: Mapping[str, SeenGroup], end: int = 30, **more: Any) -> GroupsLook:
-    return GroupsLook(at_ms, groups, {A: Offsets(0, 20, end, 1)}, **more)
+def groups_look(at_ms: int, groups: Mapping[str, SeenGroup], end: int = 30, **more: Any) -> ObservedGroups:
+    return ObservedGroups(at_ms, groups, {A: Offsets(0, 20, end, 1)}, **more)
 
 
 def seen(offset: int = 10, **more: Any) -> SeenGroup:
     return SeenGroup("Stable", "Classic", 1, 3, {A: Committed(offset)}, **more)
 
 
-def save_groups(lease: Lease, found: GroupsLook) -> None:
+def save_groups(lease: Lease, found: ObservedGroups) -> None:
     rows = group_store.GroupRows(lease, found.at_ms)
     group_store.save_groups(lease, found, rows, now_ms=found.at_ms)
 

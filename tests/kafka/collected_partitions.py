@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from collectors.kafka.partitions import ObservedPartitions, Watcher
+from collectors.kafka.partitions import ObservedPartitions, PartitionCollector
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
@@ -44,7 +44,7 @@ class CollectedPartitions:
         """Connect, and begin with the rows of the database."""
         reads = KafkaPythonReads(self.properties, 20)
         admin = KafkaPythonAdmin(self.properties, 20)
-        self.watcher = Watcher(reads, admin, self.ours, every_s=0.0, grace_s=15.0)
+        self.watcher = PartitionCollector(reads, admin, self.ours, every_s=0.0, grace_s=15.0)
 
     def close(self) -> None:
         """Close the connections."""

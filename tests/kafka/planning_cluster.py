@@ -75,7 +75,9 @@ class PlanningCluster:
             collector = CheckpointsCollector([CheckpointRoot(str(root), self.cluster)], ())
             found = collector.poll(loop.now_ms(), every_s=0)
             now_ms = loop.now_ms()
-            checkpoint_store.save_checkpoints(lease, found.looks, found.gone, gaps=found.gaps, now_ms=now_ms)
+            checkpoint_store.save_checkpoints(
+                lease, found.observations, found.gone, gaps=found.gaps, now_ms=now_ms
+            )
         leases.release(lease)
         return list(Query.objects.filter(cluster__name=self.cluster))
 

@@ -121,7 +121,7 @@ def test_rights_for_actions_are_reported_by_the_broker_and_never_tried(
         assert "a trial would act" in blank[what].detail
     grant_all(acl_broker, "whole")
     whole = as_user(acl_broker, "whole")
-    assert whole[markers].detail.startswith("missing, by the broker's own word")
+    assert whole[markers].detail.startswith("missing, by the broker's answer")
     for line in (*whole[markers].remedies, *whole[ending].remedies):
         run_as_printed(acl_broker, java, line)
     wait_for(

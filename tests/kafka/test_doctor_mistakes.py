@@ -116,7 +116,7 @@ def test_a_port_that_is_not_kafka_s_is_reported_in_bounded_time(answer: bytes) -
     failed = {each.what: each for each in checks if each.status is CheckStatus.FAIL}
     assert set(failed) == {"sign-in by librdkafka", "sign-in by kafka-python"}
     assert all("security.protocol" in each.remedies[0] for each in failed.values())
-    assert ("speaks no Kafka" in failed["sign-in by librdkafka"].detail) == answer.startswith(
+    assert ("does not use Kafka" in failed["sign-in by librdkafka"].detail) == answer.startswith(
         (b"HTTP", b"-ERR")
     )
     assert "receive.message.max.bytes" not in str(checks)

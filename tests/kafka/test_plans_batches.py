@@ -166,7 +166,7 @@ def test_a_batch_that_is_not_prepared_is_rolled_back(stage: Stage) -> None:
     assert [each.request for each in subject.steps] == ["ledger", "EndTxn", "ledger"]
     assert "1.0.decision" in subject.steps[0].words
     assert effect_amounts(found) == [{"records_aborted": 4, "records_released": 0, "batch_runs_again": None}]
-    assert "is not told: if it does" in found.warnings[0]
+    assert "is unknown: if it is" in found.warnings[0]
     assert refusal_reasons(stage.plan(ROLL_BACK, 2)) == [[RefusalReason.NOTHING_OPEN]]
 
 

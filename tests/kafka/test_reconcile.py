@@ -229,7 +229,7 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
         said.producer_epoch,
         2,
     )
-    assert "do not say so" in Collector.objects.get(name="reconcile").detail["may_hide"]
+    assert "without an error" in Collector.objects.get(name="reconcile").detail["may_hide"]
     assert stack.poll(full=False).corrections == ()
 
     producer.commit()

@@ -283,7 +283,7 @@ def test_ids_hidden_by_acls_are_left_out_and_the_answer_warns_of_it(guarded: Bro
         listing = admin.list_transactions()
         assert set(listing.entries) == {"guarded-a"}
         assert listing.unseen == ()
-        assert "do not say so" in listing.may_hide
+        assert "without an error" in listing.may_hide
         assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id '*'" in listing.may_hide
         said = admin.describe_transactions(["guarded-a", "guarded-b"])
     finally:

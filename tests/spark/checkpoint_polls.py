@@ -44,7 +44,7 @@ def poll_checkpoint(folder: str, polls: int) -> Counter[str]:
         counts["polls"] += 1
         counts["gaps"] += len(looked.gaps)
         counts["gone"] += len(looked.gone)
-        for each in looked.looks:
+        for each in looked.observations:
             verdict = predict_restart(each.checkpoint, alive=None).verdict
             healthy = verdict in _HEALTHY
             counts["verdicts"] += 1

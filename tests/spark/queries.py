@@ -106,5 +106,5 @@ def poll_checkpoint(folder: Path) -> CheckpointObservation:
     looked = CheckpointsCollector([CheckpointRoot(str(folder), "sandbox")]).poll(0, every_s=1)
     assert not looked.blind, looked.blind
     assert not looked.gaps, looked.gaps
-    (look,) = looked.looks
+    (look,) = looked.observations
     return look

@@ -159,11 +159,11 @@ def test_a_second_poll_reads_only_new_files(spark: SparkSession, tmp_path: Path)
     folder = tmp_path / "root" / "team" / "orders"
     first = ran_to(noop(numbers(spark), folder).start(), 1)
     collector = CheckpointsCollector([CheckpointRoot(str(tmp_path / "root"), "sandbox")])
-    (before,) = collector.poll(0, every_s=0.1).looks
+    (before,) = collector.poll(0, every_s=0.1).observations
     assert before.checkpoint.path == str(folder)
     collector.mark_saved()
     second = ran_to(noop(numbers(spark), folder).start(), 3)
-    (after,) = collector.poll(0, every_s=0.1).looks
+    (after,) = collector.poll(0, every_s=0.1).observations
     assert after.checkpoint.query_id == str(first[0]["id"]) == str(second[0]["id"])
     seen_before = {each.batch_id for each in before.planned}
     assert {each.batch_id for each in after.planned} == set(after.checkpoint.offsets) - seen_before

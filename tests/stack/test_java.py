@@ -89,7 +89,7 @@ def test_a_jar_that_differs_from_its_lock_is_refused(small_lock: Path, tmp_path:
     small_lock.write_text(
         re.sub(r'sha256 = "[0-9a-f]{64}"', f'sha256 = "{"0" * 64}"', small_lock.read_text())
     )
-    with pytest.raises(SandboxError, match=r"the lock file says 0{64}"):
+    with pytest.raises(SandboxError, match=r"the lock file has 0{64}"):
         java.fetch_jars("small", print, lock_file=small_lock, repository=tmp_path / "m2")
     assert not [path for path in (tmp_path / "m2").rglob("*") if path.is_file()]
 

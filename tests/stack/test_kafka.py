@@ -151,7 +151,7 @@ def test_an_unknown_version_is_one_line(tmp_path: Path) -> None:
     [
         ("java.io.IOException: No space left on device\n\tat x", "the disk is full"),
         ("ERROR a\n\tat b\nERROR the last one\nINFO bye", "ERROR the last one"),
-        ("", "it said nothing"),
+        ("", "it logged nothing"),
     ],
 )
 def test_the_decisive_line_of_a_log_is_reported(log: str, reason: str) -> None:

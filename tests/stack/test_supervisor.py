@@ -53,7 +53,7 @@ def test_it_names_a_part_that_dies_and_restarts_it_at_once(stack: Running) -> No
     first = stack.pid("worker")
     os.kill(first, signal.SIGKILL)
     stack.wait_for("worker died (killed by SIGKILL)")
-    assert "restarting at once; it said: waiting" in stack.lines_with("worker died")[0]
+    assert "restarting at once; its output: waiting" in stack.lines_with("worker died")[0]
     wait_for(lambda: stack.lines_with("worker is ready")[1:], "the worker is ready again")
     wait_for(lambda: stack.pid("worker") != first, "the worker is another process")
     # The child of the killed process went with it: the family is as large as before.
@@ -92,9 +92,9 @@ def test_it_pauses_for_the_documented_times(deaths: list[tuple[float, float]], p
     [
         (
             "setup-fails",
-            r"prepare died \(exit status 3\) .* it said: no such database; all of it: .*\.log",
+            r"prepare died \(exit status 3\) .* its output: no such database; all of it: .*\.log",
         ),
-        ("never-ready", r"broken died \(exit status 3\) .* it said: no such database"),
+        ("never-ready", r"broken died \(exit status 3\) .* its output: no such database"),
         ("no-program", r"missing: cannot start /nonexistent/program: No such file or directory"),
     ],
 )

@@ -59,7 +59,7 @@ class AggregatedRows:
         for key, newest in folded.newest.items():
             state = newest.record.state if newest.record else None
             self.priors[key] = Prior(state, newest.record, newest.offset, newest.packed)
-        for place, told in folded.told.items():
+        for place, told in folded.notable.items():
             earlier = self.told.get(place)
             first = earlier.revised_from if earlier and earlier.revised_from else told.revised_from
             held = told.partitions or (earlier.partitions if earlier else ())

@@ -316,17 +316,17 @@ A, OVER, INFO = item("a"), ended_item("a", 60), item("a", severity="info")
         (1, "firing", A, channel_view([A]), ["delivery", 100]),
         (2, "firing", YOUNG, channel_view([YOUNG]), None),
         (3, "firing", A, channel_view([A], [last_sent(9, "a")]),
-         ["quiet", "it was told already, with delivery 17"]),
-        (4, "firing", OVER, channel_view([OVER]), ["quiet", "it was over before anybody there was told"]),
+         ["quiet", "it was notified already, with delivery 17"]),
+        (4, "firing", OVER, channel_view([OVER]), ["quiet", "it was over before anybody there was notified"]),
         (5, "firing", INFO, channel_view([INFO]), ["quiet", "it wants warning and worse, and this is info"]),
         (6, "firing", A, channel_view([A], to=route(off="it is disabled")), ["quiet", "it is disabled"]),
         (7, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")]), ["delivery", 100]),
         (8, "resolved", OVER, channel_view([OVER], [last_sent(9, "a")]), None),
         (9, "resolved", OVER, channel_view([OVER]), ["quiet", "its firing was not notified there"]),
         (10, "resolved", A, channel_view([A], [last_sent(900, "a")]),
-         ["quiet", "it fires again, which came before its end was told"]),
+         ["quiet", "it fired again before its end was notified"]),
         (11, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(send_resolved=False)),
-         ["quiet", "the channel is not told of ends"]),
+         ["quiet", "the channel does not get resolved notifications"]),
         (12, "resolved", OVER, channel_view([OVER], [last_sent(900, "a")], route(off="it is disabled")),
          ["quiet", "it is disabled"]),
     ],
@@ -358,7 +358,7 @@ def suppression_reasons(
 def test_reasons_are_given_for_suppressed_notifications() -> None:
     assert suppression_reasons(A, channel_view([A])) == []
     assert suppression_reasons(YOUNG, channel_view([YOUNG])) == [
-        ["grouped", "pager", "is told at 11:07:09 UTC, with what else comes to its group"]
+        ["grouped", "pager", "is notified at 11:07:09 UTC, with what else comes to its group"]
     ]
     assert suppression_reasons(INFO, channel_view([INFO]))[0][:2] == ["below_severity", "pager"]
     assert suppression_reasons(A, channel_view([A], to=route(off="off")))[0] == ["disabled", "pager", "off"]

@@ -106,7 +106,7 @@ OPEN, GOING, GOOD, BAD, DARK = (
         (4, {"checkpointed": True}, "DD???D", "", "its decision was swept away, and Spark has gone on"),
         (5, {"planned": False, "checkpointed": True}, "DD???D", "", "its end proves its beginning"),
         (6, {"planned": False}, "?wwwww", "", "nothing at all was seen of it"),
-        (7, {"told_ms": NOW_MS}, "DD???D", "", "its progress event comes after commits/N"),
+        (7, {"progress_ended_ms": NOW_MS}, "DD???D", "", "its progress event comes after commits/N"),
         (10, {"decision": decided(), "ended": ended(OPEN, OPEN), "alive": True}, "DDDwww", "", "at it"),
         (
             11,
@@ -257,7 +257,7 @@ def test_with_our_sink(number: int, facts: dict[str, Any], wanted: str, recovery
         (1, "kafka", {"alive": True}, "Dw---w"),
         (2, "kafka", {"alive": False}, "Dw---w"),
         (3, "kafka", {"checkpointed": True}, "DD---D"),
-        (4, "other", {"told_ms": NOW_MS}, "DD---D"),
+        (4, "other", {"progress_ended_ms": NOW_MS}, "DD---D"),
         (5, "", {"checkpointed": True}, "DD???D"),
         (6, "", {"alive": True}, "Dw???w"),
     ],

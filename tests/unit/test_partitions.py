@@ -451,7 +451,7 @@ def test_hanging_takes_two_polls_without_an_owner_and_none_between_with_one(
 def expected_ownership(seen: ProducerOwners) -> str:
     """What a poll proves, derived in another way than the code does."""
     name = seen.ids.get(7)
-    says = seen.said.get(name or "")
+    says = seen.descriptions.get(name or "")
     if name and isinstance(says, Described) and says.producer_id == 7:
         owned = says.state in OPEN_STATES and any(
             topic == "orders" and 3 in numbers for topic, numbers in says.partitions

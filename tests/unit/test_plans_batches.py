@@ -155,7 +155,12 @@ def test_finish_is_offered_or_refused(
         (31, undecided(planned=40), RefusalReason.NOTHING_OPEN, "is not planned"),
         (32, undecided(planned=None), RefusalReason.NOTHING_OPEN, "the newest one in the offset log is none"),
         # Refused, an admin may: its driver lives.
-        (40, undecided(alive=True, heard_ms=NOW_MS - 3_000), RefusalReason.DRIVER_LIVES, "heard 3 s ago"),
+        (
+            40,
+            undecided(alive=True, heard_ms=NOW_MS - 3_000),
+            RefusalReason.DRIVER_LIVES,
+            "last heartbeat 3 s ago",
+        ),
     ],
 )
 def test_roll_back_is_offered_or_refused(
@@ -205,7 +210,9 @@ def test_lost_records_are_given_with_their_range() -> None:
 def test_a_running_driver_is_a_warning_and_no_refusal_to_finish() -> None:
     each = prepared(OPEN, OPEN, alive=True, heard_ms=NOW_MS - 3_000)
     (words,) = finish_warnings([each], now_ms=NOW_MS)
-    assert words.startswith("The driver of orders lives (heard 3 s ago): it finishes the batch itself")
+    assert words.startswith(
+        "The driver of orders lives (last heartbeat 3 s ago): it finishes the batch itself"
+    )
     assert list(finish_warnings([prepared(OPEN, OPEN, alive=False)], now_ms=NOW_MS)) == []
 
 
@@ -227,7 +234,7 @@ def test_rolling_back_lists_its_checks_confirmation_and_steps() -> None:
 
 def test_an_unknown_driver_status_is_a_warning() -> None:
     (words,) = roll_back_warnings([undecided()])
-    assert words.startswith("Whether the driver of orders lives is not told")
+    assert words.startswith("Whether the driver of orders is running is unknown")
     assert list(roll_back_warnings([undecided(alive=False), batch()])) == []
 
 

@@ -41,7 +41,10 @@ def unknown(why: Why) -> Any:
 def marked(*pins: Any, said: Described | NotDescribed | None = None, **fields: Any) -> Marked:
     values = {"leader": 1, "leader_epoch": 5, "remedy": "kafka-acls --add", **fields}
     return Marked(
-        values.pop("log", blocked_log()), pins=pins, said={} if said is None else {NAME: said}, **values
+        values.pop("log", blocked_log()),
+        pins=pins,
+        descriptions={} if said is None else {NAME: said},
+        **values,
     )
 
 

@@ -140,7 +140,7 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
             plan_producer(started_ms=None, silent_since_ms=None),
             LIMITS,
             [RefusalReason.HEALTHY],
-            "cannot be told",
+            "is unknown",
         ),
         # Refused, an admin may: another system may have decided to commit it.
         (

@@ -34,14 +34,14 @@ def captured_event(kind: str, number: int = 0) -> dict[str, Any]:
 
 
 def batch(document: object) -> BatchProgress:
-    found = decode_progress(document, told_ms=TOLD_MS)
+    found = decode_progress(document, received_ms=TOLD_MS)
     assert found.progress is not None, found.why
     return found.progress
 
 
 @pytest.mark.parametrize(("kind", "document"), EVENTS)
 def test_everything_in_a_progress_event_is_read(kind: str, document: dict[str, Any]) -> None:
-    found = decode_progress(document, told_ms=TOLD_MS)
+    found = decode_progress(document, received_ms=TOLD_MS)
     assert found.strange == {}
     assert found.progress is not None
     told = found.progress
@@ -118,7 +118,7 @@ def test_one_source_that_is_not_counted_leaves_the_whole_unknown() -> None:
 
 @pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, "NaN", "Infinity", None])
 def test_a_rate_without_a_figure_is_none_and_no_error(rate: object) -> None:
-    found = decode_progress(captured_event("kafka") | {"inputRowsPerSecond": rate}, told_ms=TOLD_MS)
+    found = decode_progress(captured_event("kafka") | {"inputRowsPerSecond": rate}, received_ms=TOLD_MS)
     assert found.progress is not None
     assert found.progress.input_rate is None
     assert found.strange == {}
@@ -153,7 +153,7 @@ def test_what_older_versions_leave_out_is_filled_in() -> None:
     ],
 )
 def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason: str) -> None:
-    found = decode_progress(captured_event("kafka") | change, told_ms=TOLD_MS)
+    found = decode_progress(captured_event("kafka") | change, received_ms=TOLD_MS)
     assert found.progress is not None
     assert found.strange == {reason: 1}
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_is_counted_by_reason(change: dict[str, Any], reason
     ],
 )
 def test_an_event_of_no_query_is_refused(change: dict[str, Any], why: str) -> None:
-    found = decode_progress(captured_event("kafka") | change, told_ms=TOLD_MS)
+    found = decode_progress(captured_event("kafka") | change, received_ms=TOLD_MS)
     assert (found.progress, found.why) == (None, why)
 
 
@@ -179,7 +179,7 @@ def test_text_is_escaped_for_every_database() -> None:
 
 @given(JSON)
 def test_reading_any_document_raises_nothing(document: object) -> None:
-    decode_progress(document, told_ms=TOLD_MS)
+    decode_progress(document, received_ms=TOLD_MS)
 
 
 @given(st.sampled_from(EVENTS), st.data())
@@ -192,7 +192,7 @@ def test_reading_a_changed_event_raises_nothing(event: tuple[str, Any], data: st
             at[key] = data.draw(JSON)
             break
         at = at[key]
-    found = decode_progress(document, told_ms=TOLD_MS)
+    found = decode_progress(document, received_ms=TOLD_MS)
     json.dumps([found.strange, found.why])
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.facts import NOT_TOLD, Tombstone, TopicPartitions, TransactionState
+from fenceline.facts import NOT_REPORTED, Tombstone, TopicPartitions, TransactionState
 from fenceline.kafka.reconcile import (
     Correction,
     Described,
@@ -224,7 +224,7 @@ def test_rows_follow_the_lists_when_these_are_the_only_source() -> None:
     new = mirror_row("a", None, COMMITTED, NOW_MS)
     assert new is not None
     assert not isinstance(new.record, Tombstone)
-    assert (new.record.producer_epoch, new.record.timeout_ms) == (NOT_TOLD, NOT_TOLD)
+    assert (new.record.producer_epoch, new.record.timeout_ms) == (NOT_REPORTED, NOT_REPORTED)
 
 
 def test_brokers_are_polled_more_slowly_when_they_answer_slowly() -> None:

@@ -82,7 +82,7 @@ def lost_identity(damage: Damage = Damage.MISSING) -> Mapping[str, Any]:
             ),
             V.SILENT_GAP,
             None,
-            "fails: which files hold the state after batch 4, only commits/4 says",
+            "fails: only commits/4 records which files hold the state after batch 4",
         ),
         (
             checkpoint_of((0, 1, 3, 4, 5), range(6)),

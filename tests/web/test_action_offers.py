@@ -152,7 +152,7 @@ def root() -> Client:
 #: Fields of a row, the act that is offered, and what its own page says where none is.
 APPRAISED: list[tuple[int, dict[str, Any], str, str]] = [
     (1, {"age_ms": 600_000}, "fence", ""),
-    (2, {"age_ms": 2_000}, "", "looks healthy"),
+    (2, {"age_ms": 2_000}, "", "appears healthy"),
     (3, {"age_ms": 600_000, "timeout_ms": TWO_PHASE_COMMIT_TIMEOUT_MS}, "", "two-phase commit"),
     (4, {"age_ms": 600_000, "state": TransactionState.PREPARE_ABORT}, "", ""),
     (5, {"age_ms": 600_000, "state": TransactionState.COMPLETE_COMMIT}, "", ""),

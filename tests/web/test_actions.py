@@ -106,7 +106,7 @@ def test_an_expired_plan_says_so_and_offers_to_plan_again(page: Client, operator
     assert 'id="confirm"' not in shown
     answer = confirm(page, action)
     assert answer.status_code == 410
-    assert "make a new one, which looks again" in answer.content.decode()
+    assert "make a new one, which checks again" in answer.content.decode()
 
 
 @pytest.mark.parametrize(

@@ -162,12 +162,12 @@ def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
          ["silenced #{silence} by ada until 12:04:07 UTC: maintenance"]),
         ({"quiet": [["inhibited", "#1", "by open_too_long of payments-7: an effect in incident 7"]]},
          ["inhibited #1 by open_too_long of payments-7: an effect in incident 7"]),
-        ({"quiet": [["grouped", "ops", "is told at 12:04:07 UTC, with what else comes to its group"]]},
-         ["grouped ops is told at 12:04:07 UTC, with what else comes to its group"]),
+        ({"quiet": [["grouped", "ops", "is notified at 12:04:07 UTC, with what else comes to its group"]]},
+         ["grouped ops is notified at 12:04:07 UTC, with what else comes to its group"]),
         ({"quiet": [["below_severity", "ops", "wants critical and worse, and this is warning"]]},
          ["below severity ops wants critical and worse, and this is warning"]),
-        ({"quiet": [["no_channel", "", "there is no channel to tell"]]},
-         ["no channel there is no channel to tell"]),
+        ({"quiet": [["no_channel", "", "no notification channel is configured"]]},
+         ["no channel no notification channel is configured"]),
         ({"state": "pending", "quiet": [["pending", "", "found in 1 of 2 complete ticks"]]},
          ["pending found in 1 of 2 complete ticks"]),
         ({"quiet": [["something_new", "", "as a later version says"]]},
@@ -207,10 +207,12 @@ def test_who_was_told_is_said_with_what_came_of_it(page: Client, prod: Cluster) 
 
 def test_a_delivery_or_channel_that_is_gone_is_said(page: Client, prod: Cluster) -> None:
     row = factories.alert(prod, "transaction:x", "resolved")
-    factories.alert_change(row, [77, "delivery", 4711], [78, "quiet", "it was told already"], new="resolved")
+    factories.alert_change(
+        row, [77, "delivery", 4711], [78, "quiet", "it was notified already"], new="resolved"
+    )
     assert reasons(page, row) == [
         "not notified delivery 4711 is not kept any more",
-        "not notified it was told already",
+        "not notified it was notified already",
     ]
 
 

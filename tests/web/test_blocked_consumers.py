@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster
-from fenceline.facts import NOT_TOLD, TransactionState
+from fenceline.facts import NOT_REPORTED, TransactionState
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
@@ -152,7 +152,7 @@ def test_the_coordinator_is_the_leader_of_its_partition(page: Client, prod: Clus
 
 
 def test_an_id_known_from_lists_has_no_coordinator_to_be_missed(page: Client, prod: Cluster) -> None:
-    factories.transaction(prod, "payments-7", log_partition=NOT_TOLD)
+    factories.transaction(prod, "payments-7", log_partition=NOT_REPORTED)
     factories.partition(prod, "__transaction_state", 7)
     assert "broker 2" not in read(page)
 

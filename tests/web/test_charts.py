@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import pytest
 
 from dashboard.history.buckets import Bucket
-from dashboard.labels.transition import LOOKS, NOTABLE
+from dashboard.labels.transition import NOTABLE, TRANSITION_STYLES
 from dashboard.models import Batch
 from dashboard.web.charts import event_figure, figures, query_figures, series_figures
 from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan
@@ -148,14 +148,14 @@ def test_it_needs_no_webgl_and_no_colour_of_its_own(name: str) -> None:
 
 
 def test_kinds_of_one_tone_differ_in_their_pattern() -> None:
-    shown = [(LOOKS[kind].tone, LOOKS[kind].pattern) for kind in NOTABLE]
+    shown = [(TRANSITION_STYLES[kind].tone, TRANSITION_STYLES[kind].pattern) for kind in NOTABLE]
     assert len(set(shown)) == len(shown)
 
 
 def test_every_kind_has_a_look_a_word_and_a_shape() -> None:
-    assert set(LOOKS) == set(TransitionKind)
+    assert set(TRANSITION_STYLES) == set(TransitionKind)
     assert set(NOTABLE) == set(TransitionKind) - EVERYDAY
-    assert len({look.words for look in LOOKS.values()}) == len(LOOKS)
+    assert len({look.words for look in TRANSITION_STYLES.values()}) == len(TRANSITION_STYLES)
     assert all(f".mark-{kind}" in SHEETS for kind in TransitionKind)
 
 

@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 
 from dashboard.history import queries as history_queries
-from dashboard.labels.transition import LOOKS, NOTABLE
+from dashboard.labels.transition import NOTABLE, TRANSITION_STYLES
 from dashboard.models import Cluster, Tally, TransitionRecord
 from fenceline.facts import TransitionKind
 from fenceline.time_range import format_instant
@@ -62,7 +62,7 @@ def walked(page: Client, query: str) -> list[int]:
 def test_each_kind_has_its_word_its_shape_and_its_confidence(page: Client, prod: Cluster) -> None:
     text = read(page, ALL)
     assert len(kinds(text)) > 4
-    for look in (LOOKS[TransitionKind(kind)] for kind in kinds(text)):
+    for look in (TRANSITION_STYLES[TransitionKind(kind)] for kind in kinds(text)):
         assert f'mark-{look.tone}" aria-hidden="true"></i>{look.words}' in text
     sure = Counter(re.findall(r'class="sure"><i class="mark mark-(\w+)"', text))
     assert sum(sure.values()) == len(listed(text))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.labels.status import STATUS_LOOKS, trend_word
+from dashboard.labels.status import STATUS_LABELS, trend_word
 from dashboard.models import Cluster, Group
 from dashboard.web import addresses
 from fenceline.kafka.groups import GroupStatus
@@ -197,7 +197,7 @@ def test_each_status_is_said(page: Client, prod: Cluster, status: GroupStatus) -
     factories.group_offset(factories.group(prod, "billing", status.value))
     text = read(page, "/groups/prod/billing")
     assert f"</i>{status}</span>" in text
-    said = _SAID.get(status) or STATUS_LOOKS[status].means[1:]
+    said = _SAID.get(status) or STATUS_LABELS[status].means[1:]
     assert said in text
 
 

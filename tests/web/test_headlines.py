@@ -14,7 +14,7 @@ from dashboard.web.headlines.group import group_headline
 from dashboard.web.headlines.partition import partition_headline
 from dashboard.web.headlines.query import query_headline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
-from fenceline.facts import NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
+from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
 from fenceline.kafka.groups import SHARE
 from fenceline.sentences import plain_text
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
@@ -99,7 +99,7 @@ class TestTransaction:
         [
             ({"timeout_ms": 5 * MINUTE}, "Its timeout of 5 min passed at 10:38:00 UTC; "),
             ({"timeout_ms": TWO_PHASE_COMMIT_TIMEOUT_MS}, "It is part of a two-phase commit and does not "),
-            ({"timeout_ms": NOT_TOLD}, "When it times out is unknown."),
+            ({"timeout_ms": NOT_REPORTED}, "When it times out is unknown."),
             ({"started_ms": None}, "When it times out is unknown."),
         ],
     )

@@ -204,7 +204,7 @@ def test_a_transaction_has_the_events_of_the_range(admin: Client, prod: Cluster)
     times = sorted(prod.transitionrecord_set.filter(key=row.key).values_list("at_ms", flat=True))
 
     def told(**asked: str) -> int:
-        return len(re.findall(r'<tr id="told-\d+"', read(admin, url, asked)))
+        return len(re.findall(r'<tr id="transition-\d+"', read(admin, url, asked)))
 
     assert told() == min(20, len(times))
     assert told(**{"from": format_instant(times[0]), "to": format_instant(times[0] + 1)}) == times.count(

@@ -9,7 +9,7 @@ import re
 import pytest
 from django.test import Client
 
-from dashboard.labels.status import OUTCOME_LOOKS
+from dashboard.labels.status import OUTCOME_LABELS
 from dashboard.models import Cluster, Recovery
 from fenceline.recoveries import RecoveryOutcome
 from tests.web import factories
@@ -95,7 +95,7 @@ def test_each_outcome_has_its_page(page: Client, prod: Cluster, outcome: Recover
         times |= {"released_ms": None, "records_released": None}
     row = factories.recovery(prod, outcome=outcome.value, **times)
     text = read(page, f"/recoveries/prod/{row.pk}")
-    assert OUTCOME_LOOKS[outcome].words in text
+    assert OUTCOME_LABELS[outcome].words in text
     waits = "Waiting for the LSO to pass everywhere" in text
     assert waits is (outcome is RecoveryOutcome.OPEN)
 

@@ -10,7 +10,7 @@ from django.template import Context, Template
 from django.test import Client
 
 from dashboard.models import Transaction
-from fenceline.facts import NOT_FROM_LOG, NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
+from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
@@ -127,7 +127,7 @@ def test_an_unknown_cluster_has_no_pages(page: Client) -> None:
 
 def test_what_a_coordinators_list_does_not_tell_is_never_a_number(page: Client) -> None:
     """Where the topic may not be read, an id's epoch, timeout and place are not known at first."""
-    unknown = {"producer_epoch": NOT_TOLD, "timeout_ms": NOT_TOLD, "log_partition": NOT_TOLD}
+    unknown = {"producer_epoch": NOT_REPORTED, "timeout_ms": NOT_REPORTED, "log_partition": NOT_REPORTED}
     row = factories.transaction(
         factories.cluster(),
         state=TransactionState.COMPLETE_COMMIT,

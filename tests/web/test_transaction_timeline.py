@@ -204,7 +204,7 @@ def test_what_happened_to_an_id_is_on_its_page_and_nobody_else_s(page: Client) -
     factories.takeover_history(prod, b"other")
     text = read(page, "mine")
     assert (
-        len(re.findall(r'<tr id="told-', text))
+        len(re.findall(r'<tr id="transition-', text))
         == history_queries.TransitionRecord.objects.filter(transactional_id="mine").count()
     )
     assert "other" not in re.sub(r"another|other producer", "", text)

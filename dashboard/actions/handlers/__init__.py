@@ -1,1 +1,1 @@
-"""How each kind of action looks at its subjects, plans and executes."""
+"""How each kind of action inspects its subjects, plans and executes."""

@@ -51,13 +51,13 @@ class MarkerPlanFacts(NamedTuple):
 
 
 class MarkerPlanStale(Exception):
-    """It is not as it was seen; the text says what differs."""
+    """It is not as it was seen; the text is the difference."""
 
 
 def plan_facts(subject: SubjectPlan) -> MarkerPlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of this act."""
-    said: Mapping[str, Any] = subject.seen
-    return MarkerPlanFacts(*(said[name] for name in MarkerPlanFacts._fields))
+    values: Mapping[str, Any] = subject.seen
+    return MarkerPlanFacts(*(values[name] for name in MarkerPlanFacts._fields))
 
 
 def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Result:
@@ -84,18 +84,18 @@ def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Resul
         if ended.code not in _FOR_NOW:
             return _refused(ended, part, connections)
         if time.monotonic() > until:
-            return failed_result(f"after {_PATIENCE_S:g} s its leader still says {ended.word}", part)
+            return failed_result(f"after {_PATIENCE_S:g} s its leader still answers {ended.word}", part)
         asked = (part,)
         time.sleep(_PAUSE_S)
 
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return what came of a marker whose worker died, by looking alone. Raises `AdminUnavailable`."""
+    """Return the outcome of a marker whose worker died; only reads. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
     if _find(seen, connections) is None:
         return Result(
             SubjectOutcome.DONE,
-            "it has ended there; whether by this action's marker or another one cannot be told",
+            "it has ended there; whether by this action's marker or another one is unknown",
         )
     return failed_result("it is still open as it was seen: no marker was written")
 
@@ -156,13 +156,14 @@ def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
 
 
 def _uncertain(seen: MarkerPlanFacts, part: RequestResult, connections: ClusterConnections) -> Result:
-    """Return what came of a request whose answer does not tell whether the marker is written."""
-    said = f"its leader did not say that it is written ({part.words})"
+    """Return the outcome of a request whose answer leaves open whether the marker is written."""
+    unconfirmed = f"its leader did not confirm that it is written ({part.words})"
     if _find(seen, connections) is None:
-        return Result(SubjectOutcome.DONE, f"{said}, and it has ended there", (part,))
+        return Result(SubjectOutcome.DONE, f"{unconfirmed}, and it has ended there", (part,))
     return Result(
         SubjectOutcome.UNKNOWN,
-        f"{said}, and it is still open: the marker may be on its way; look again, and make a new plan",
+        f"{unconfirmed}, and it is still open: the marker may be on its way; check again, and make a new "
+        "plan",
         (part,),
     )
 

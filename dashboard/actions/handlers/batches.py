@@ -1,4 +1,4 @@
-"""Finish and roll back: what a dead driver left of a batch of our sink is ended as its ledger says.
+"""Finish and roll back: end what a dead driver left of a batch of our sink, as its ledger requires.
 
 One rule makes it exactly-once, here as in the driver: nobody ends a transaction of a batch before a decision
 about it is in the ledger, created exclusively (docs/design/spark.md §3.5, docs/sink.md). To finish carries a
@@ -62,13 +62,13 @@ class BatchPlanFacts(NamedTuple):
 
 
 class BatchPlanStale(Exception):
-    """It is not as it was seen; the text says what differs."""
+    """It is not as it was seen; the text is the difference."""
 
 
 def plan_facts(subject: SubjectPlan) -> BatchPlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of these acts."""
-    said: Mapping[str, Any] = subject.seen
-    return BatchPlanFacts(*(said[name] for name in BatchPlanFacts._fields))
+    values: Mapping[str, Any] = subject.seen
+    return BatchPlanFacts(*(values[name] for name in BatchPlanFacts._fields))
 
 
 def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Result:
@@ -116,12 +116,12 @@ def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
 
 
 def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return what came of finishing a batch whose worker died, by looking alone."""
+    """Return the outcome of finishing a batch whose worker died; only reads."""
     seen = plan_facts(subject)
     ledger = connections.open_ledger(seen.root, seen.checkpoint)
     done = ledger.read_outcome(seen.decision_round)
     if done is not None:
-        return Result(SubjectOutcome.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}")
+        return Result(SubjectOutcome.DONE, f"the ledger records it as {done.outcome.value}, by {done.by}")
     left = _counted(current_states(seen.open_transactions, connections), SinkTransactionState.COMMITTED)
     return failed_result(
         f"it stays prepared, {left}: start the query, which finishes it first, or make a new plan"
@@ -129,7 +129,7 @@ def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -
 
 
 def read_roll_back_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return what came of rolling a batch back whose worker died, by looking alone."""
+    """Return the outcome of rolling a batch back whose worker died; only reads."""
     seen = plan_facts(subject)
     ledger = connections.open_ledger(seen.root, seen.checkpoint)
     if seen.decision_round not in ledger.read_names().decisions:
@@ -138,7 +138,7 @@ def read_roll_back_outcome(subject: SubjectPlan, connections: ClusterConnections
     if held.by != OPERATOR:
         return stale_result(f"{held.by} has decided in the meantime: the batch is {held.decided.value}")
     if ledger.read_outcome(seen.decision_round) is not None:
-        return Result(SubjectOutcome.DONE, "the ledger says that it is rolled back")
+        return Result(SubjectOutcome.DONE, "the ledger records it as rolled back")
     found = current_states(seen.open_transactions, connections)
     if len(as_planned(found, SinkTransactionState.GONE)) == len(found):
         return Result(SubjectOutcome.DONE, "it is decided against, and nothing of it is open any more")
@@ -224,14 +224,14 @@ def _committed(
     connections: ClusterConnections,
     parts: tuple[RequestResult, ...],
 ) -> Result:
-    """Note in the ledger that all is committed; where something is open or cannot be told, say so instead."""
+    """Record in the ledger that all is committed; if something is open or unknown, return that instead."""
     seen = plan_facts(subject)
     found = current_states([_opened(each) for each in decision.transactions], connections)
     done = ledger.read_outcome(seen.decision_round)
     if done is not None:
         # A driver was faster; it may have the ids in use again.
         return Result(
-            SubjectOutcome.DONE, f"the ledger says that it is {done.outcome.value}, by {done.by}", parts
+            SubjectOutcome.DONE, f"the ledger records it as {done.outcome.value}, by {done.by}", parts
         )
     waiting = as_planned(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
@@ -254,10 +254,10 @@ def _committed(
 
 
 def _is_accepted(subject: SubjectPlan, lost: Sequence[SinkTransaction]) -> bool:
-    """Whether the preview told just this loss, so that whoever typed the confirmation has accepted it."""
-    told = next((each.amount for each in subject.effects if each.name == "records_lost"), None)
+    """Whether the preview showed just this loss, so that whoever typed the confirmation has accepted it."""
+    shown = next((each.amount for each in subject.effects if each.name == "records_lost"), None)
     was_open = any(_opened(each) in plan_facts(subject).open_transactions for each in lost)
-    return told == sum(each.records for each in lost) and not was_open
+    return shown == sum(each.records for each in lost) and not was_open
 
 
 def _aborted(
@@ -290,17 +290,17 @@ def _lost(
     found: Found,
     parts: tuple[RequestResult, ...],
 ) -> Result:
-    """Say what is lost; nothing in the ledger says so before somebody has accepted it."""
+    """Return what is lost; nothing is recorded in the ledger before somebody has accepted it."""
     records = sum(each.records for each in lost)
     of = count_noun(len(decision.transactions), "transaction")
-    told = tuple(RequestResult(each.transactional_id, None, found[_opened(each)].words) for each in lost)
+    gone = tuple(RequestResult(each.transactional_id, None, found[_opened(each)].words) for each in lost)
     return Result(
         SubjectOutcome.FAILED,
         f"batch {seen.batch_id} has lost {count_noun(records, 'record')}: {len(lost)} of its {of} had ended "
         "before they could be committed; the others are committed. It stays prepared until the loss is "
-        "accepted: make a new plan, which tells it, or start the query with "
+        "accepted: make a new plan, which shows it, or start the query with "
         f"accept_loss=[{seen.batch_id}]; then write its input again where it matters",
-        parts + told,
+        parts + gone,
     )
 
 

@@ -56,7 +56,7 @@ class _Asked:
     def record_answer(self, seen: FencePlanFacts, before: Described, ended: Ended) -> RequestResult:
         """Take an answer in; return it as a part of the result, which has the last one alone.
 
-        `before` is what its coordinator said of the id right before it was asked.
+        `before` is the coordinator's description of the id right before the request.
         """
         self.confirmed = self.confirmed or (_same(seen, before) and ended.code == _CONCURRENT)
         self.unanswered = self.unanswered or ended.code is None
@@ -68,61 +68,65 @@ class _Asked:
 
 def plan_facts(subject: SubjectPlan) -> FencePlanFacts:
     """Return what a plan saw; raises KeyError for one that is none of this act."""
-    said: Mapping[str, Any] = subject.seen
-    return FencePlanFacts(*(said[name] for name in FencePlanFacts._fields))
+    values: Mapping[str, Any] = subject.seen
+    return FencePlanFacts(*(values[name] for name in FencePlanFacts._fields))
 
 
 def fence_producer(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Fence what still is as it was seen. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
-    said = connections.describe_id(seen.transactional_id)
-    if isinstance(said, NotDescribed):
-        return _not_described(said)
-    if not _same(seen, said):
-        return stale_result(describe_difference(seen, said))
+    described = connections.describe_id(seen.transactional_id)
+    if isinstance(described, NotDescribed):
+        return _not_described(described)
+    if not _same(seen, described):
+        return stale_result(describe_difference(seen, described))
     return _ask_until(seen, connections)
 
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return what came of a fencing whose worker died, by looking alone. Raises `AdminUnavailable`."""
+    """Return the outcome of a fencing whose worker died; only reads. Raises `AdminUnavailable`."""
     seen = plan_facts(subject)
-    said = connections.describe_id(seen.transactional_id)
-    if isinstance(said, NotDescribed):
-        return Result(SubjectOutcome.UNKNOWN, said.text)
-    if _same(seen, said):
+    described = connections.describe_id(seen.transactional_id)
+    if isinstance(described, NotDescribed):
+        return Result(SubjectOutcome.UNKNOWN, described.text)
+    if _same(seen, described):
         return failed_result("it is still open as it was seen: nothing was done")
-    raised = said.producer_epoch - seen.producer_epoch
-    ours = said.state is TransactionState.EMPTY and raised == 2 and said.producer_id == seen.producer_id
-    if ours or _is_our_abort(seen, said):
+    raised = described.producer_epoch - seen.producer_epoch
+    ours = (
+        described.state is TransactionState.EMPTY
+        and raised == 2
+        and described.producer_id == seen.producer_id
+    )
+    if ours or _is_our_abort(seen, described):
         return Result(
             SubjectOutcome.DONE,
-            f"it is aborted: {_epochs(seen, said)}, {said.state.value}; whether by this action, by its "
-            "timeout or by another producer cannot be told",
+            f"it is aborted: {_epochs(seen, described)}, {described.state.value}; whether by this action, by "
+            "its timeout or by another producer is unknown",
         )
-    if said.state in _COMMITTED or (said.producer_id == seen.producer_id and raised < 2):
-        return Result(SubjectOutcome.STALE, f"plan is stale: {describe_difference(seen, said)}")
+    if described.state in _COMMITTED or (described.producer_id == seen.producer_id and raised < 2):
+        return Result(SubjectOutcome.STALE, f"plan is stale: {describe_difference(seen, described)}")
     return Result(
         SubjectOutcome.UNKNOWN,
-        f"whether this action has ended it cannot be told: {describe_difference(seen, said)}",
+        f"whether this action has ended it is unknown: {describe_difference(seen, described)}",
     )
 
 
-def describe_difference(seen: FencePlanFacts, said: Described) -> str:
-    """Return in words what is otherwise than it was seen."""
-    if said.producer_id != seen.producer_id:
-        return f"another producer took it over: {_epochs(seen, said)}"
-    raised = said.producer_epoch - seen.producer_epoch
-    if said.state in _COMMITTED and raised in (0, 1):
-        return f"its producer has committed, it is {said.state.value} now"
-    if said.state in _ABORTED and not raised:
-        return f"its producer has aborted it, it is {said.state.value} now"
-    if said.state in _ABORTED and raised == 1:
+def describe_difference(seen: FencePlanFacts, described: Described) -> str:
+    """Return the difference from what was seen, in words."""
+    if described.producer_id != seen.producer_id:
+        return f"another producer took it over: {_epochs(seen, described)}"
+    raised = described.producer_epoch - seen.producer_epoch
+    if described.state in _COMMITTED and raised in (0, 1):
+        return f"its producer has committed, it is {described.state.value} now"
+    if described.state in _ABORTED and not raised:
+        return f"its producer has aborted it, it is {described.state.value} now"
+    if described.state in _ABORTED and raised == 1:
         return _aborted(seen)
-    if said.state is TransactionState.ONGOING and raised in (0, 1):
+    if described.state is TransactionState.ONGOING and raised in (0, 1):
         return "it was ended, and another transaction has begun since"
     if raised:
-        return f"another producer took it over: {_epochs(seen, said)}"
-    return f"it is {said.state.value}, not open"
+        return f"another producer took it over: {_epochs(seen, described)}"
+    return f"it is {described.state.value}, not open"
 
 
 def _aborted(seen: FencePlanFacts) -> str:
@@ -154,22 +158,24 @@ def _ask_until(seen: FencePlanFacts, connections: ClusterConnections) -> Result:
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _ask(seen: FencePlanFacts, said: Described, connections: ClusterConnections) -> Ended:
+def _ask(seen: FencePlanFacts, described: Described, connections: ClusterConnections) -> Ended:
     """Ask once, as the producer that has it right now: the coordinator compares."""
     name = seen.transactional_id
     connections.asked = REQUEST
-    fencing = Fencing(name, fencing_timeout_ms(seen.timeout_ms), said.producer_id, said.producer_epoch)
+    fencing = Fencing(
+        name, fencing_timeout_ms(seen.timeout_ms), described.producer_id, described.producer_epoch
+    )
     return connections.admin.fence_producers([fencing], timeout_s=0)[name]
 
 
 def _fenced(
     seen: FencePlanFacts, before: Described, ended: Ended, asked: _Asked, connections: ClusterConnections
 ) -> Result:
-    said = connections.describe_id(seen.transactional_id)
-    now = f": {_epochs(seen, said)}, {said.state.value}" if isinstance(said, Described) else ""
+    described = connections.describe_id(seen.transactional_id)
+    now = f": {_epochs(seen, described)}, {described.state.value}" if isinstance(described, Described) else ""
     records = _written(seen, ended, asked)
     if before.state is TransactionState.ONGOING and not asked.began:
-        words = f"plan is stale: it ended between the last look and the request{now}"
+        words = f"plan is stale: it ended between the last check and the request{now}"
         return Result(SubjectOutcome.STALE, words, asked.parts, records)
     return Result(
         SubjectOutcome.DONE, f"what was open is aborted and its producer fenced{now}", asked.parts, records
@@ -190,21 +196,21 @@ def _written(seen: FencePlanFacts, ended: Ended, asked: _Asked) -> tuple[Written
     return WrittenRecord(*aborted), initialised
 
 
-def _settled(seen: FencePlanFacts, said: Described, asked: _Asked) -> Result:
-    """Return what came of requests behind which it is neither as it was nor as our abort makes it."""
+def _settled(seen: FencePlanFacts, described: Described, asked: _Asked) -> Result:
+    """Return the outcome of requests after which it is neither as it was nor as our abort makes it."""
     if not asked.began:
-        return stale_result(describe_difference(seen, said))
-    raised = said.producer_epoch - seen.producer_epoch
-    if said.producer_id == seen.producer_id and (said.state in _COMMITTED or raised < 2):
-        words = f"plan is stale: {describe_difference(seen, said)}; it was not fenced"
+        return stale_result(describe_difference(seen, described))
+    raised = described.producer_epoch - seen.producer_epoch
+    if described.producer_id == seen.producer_id and (described.state in _COMMITTED or raised < 2):
+        words = f"plan is stale: {describe_difference(seen, described)}; it was not fenced"
         return Result(SubjectOutcome.STALE, words, asked.parts)
-    if said.state is TransactionState.EMPTY and asked.unanswered:
-        words = f"what was open is aborted and its producer fenced: {_epochs(seen, said)}"
+    if described.state is TransactionState.EMPTY and asked.unanswered:
+        words = f"what was open is aborted and its producer fenced: {_epochs(seen, described)}"
         return Result(SubjectOutcome.DONE, words, asked.parts)
     return Result(
         SubjectOutcome.DONE,
-        f"what was open has ended and its producer is fenced; {describe_difference(seen, said)}, which is "
-        "left alone",
+        f"what was open has ended and its producer is fenced; {describe_difference(seen, described)}, which "
+        "is left alone",
         asked.parts,
     )
 
@@ -226,41 +232,47 @@ def _refused(
     return failed_result(f"its coordinator refuses: {ended.word}", part)
 
 
-def _given_up(seen: FencePlanFacts, said: Described | NotDescribed, part: RequestResult) -> Result:
+def _given_up(seen: FencePlanFacts, described: Described | NotDescribed, part: RequestResult) -> Result:
     after = f"after {_PATIENCE_S:g} s"
-    if isinstance(said, NotDescribed):
-        return Result(SubjectOutcome.UNKNOWN, f"{after} its coordinator does not tell: {said.text}", (part,))
-    if _same(seen, said):
+    if isinstance(described, NotDescribed):
+        return Result(
+            SubjectOutcome.UNKNOWN, f"{after} its coordinator gives no description: {described.text}", (part,)
+        )
+    if _same(seen, described):
         return failed_result(f"{after} it is still open as it was seen: {part.words}", part)
     return Result(
         SubjectOutcome.UNKNOWN,
-        f"{after} it is {said.state.value} with {_epochs(seen, said)}: its markers are being written, and "
-        "its producer is not fenced for certain; see to the leaders of its partitions",
+        f"{after} it is {described.state.value} with {_epochs(seen, described)}: its markers are being "
+        "written, and its producer is not fenced for certain; see to the leaders of its partitions",
         (part,),
     )
 
 
-def _not_described(said: NotDescribed) -> Result:
-    return stale_result(said.text) if said.obstacle is Obstacle.UNKNOWN else failed_result(said.text)
+def _not_described(described: NotDescribed) -> Result:
+    return (
+        stale_result(described.text)
+        if described.obstacle is Obstacle.UNKNOWN
+        else failed_result(described.text)
+    )
 
 
-def _same(seen: FencePlanFacts, said: Described) -> bool:
-    now = said.producer_id, said.producer_epoch, said.started_ms
-    return said.state is TransactionState.ONGOING and now == (
+def _same(seen: FencePlanFacts, described: Described) -> bool:
+    now = described.producer_id, described.producer_epoch, described.started_ms
+    return described.state is TransactionState.ONGOING and now == (
         seen.producer_id,
         seen.producer_epoch,
         seen.started_ms,
     )
 
 
-def _is_our_abort(seen: FencePlanFacts, said: Described) -> bool:
+def _is_our_abort(seen: FencePlanFacts, described: Described) -> bool:
     """Whether it is as the first request makes it: the coordinator aborts at the next epoch."""
-    raised = said.producer_epoch - seen.producer_epoch
-    return said.producer_id == seen.producer_id and said.state in _ABORTED and raised == 1
+    raised = described.producer_epoch - seen.producer_epoch
+    return described.producer_id == seen.producer_id and described.state in _ABORTED and raised == 1
 
 
-def _epochs(seen: FencePlanFacts, said: Described) -> str:
-    epochs = f"epoch {seen.producer_epoch} → {said.producer_epoch}"
-    if said.producer_id == seen.producer_id:
+def _epochs(seen: FencePlanFacts, described: Described) -> str:
+    epochs = f"epoch {seen.producer_epoch} → {described.producer_epoch}"
+    if described.producer_id == seen.producer_id:
         return epochs
-    return f"producer id {seen.producer_id} → {said.producer_id}, {epochs}"
+    return f"producer id {seen.producer_id} → {described.producer_id}, {epochs}"

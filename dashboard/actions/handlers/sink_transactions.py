@@ -27,7 +27,7 @@ class SinkTransactionState(StrEnum):
     COMMITTED = "committed"
     #: It is not there any more: aborted, timed out, or its id is another one's.
     GONE = "gone"
-    #: Nobody can tell.
+    #: Its coordinator could not be asked.
     UNSEEN = "not to be seen"
 
 
@@ -41,7 +41,7 @@ class Opened(NamedTuple):
 
 
 class CurrentTransaction(NamedTuple):
-    """How one is now, what its coordinator says in words, and its timeout where that is told."""
+    """The state of one now, its coordinator's answer in words, and its timeout where that is reported."""
 
     standing: SinkTransactionState
     words: str
@@ -54,8 +54,8 @@ Found = Mapping[Opened, CurrentTransaction]
 def current_states(wanted: Sequence[Opened], connections: ClusterConnections) -> Found:
     """Return how each is now. Raises `AdminUnavailable`."""
     ids = [each.transactional_id for each in wanted]
-    said = connections.admin.describe_transactions(ids, listed=True) if ids else {}
-    return {each: _now(each, said[each.transactional_id]) for each in wanted}
+    described = connections.admin.describe_transactions(ids, listed=True) if ids else {}
+    return {each: _now(each, described[each.transactional_id]) for each in wanted}
 
 
 def as_planned(found: Found, *standing: SinkTransactionState) -> list[Opened]:
@@ -63,21 +63,23 @@ def as_planned(found: Found, *standing: SinkTransactionState) -> list[Opened]:
     return [each for each, now in found.items() if now.standing in standing]
 
 
-def _now(wanted: Opened, said: Described | NotDescribed) -> CurrentTransaction:
-    if isinstance(said, NotDescribed):
+def _now(wanted: Opened, described: Described | NotDescribed) -> CurrentTransaction:
+    if isinstance(described, NotDescribed):
         return CurrentTransaction(
-            SinkTransactionState.GONE if said.obstacle is Obstacle.UNKNOWN else SinkTransactionState.UNSEEN,
-            said.text,
+            SinkTransactionState.GONE
+            if described.obstacle is Obstacle.UNKNOWN
+            else SinkTransactionState.UNSEEN,
+            described.text,
         )
-    words = f"it is {said.state.value}, epoch {wanted.producer_epoch} → {said.producer_epoch}"
-    same = said.producer_id == wanted.producer_id
-    if same and said.state in _COMMITTED and said.producer_epoch - wanted.producer_epoch in (0, 1):
+    words = f"it is {described.state.value}, epoch {wanted.producer_epoch} → {described.producer_epoch}"
+    same = described.producer_id == wanted.producer_id
+    if same and described.state in _COMMITTED and described.producer_epoch - wanted.producer_epoch in (0, 1):
         # Transaction protocol 2 raises the epoch with each end (KIP-890).
-        return CurrentTransaction(SinkTransactionState.COMMITTED, words, said.timeout_ms)
-    now = said.state, said.producer_epoch, said.started_ms
+        return CurrentTransaction(SinkTransactionState.COMMITTED, words, described.timeout_ms)
+    now = described.state, described.producer_epoch, described.started_ms
     if same and now == (TransactionState.ONGOING, wanted.producer_epoch, wanted.started_ms):
-        return CurrentTransaction(SinkTransactionState.OPEN, words, said.timeout_ms)
-    return CurrentTransaction(SinkTransactionState.GONE, words, said.timeout_ms)
+        return CurrentTransaction(SinkTransactionState.OPEN, words, described.timeout_ms)
+    return CurrentTransaction(SinkTransactionState.GONE, words, described.timeout_ms)
 
 
 def end_transactions(
@@ -113,8 +115,8 @@ def not_ended(
 ) -> Result:
     """Return that some are open still, or cannot be seen, and why."""
     names = [each.transactional_id for each in waiting]
-    told = {part.where: part for part in parts}
-    forbidden = next((name for name in names if name in told and told[name].code == _FORBIDDEN), None)
+    answered = {part.where: part for part in parts}
+    forbidden = next((name for name in names if name in answered and answered[name].code == _FORBIDDEN), None)
     if forbidden is not None:
         remedy = grant_command(connections.admin.principal, "WRITE", f"--transactional-id '{forbidden}'")
         return failed_result(
@@ -125,5 +127,5 @@ def not_ended(
         words = f"{unseen[0].transactional_id}: {found[unseen[0]].words}. {so.capitalize()}"
         return Result(SubjectOutcome.UNKNOWN, words, parts)
     return failed_result(
-        f"still open: {list_names(names)}. {so.capitalize()}; look again, and make a new plan", *parts
+        f"still open: {list_names(names)}. {so.capitalize()}; check again, and make a new plan", *parts
     )

@@ -1,6 +1,6 @@
 """`/api/v1/actions`: the audit log, and how a plan is made and executed.
 
-Plan, look at it, execute it with its digest and its `confirm`: nobody executes what they have not seen.
+Make a plan, read it, execute it with its digest and its `confirm`: nobody executes what they have not seen.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class PlanIn(Schema):
 
 
 class ExecuteIn(Schema):
-    """The digest and the `confirm` of the plan that was looked at, and why it is executed."""
+    """The digest and the `confirm` of the plan that was read, and why it is executed."""
 
     digest: schemas.Name
     confirm: schemas.Name
@@ -184,11 +184,11 @@ class ExecuteIn(Schema):
 
 @router.get("", response=ActionList, summary="List actions")
 def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
-    """Plans and what came of them, the newest first; kept for ever."""
+    """Plans and their outcomes, the newest first; kept for ever."""
     before = cursors.read_number(wanted.cursor, "actions")
     found, after = action_store.newest_actions(wanted, before=before, limit=wanted.limit)
     return {
-        "items": [ActionOut(**_told(row)) for row in found],
+        "items": [ActionOut(**_fields(row)) for row in found],
         "next": None if after is None else cursors.encode_cursor("actions", after),
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, ACTIONS)),
     }
@@ -202,9 +202,9 @@ def get_action(request: HttpRequest, number: int) -> OneActionOut:
 
 @router.post("/plan", response={201: OneActionOut}, summary="Make a plan")
 def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, OneActionOut]:
-    """Look at the cluster and say what an act would do; nothing is sent that changes anything.
+    """Inspect the cluster and return what an action would do; no request changes anything.
 
-    A plan lives 5 minutes. Where every subject is refused it says why and cannot be executed.
+    A plan expires in 5 minutes. Where every subject is refused it has the reasons and cannot be executed.
     """
     actor = access.actor_of(request, "api")
     try:
@@ -217,17 +217,17 @@ def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, OneActionOut]:
 
 
 @router.post("/{int:number}/execute", response={202: OneActionOut}, summary="Execute a plan")
-def execute_plan(request: HttpRequest, number: int, said: ExecuteIn) -> tuple[int, OneActionOut]:
-    """Have a worker execute a plan, once; every subject is looked at again first.
+def execute_plan(request: HttpRequest, number: int, confirmed: ExecuteIn) -> tuple[int, OneActionOut]:
+    """Have a worker execute a plan, once; every subject is checked again first.
 
-    The same caller may say so again and is answered the same. The action's `state` tells how it goes on.
+    The same caller may repeat the request and gets the same answer. Poll the action's `state` for progress.
     """
     try:
         row = execute.confirm_plan(
             _known(number),
-            digest=said.digest,
-            typed=said.confirm,
-            reason=said.reason,
+            digest=confirmed.digest,
+            typed=confirmed.confirm,
+            reason=confirmed.reason,
             actor=access.actor_of(request, "api"),
             now_ms=loop.now_ms(),
         )
@@ -248,11 +248,11 @@ def _one(row: Action) -> OneActionOut:
         RecoveryRef(id=each.pk, transactional_id=each.transactional_id)
         for each in action_audit.action_recoveries(row)
     ]
-    return OneActionOut(**_told(row), recoveries=refs)
+    return OneActionOut(**_fields(row), recoveries=refs)
 
 
-def _told(row: Action) -> dict[str, Any]:
-    """Return an action as the API tells it."""
+def _fields(row: Action) -> dict[str, Any]:
+    """Return the fields of an action's schema."""
     shown = action_audit.action_status(row, now_ms=loop.now_ms())
     plan = shown.plan
     results = [*row.results, *[None] * len(plan.subjects)]

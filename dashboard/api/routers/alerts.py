@@ -1,4 +1,4 @@
-"""`/api/v1/alerts`: findings over time, and why somebody is told of each, or nobody."""
+"""`/api/v1/alerts`: findings over time, and why each was notified or not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHANGES = 100
 
 
 class QuietOut(Schema):
-    """A reason why nobody is told: `by` is the number of a silence or an alert, a channel's name, or ""."""
+    """Why nobody is notified: `by` is the number of a silence or an alert, a channel's name, or ""."""
 
     kind: str
     by: str
@@ -38,7 +38,7 @@ class FateOut(Schema):
 
     @classmethod
     def from_fate(cls, fate: alert_queries.NotificationOutcome) -> FateOut:
-        """Return a fate as the API tells it."""
+        """Return the outcome for a channel as its schema."""
         channel, delivery = fate.channel, fate.delivery
         return cls(
             channel_id=channel.pk if channel else None,
@@ -63,8 +63,8 @@ class ChangeOut(Schema):
 class AlertOut(Schema):
     """A finding over time: the same rule, cluster and subject are the same alert, however often it opens.
 
-    `quiet` says why nobody is told of it now, `told` through which channels it was told that it fires.
-    `/rules/{rule}` says what its rule means.
+    `quiet` are the reasons why nobody is notified of it now, `told` the channels that were notified that it
+    fires. `/rules/{rule}` explains its rule.
     """
 
     id: int
@@ -99,7 +99,7 @@ class AlertList(schemas.Listing):
 class AlertFilters(schemas.ShortListFilters, alert_queries.AlertCriteria):
     """The query string of the list.
 
-    `voice`: quiet ones are those that something keeps from being told; `q` is a part of a subject or a rule.
+    `voice`: quiet alerts are those whose notification is suppressed; `q` is a part of a subject or a rule.
     """
 
     state: Literal["active", "firing", "pending", "resolved", "all"] = "active"
@@ -107,13 +107,13 @@ class AlertFilters(schemas.ShortListFilters, alert_queries.AlertCriteria):
 
 @router.get("", response=AlertList, summary="List alerts")
 def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, object]:
-    """Alerts, the newest first; those that fire or are pending unless `state` says otherwise."""
+    """Alerts, the newest first; those that fire or are pending unless `state` is given."""
     before = cursors.read_number(wanted.cursor, "alerts")
     found = alert_queries.alerts_before(before, wanted, limit=wanted.limit + 1, now_ms=loop.now_ms())
     page, following = cursors.cut("alerts", found, wanted.limit, cursors.by_key)
-    told = alert_queries.last_notifications(page)
+    notified = alert_queries.last_notifications(page)
     return {
-        "items": [AlertOut(**_out(row, told[row.pk])) for row in page],
+        "items": [AlertOut(**_out(row, notified[row.pk])) for row in page],
         "next": following,
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, ALERTS)),
     }
@@ -121,7 +121,7 @@ def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, 
 
 @router.get("/{int:number}", response=AlertDetail, summary="One alert")
 def get_alert(request: HttpRequest, number: int) -> AlertDetail:
-    """One alert by its id, with its changes and who was told of each."""
+    """One alert by its id, with its changes and who was notified of each."""
     row = alert_queries.find_alert(number)
     if row is None:
         raise Http404(f"No alert {number} is known.")
@@ -140,7 +140,7 @@ def _change(change: alert_queries.DecidedChange) -> ChangeOut:
     )
 
 
-def _out(row: Alert, told: Sequence[alert_queries.NotificationOutcome]) -> dict[str, Any]:
+def _out(row: Alert, notified: Sequence[alert_queries.NotificationOutcome]) -> dict[str, Any]:
     return {
         "id": row.pk,
         "fingerprint": bytes(row.fingerprint).hex(),
@@ -157,6 +157,6 @@ def _out(row: Alert, told: Sequence[alert_queries.NotificationOutcome]) -> dict[
         "annotations": row.annotations,
         "affected": row.affected,
         "quiet": [QuietOut(kind=kind, by=by.removeprefix("#"), words=words) for kind, by, words in row.quiet],
-        "told": [FateOut.from_fate(each) for each in told],
+        "told": [FateOut.from_fate(each) for each in notified],
         "rev": row.rev,
     }

@@ -1,4 +1,4 @@
-"""`/api/v1/channels`: who is told, of what and how. Secrets are told once: when they are made."""
+"""`/api/v1/channels`: receivers of notifications. A secret is returned once: when it is made."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class ChannelOut(Schema):
 
 
 class ChannelMade(ChannelOut):
-    """A new channel with its secret, which is told this once; "" where its kind signs nothing."""
+    """A new channel with its secret, which is returned only here; "" where its kind signs nothing."""
 
     secret: str
 
 
 class SecretOut(Schema):
-    """A new secret, told this once; the old one signs as well until it is ended."""
+    """A new secret, returned only here; the old one signs as well until it is ended."""
 
     secret: str
 
@@ -122,7 +122,7 @@ def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters])
 
 @router.post("", response={201: ChannelMade}, summary="Add a channel")
 def add_channel(request: HttpRequest, asked: ChannelIn) -> Status[ChannelMade]:
-    """Add a channel; the answer has its secret, which nothing tells again. Needs the role admin."""
+    """Add a channel; the answer has its secret, which is not returned again. Needs the role admin."""
     actor = require_permission(request, access.CHANNELS)
     try:
         row = channels.add(_draft(asked, kind=asked.kind), by=actor.name)
@@ -179,7 +179,7 @@ def end_old_secret(request: HttpRequest, number: int) -> ChannelOut:
 
 @router.post("/{int:number}/test", response=DeliveryDetail, summary="Send a test")
 def send_test(request: HttpRequest, number: int) -> DeliveryDetail:
-    """Send a message with an invented alert, now and once, and tell what came of it.
+    """Send a message with a sample alert, now and once, and return the outcome.
 
     Also to a disabled channel. Takes up to `[alerts] timeout_s`; needs the role operator.
     """
@@ -199,11 +199,11 @@ def _found(number: int) -> Channel:
 
 
 def _draft(asked: Settings, *, kind: str, row: Channel | None = None) -> channels.ChannelDraft:
-    """Return what is asked for; what was not sent is as it is, or as usual for a new channel."""
+    """Return the draft in a request; fields that were not sent keep their value, or have the default."""
     known = row or Channel(min_severity="warning")
     sent = asked.model_fields_set
 
-    def said(name: str) -> Any:
+    def setting(name: str) -> Any:
         value = getattr(asked, name)
         return getattr(known, name) if name not in sent or (value is None and name not in _WAITS) else value
 
@@ -211,14 +211,14 @@ def _draft(asked: Settings, *, kind: str, row: Channel | None = None) -> channel
         partial(read_matchers, asked.matchers) if asked.matchers is not None else lambda: known.matchers
     )
     return channels.ChannelDraft(
-        name=said("name"),
+        name=setting("name"),
         kind=kind,
         url=asked.url or "",
-        min_severity=said("min_severity"),
+        min_severity=setting("min_severity"),
         matchers=matchers,
-        group_by=said("group_by"),
-        waits={name: said(name) for name in _WAITS},
-        send_resolved=said("send_resolved"),
+        group_by=setting("group_by"),
+        waits={name: setting(name) for name in _WAITS},
+        send_resolved=setting("send_resolved"),
     )
 
 

@@ -40,7 +40,7 @@ _NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, QUERIES, RECOVERIES)
 
 
 class ClusterOut(Schema):
-    """A configured cluster; `rev` rises with every change. `as_of` is told for each noun.
+    """A configured cluster; `rev` rises with every change. `as_of` is given for each noun.
 
     `transactions` counts ids by Kafka's state, `partitions` by verdict, `groups` by status, of which those
     with a commit "pending" are counted a second time, `queries` by state, of which "prepared" ones are.

@@ -1,4 +1,4 @@
-"""`/api/v1/collectors`: who looks at what, and how far it has seen."""
+"""`/api/v1/collectors`: what each collector reads, and how far it has come."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ router = Router(tags=["collectors"])
 
 
 class CollectorOut(Schema):
-    """A collector; `alive` tells whether its lease is, `behind` counts records (null: unknown).
+    """A collector; `alive`: whether its lease is valid; `behind` counts records (null: unknown).
 
-    `requests` and `broker_ms` are what it has cost its cluster since it was first started; `detail` is what
-    else it says of itself, each collector's own.
+    `requests` and `broker_ms` are what it has cost its cluster since it was first started; `detail` is
+    further status, different for each collector.
     """
 
     cluster: str

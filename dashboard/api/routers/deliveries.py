@@ -27,7 +27,7 @@ Origin = Literal["alert", "test", "again"]
 class TryOut(Schema):
     """One try, without secrets: what was sent, and the beginning of what was answered.
 
-    `status` is null and `error` says why where no answer came; `address` is the one that was connected to.
+    `status` is null and `error` the reason where no answer came; `address` is the one that was connected to.
     """
 
     at: str | None
@@ -113,7 +113,7 @@ def send_again(request: HttpRequest, number: int) -> Status[DeliveryOut]:
 
 
 def delivery_summary(row: Delivery) -> dict[str, Any]:
-    """Return what a list tells of a delivery."""
+    """Return the fields of a delivery in a list."""
     return {
         "id": row.pk,
         "channel_id": row.channel_id,
@@ -134,7 +134,7 @@ def delivery_summary(row: Delivery) -> dict[str, Any]:
 
 
 def delivery_detail(row: Delivery) -> DeliveryDetail:
-    """Return all that is told of a delivery."""
+    """Return a delivery with its attempts and its body."""
     return DeliveryDetail(
         **delivery_summary(row),
         firing_alerts=row.held.get("firing", []),

@@ -27,8 +27,8 @@ class FindingOut(Schema):
     """A rule's verdict about a subject, `kind:name`; not `complete`: not all that the rule needs was seen.
 
     `closed_at` is null while it holds. `deadline_at` is when a coordinator aborts the transaction, or
-    records are lost, unless somebody acts; null where no instant is known. `/rules/{rule}` says what the
-    rule means. `offers` are the acts that may be planned now, by what the planner would refuse.
+    records are lost, unless somebody acts; null where no instant is known. `/rules/{rule}` explains the
+    rule. `offers` are the actions that the planner would not refuse now.
     """
 
     id: int
@@ -59,7 +59,7 @@ class FindingFilters(schemas.ListFilters, finding_queries.FindingCriteria):
 
 @router.get("", response=FindingList, summary="List findings")
 def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[str, object]:
-    """Findings, the newest first; the open ones unless `state` says otherwise."""
+    """Findings, the newest first; the open ones unless `state` is given."""
     found = finding_queries.findings_before(
         cursors.read_number(wanted.cursor, "findings"), wanted, limit=wanted.limit + 1
     )

@@ -21,14 +21,14 @@ from fenceline.series.points import GROUP
 
 router = Router(tags=["groups"])
 
-#: More partitions of a group than these are not told at once.
+#: More partitions of a group than these are not returned at once.
 _MOST_OFFSETS = 10_000
 
 
 class GroupOut(Schema):
     """A consumer group; its status is its worst partition's (Burrow's words, and BLOCKED).
 
-    `lag_lso` and `lag_hw` count offsets over all partitions, null where one cannot be told; `lag_ms` is the
+    `lag_lso` and `lag_hw` count offsets over all partitions, null where one is unknown; `lag_ms` is the
     longest. In `blocked` partitions its status is BLOCKED: it has consumed everything up to the last stable
     offset, which an open transaction has kept from moving for `group_blocked_s`. For `unstable` partitions a
     transactional commit is pending. Groups with random ids share a `family`.
@@ -87,7 +87,7 @@ class LagAt(Schema):
 
 
 class GroupDetail(GroupOut):
-    """A group with its partitions, the worst first, and its lag over its last looks."""
+    """A group with its partitions, the worst first, and its lag in the last polls."""
 
     owner: OwnerOut | None
     offsets: list[OffsetOut]
@@ -110,7 +110,7 @@ def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, 
     found = group_queries.groups_after(wanted, place=place, limit=wanted.limit + 1)
     page, following = cursors.cut("groups", found, wanted.limit, cursors.by_key)
     return {
-        "items": [GroupOut(**_told(row)) for row in page],
+        "items": [GroupOut(**_fields(row)) for row in page],
         "next": following,
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, GROUPS)),
     }
@@ -141,7 +141,7 @@ def get_group(request: HttpRequest, cluster: schemas.Name, group: str) -> GroupD
     if row is None or not row.cluster.configured:
         raise Http404(f"No group '{group}' is known on cluster '{cluster}'.")
     return GroupDetail(
-        **_told(row),
+        **_fields(row),
         owner=OwnerOut.from_owner(owners.find_owner(row.group_id, row.family)),
         offsets=[_offset(each) for each in group_queries.offset_page(row, page=1, size=_MOST_OFFSETS).items],
         trend=[
@@ -151,7 +151,7 @@ def get_group(request: HttpRequest, cluster: schemas.Name, group: str) -> GroupD
     )
 
 
-def _told(row: Group) -> dict[str, Any]:
+def _fields(row: Group) -> dict[str, Any]:
     return {
         "cluster": row.cluster.name,
         "group": row.group_id,

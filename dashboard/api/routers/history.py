@@ -65,7 +65,7 @@ class DayOut(FiguresOut):
 
 
 class Reported(Schema):
-    """What every answer says beside its items: the days that were asked for, and how far the job has come.
+    """The fields of every answer beside its items: the requested days, and how far the job has come.
 
     `as_of` is when it published its newest micro-batch, `batch`.
     """

@@ -130,7 +130,7 @@ class IncidentNoteIn(Schema):
 
 @router.get("", response=IncidentList, summary="List incidents")
 def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict[str, object]:
-    """Incidents, the newest first; the open ones unless `state` says otherwise."""
+    """Incidents, the newest first; the open ones unless `state` is given."""
     rows = incident_queries.incidents_before(
         cursors.read_number(wanted.cursor, "incidents"),
         wanted,

@@ -36,7 +36,7 @@ PinGround = Annotated[
 
 
 class OpenTransaction(Schema):
-    """A transaction that is open in a partition, as its leader tells.
+    """A transaction that is open in a partition, as its leader describes it.
 
     `first_seen_at` is our clock's, `last_record_at` the producer's own. `transactional_id` is "" where no id
     with this producer id is known.
@@ -57,8 +57,8 @@ class OpenTransaction(Schema):
 class PartitionOut(Schema):
     """A partition; `held` is high watermark minus LSO, a bound of the records held back.
 
-    `pinned_since` is when its LSO began to stand still, null unless it does; `changed_at` is when the newest
-    of its figures was answered; `error` says why it cannot be seen. `transactions` come by
+    `pinned_since` is since when its LSO is stuck, null unless it is; `changed_at` is when the newest of its
+    figures was read; `error` is why it cannot be read. `transactions` come by
     their first offset: the first one holds the LSO.
     """
 
@@ -109,7 +109,7 @@ class ProducerOut(Schema):
 
 
 class ReplicaOut(Schema):
-    """What one replica said when it was asked last, by an operator."""
+    """The last answer of one replica, requested by an operator."""
 
     broker: int
     leads: bool
@@ -158,7 +158,7 @@ def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> di
 def get_partition(
     request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int
 ) -> PartitionDetail:
-    """One partition, who reads it, how its end moved, and what its replicas said of their producers."""
+    """One partition, its consumers, its end offsets over time, and its replicas' producers."""
     row = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No partition '{topic}-{partition}' is watched on cluster '{cluster}'.")
@@ -183,13 +183,13 @@ def get_partition(
         ],
         looks=[
             ReplicaOut(
-                broker=look.broker,
-                leads=look.leads,
-                seen_at=schemas.format_iso(look.seen_ms),
-                producers=[_producer(each) for each in look.producers],
-                error=look.error,
+                broker=answer.broker,
+                leads=answer.leads,
+                seen_at=schemas.format_iso(answer.seen_ms),
+                producers=[_producer(each) for each in answer.producers],
+                error=answer.error,
             )
-            for look in partition_queries.replica_looks(row)
+            for answer in partition_queries.replica_answers(row)
         ],
     )
 
@@ -260,15 +260,15 @@ def _open(pin: PinRecord) -> OpenTransaction:
     )
 
 
-def _producer(told: dict[str, Any]) -> ProducerOut:
+def _producer(packed: dict[str, Any]) -> ProducerOut:
     return ProducerOut(
-        transactional_id=told.get("transactional_id") or "",
-        producer_id=told["producer_id"],
-        producer_epoch=told["producer_epoch"],
-        last_sequence=told["last_sequence"],
-        last_record_at=_producers_clock(told["last_timestamp_ms"]),
-        coordinator_epoch=told["coordinator_epoch"],
-        start_offset=told["start_offset"],
+        transactional_id=packed.get("transactional_id") or "",
+        producer_id=packed["producer_id"],
+        producer_epoch=packed["producer_epoch"],
+        last_sequence=packed["last_sequence"],
+        last_record_at=_producers_clock(packed["last_timestamp_ms"]),
+        coordinator_epoch=packed["coordinator_epoch"],
+        start_offset=packed["start_offset"],
     )
 
 

@@ -45,8 +45,8 @@ class QueryOut(Schema):
     """A streaming query, by its checkpoint, its listener, or both.
 
     `id` is its identity here: Spark's query id, unless two folders hold the same one. `planned` and
-    `finished` are the newest batches of its offset log and its commit log, `newest` the newest that anything
-    told of, and `chain` that one's. `restart_words` follow "a restart …". `sink` is "" where nothing tells.
+    `finished` are the newest batches of its offset log and its commit log, `newest` the newest that is
+    known, and `chain` that one's. `restart_words` follow "a restart …". `sink` is "" where it is unknown.
     `state` is "unheard" where the driver's heartbeat is missing, or no listener reports the query. Lag counts
     offsets over all partitions, null where it is not known.
     """
@@ -142,7 +142,7 @@ def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str,
     found = streaming_queries.queries_after(wanted, place=place, limit=wanted.limit + 1)
     page, following = cursors.cut("queries", found, wanted.limit, cursors.by_key)
     return {
-        "items": [QueryOut(**each) for each in _told(page)],
+        "items": [QueryOut(**each) for each in _all_fields(page)],
         "next": following,
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, QUERIES)),
     }
@@ -174,9 +174,9 @@ def get_safe_to_stop(request: HttpRequest, query: schemas.Name, cluster: schemas
 def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> QueryDetail:
     """One query by its id here, by Spark's query id, or by its name where no other query has it."""
     row, at_ms = _one(query, cluster), now_ms()
-    (told,) = _told([row])
+    (fields,) = _all_fields([row])
     return QueryDetail(
-        **told,
+        **fields,
         owner=OwnerOut.from_owner(owners.of_query(row)),
         exception=row.exception,
         safe=_safe(row, at_ms),
@@ -210,7 +210,7 @@ def _safe(row: Row, at_ms: int) -> SafeAnswer:
     return safe_out(safe, prepared, visibility.noun_visibility(row.cluster.name, QUERIES), at_ms)
 
 
-def _told(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _all_fields(rows: Sequence[Row]) -> list[dict[str, Any]]:
     at_ms = now_ms()
     newest, read = streaming_queries.newest_batches(rows), reading.query_sources(rows)
     chains, safe = chains_of(rows, now_ms=at_ms), restart_safety_by_query(rows, at_ms)
@@ -262,22 +262,22 @@ def _columns(
 
 
 def _holds(row: Row) -> CheckpointOut | None:
-    told = row.detail
-    if "kept" not in told:
+    detail = row.detail
+    if "kept" not in detail:
         return None
     names = ("kept", "versions", "initial", "operators", "broken", "foreign", "asynchronous", "conf")
-    return CheckpointOut(**{name: told[name] for name in names})
+    return CheckpointOut(**{name: detail[name] for name in names})
 
 
 def _ledger(row: Row) -> LedgerOut | None:
     if not row.ledger_id:
         return None
-    told = row.detail.get("ledger") or {}
+    detail = row.detail.get("ledger") or {}
     return LedgerOut(
         id=row.ledger_id,
         prefix=row.prefix,
         generation=row.generation,
-        path=told.get("path", ""),
+        path=detail.get("path", ""),
         decisions=dict(streaming_batches.decision_counts(row)),
-        broken=told.get("broken", []),
+        broken=detail.get("broken", []),
     )

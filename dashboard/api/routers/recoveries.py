@@ -41,7 +41,8 @@ class LostOut(Schema):
     """The aborted records of a partition, offsets inclusive; null where nothing was written there.
 
     Not `sure`: only bounds are known, or nothing (`records` is null), or the topic may be another one since;
-    `note` says why. `topic_deleted`: the topic was deleted since, re-created or not, and the records with it.
+    `note` is the reason. `topic_deleted`: the topic was deleted since, re-created or not, and the records
+    with it.
     """
 
     topic: str

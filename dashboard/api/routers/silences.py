@@ -1,4 +1,4 @@
-"""`/api/v1/silences`: what nobody is told of, until when; making one and ending it."""
+"""`/api/v1/silences`: which alerts are not notified, until when; making one and ending it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from dashboard.system import access
 router = Router(tags=["silences"])
 
 State = Literal["active", "scheduled", "expired"]
-#: Longer is refused by its check, which says so; this keeps what overflows away from it.
+#: Longer is refused by its check, with the reason; this keeps what overflows away from it.
 _LONGEST_S = 1e9
 
 
 class SilenceOut(Schema):
-    """A silence: alerts that meet all of its matchers are told to nobody between its start and its end.
+    """A silence: alerts that meet all of its matchers are not notified between its start and its end.
 
     `ended_by` is who ended it early, "" where nobody did.
     """

@@ -20,7 +20,7 @@ from dashboard.models import Transaction
 from dashboard.runtime import visibility
 from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
-from fenceline.facts import NOT_TOLD
+from fenceline.facts import NOT_REPORTED
 from fenceline.kafka.partitions import PartitionVerdict
 
 router = Router(tags=["transactions"])
@@ -59,8 +59,8 @@ class WaitingOut(Schema):
 class TransactionOut(Schema):
     """A transactional id; `state` is Kafka's own word, `started_at` is null while nothing was begun.
 
-    Epoch and timeout are null while only a coordinator's list has told of the id. `verdict` is the worst of
-    where its transactions are open: one that an earlier epoch left may hang while `state` is complete.
+    Epoch and timeout are null while the id is known only from a coordinator's list. `verdict` is the worst of
+    those in which it is open: one that an earlier epoch left may hang while `state` is complete.
     """
 
     cluster: str
@@ -108,7 +108,7 @@ def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -
         wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )
     return {
-        "items": [TransactionOut(**told) for told in _all_told(step.items)],
+        "items": [TransactionOut(**fields) for fields in _all_fields(step.items)],
         "next": None if step.next is None else cursors.encode_cursor(_order(wanted), *step.next),
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster)),
     }
@@ -132,24 +132,24 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
     if row is None:
         raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
     life = history_queries.recent_transitions(row.cluster.name, bytes(row.key), row.log_partition)
-    (told,) = _all_told([row])
+    (fields,) = _all_fields([row])
     actions = attributions.of_transitions(row.cluster.name, bytes(row.key), life.recent)
     recent = [Fact.from_transition(each, action) for each, action in zip(life.recent, actions, strict=True)]
     may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
-    return TransactionDetail(**told, recent=recent, offers=OfferOut.from_offers(may))
+    return TransactionDetail(**fields, recent=recent, offers=OfferOut.from_offers(may))
 
 
-def _if_told(number: int) -> int | None:
-    return None if number == NOT_TOLD else number
+def _if_reported(number: int) -> int | None:
+    return None if number == NOT_REPORTED else number
 
 
-def _all_told(rows: Sequence[Transaction]) -> Sequence[dict[str, Any]]:
-    """Return rows as the API tells them: who waits, and who coordinates, in a few queries for all."""
+def _all_fields(rows: Sequence[Transaction]) -> Sequence[dict[str, Any]]:
+    """Return the fields of rows: with who waits, and who coordinates, in a few queries for all."""
     standing, brokers = blocking.waits_of(rows), blocking.coordinator_brokers(rows)
-    return [_told(row, standing[row.pk], brokers.get(row.pk)) for row in rows]
+    return [_fields(row, standing[row.pk], brokers.get(row.pk)) for row in rows]
 
 
-def _told(row: Transaction, standing: blocking.Waits, broker: int | None) -> dict[str, Any]:
+def _fields(row: Transaction, standing: blocking.Waits, broker: int | None) -> dict[str, Any]:
     named = transaction_queries.partitions_of(row)
     return {
         "cluster": row.cluster.name,
@@ -157,12 +157,12 @@ def _told(row: Transaction, standing: blocking.Waits, broker: int | None) -> dic
         "application": row.application,
         "state": row.state,
         "producer_id": row.producer_id,
-        "producer_epoch": _if_told(row.producer_epoch),
-        "timeout_ms": _if_told(row.timeout_ms),
+        "producer_epoch": _if_reported(row.producer_epoch),
+        "timeout_ms": _if_reported(row.timeout_ms),
         "started_at": schemas.format_iso(row.started_ms),
         "updated_at": schemas.format_iso(row.updated_ms),
         "partitions": [Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
-        "coordinator": Coordinator(partition=_if_told(row.log_partition), broker=broker),
+        "coordinator": Coordinator(partition=_if_reported(row.log_partition), broker=broker),
         "client_version": row.client_version,
         "verdict": PartitionVerdict(standing.verdict),
         "waiting": [

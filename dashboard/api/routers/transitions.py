@@ -29,7 +29,7 @@ NotableKind = Literal[
 ]  # fmt: skip
 
 #: The two orders, in their cursors: a place in one is none in the other.
-_NEWEST, _TOLD = "transitions-newest", "transitions-told"
+_NEWEST, _BY_REVISION = "transitions-newest", "transitions-told"
 
 
 class ActionRef(Schema):
@@ -62,7 +62,7 @@ class Fact(Schema):
 
     @classmethod
     def from_transition(cls, fact: Transition, action: Action | None = None, **more: object) -> Self:
-        """Return a transition as the API tells it."""
+        """Return a transition as its schema."""
         return cls(
             action=_reference(action),
             kind=fact.kind,
@@ -106,7 +106,7 @@ class TransitionFilters(Ranged):
     """The query string of the list; `since` is `from` of before there was a `to`."""
 
     cluster: schemas.Name = ""
-    #: Only what was told or revised after this revision of the cluster, in that order.
+    #: Only transitions derived or revised after this revision of the cluster, in that order.
     since_rev: int | None = Field(None, ge=0, lt=2**63)
     since: datetime | None = None
     kind: NotableKind | Literal[""] = ""
@@ -119,25 +119,25 @@ class TransitionFilters(Ranged):
 
 @router.get("", response=TransitionList, summary="List transitions")
 def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> dict[str, object]:
-    """Notable transitions, newest first; with `since_rev` in the order in which they were told or revised.
+    """Notable transitions, newest first; with `since_rev` in the order in which they were derived or revised.
 
-    A page may hold fewer than `limit` and have a `next` all the same: one request looks through 10,000.
+    A page may hold fewer than `limit` and have a `next` all the same: one request searches 10,000.
     """
     matching = _filter(wanted)
-    order = _NEWEST if wanted.since_rev is None else _TOLD
+    order = _NEWEST if wanted.since_rev is None else _BY_REVISION
     place = cursors.decode_cursor(wanted.cursor, order, (int, int))
     if wanted.since_rev is None:
         end = None if wanted.to_ms is None else (wanted.to_ms, 0)
         before = end if place is None else (int(place[0]), int(place[1]))
-        told = history_queries.newest_transitions(matching, limit=wanted.limit, before=before)
+        page = history_queries.newest_transitions(matching, limit=wanted.limit, before=before)
     else:
         rev, row = place or (wanted.since_rev, 0)
-        told = history_queries.transitions_since(
+        page = history_queries.transitions_since(
             matching, since_rev=int(rev), after=int(row), limit=wanted.limit
         )
     return {
-        "items": [_out(row) for row in told.items],
-        "next": None if told.next is None else cursors.encode_cursor(order, *told.next),
+        "items": [_out(row) for row in page.items],
+        "next": None if page.next is None else cursors.encode_cursor(order, *page.next),
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster)),
     }
 

@@ -47,15 +47,15 @@ window.fenceline = window.fenceline || {};
   };
 
   /** An instant as an axis that knows only UTC has to be given it. */
-  const told = (ms) => ms + fenceline.shift(ms);
+  const shifted = (ms) => ms + fenceline.shift(ms);
 
-  /** Give a trace its tone's colour; `meta` says which, and where it holds instants. */
+  /** Give a trace its tone's colour; `meta` contains which, and where instants are. */
   const dressed = (trace) => {
     const { tone, times } = trace.meta;
     const shown = { ...trace, marker: { ...trace.marker, color: colour(tone), line: { ...trace.marker.line, color: colour(tone) } } };
     if (trace.line) shown.line = { ...trace.line, color: colour(tone) };
     if (trace.text) shown.textfont = { ...trace.textfont, color: colour("ink") };
-    for (const name of times) shown[name] = trace[name].map(told);
+    for (const name of times) shown[name] = trace[name].map(shifted);
     return shown;
   };
 
@@ -68,7 +68,7 @@ window.fenceline = window.fenceline || {};
   const laidOut = (layout) => {
     const shown = { ...layout, template: template(), autosize: true };
     if (coarse) shown.dragmode = false; // A finger on a chart scrolls the page.
-    if (layout.xaxis.type === "date") shown.xaxis = { ...layout.xaxis, range: layout.xaxis.range.map(told) };
+    if (layout.xaxis.type === "date") shown.xaxis = { ...layout.xaxis, range: layout.xaxis.range.map(shifted) };
     return shown;
   };
 

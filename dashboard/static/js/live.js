@@ -30,7 +30,7 @@ window.fenceline = window.fenceline || {};
 
   const announce = (words) => (announcer.textContent = words);
 
-  // --- What the lamp says -------------------------------------------------------------------------------------
+  // --- The text of the lamp ------------------------------------------------------------------------------------
   const stale = () => asOf > 0 && fenceline.now() - asOf > staleAfter;
 
   const describe = () => {
@@ -94,7 +94,7 @@ window.fenceline = window.fenceline || {};
     const { xhr } = event.detail;
     if (!pages.has(event.detail.elt)) return;
     const ours = xhr.getResponseHeader("Fenceline-Now") !== null;
-    // A page about something that is gone says so in its own words.
+    // A page about something that is gone explains that itself.
     if (xhr.status === 404 && ours) Object.assign(event.detail, { shouldSwap: true, isError: false });
     if (paused || xhr.status === 304 || !ours) event.detail.shouldSwap = false; // A pause's end asks again.
   });

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import plotly.graph_objects as go
 
 from dashboard.history.buckets import Bucket
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Batch
 from dashboard.web.charts.figures import (
     Figure,
@@ -130,15 +130,15 @@ def event_figure(
 
 def commit_panel(buckets: Sequence[Bucket]) -> Panel:
     """Return how many commits there were in each step."""
-    look = LOOKS[TransitionKind.COMMIT]
+    style = TRANSITION_STYLES[TransitionKind.COMMIT]
     bar = go.Bar(
-        name=look.plural,
+        name=style.plural,
         x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
         y=[bucket.counts.get(TransitionKind.COMMIT, 0) for bucket in buckets],
         width=buckets[0].span_ms * 0.84 if buckets else None,
-        marker=bar_marker(look.pattern),
+        marker=bar_marker(style.pattern),
         hovertemplate="%{y:,} commits<extra></extra>",
-        meta={"tone": look.tone, "times": ["x"]},
+        meta={"tone": style.tone, "times": ["x"]},
     )
     return Panel(count_axis(2).update(title="commits"), [bar])
 

@@ -17,13 +17,13 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboard.history.buckets import Bucket
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from fenceline.facts import TransitionKind
 from fenceline.time_range import TimeRange
 
 Figure = dict[str, Any]
 
-#: What a strip of the first page tells apart, from below: words, kinds, and whose look it has.
+#: The bands of a strip on the first page, from below: words, kinds, and the kind whose style it has.
 STRIP = (
     (
         "aborts",
@@ -133,15 +133,15 @@ def plotly_figure(traces: Sequence[go.Bar | go.Scatter], layout: go.Layout) -> F
 def _bars(
     words: str, kinds: Sequence[TransitionKind], like: TransitionKind, buckets: Sequence[Bucket]
 ) -> go.Bar:
-    look = LOOKS[like]
+    style = TRANSITION_STYLES[like]
     return go.Bar(
         name=words,
         x=[bucket.start_ms + bucket.span_ms // 2 for bucket in buckets],
         y=[bucket.count_of(kinds) for bucket in buckets],
         width=buckets[0].span_ms * 0.84 if buckets else None,
-        marker=bar_marker(look.pattern),
+        marker=bar_marker(style.pattern),
         hovertemplate="%{y:,} " + words + "<extra></extra>",
-        meta={"tone": look.tone, "times": ["x"]},
+        meta={"tone": style.tone, "times": ["x"]},
     )
 
 
@@ -154,31 +154,31 @@ def bar_marker(pattern: str) -> dict[str, Any]:
 
 
 def _lane(bars: Sequence[Bar], end: TransitionKind | None, span_ms: int) -> go.Bar:
-    look = LOOKS[TransitionKind.BEGIN if end is None else end]
+    style = TRANSITION_STYLES[TransitionKind.BEGIN if end is None else end]
     return go.Bar(
         orientation="h",
-        name="open" if end is None else look.words,
+        name="open" if end is None else style.words,
         y=[_TRANSACTIONS] * len(bars),
         base=[bar.begun_ms for bar in bars],
         x=[max(bar.until_ms - bar.begun_ms, int(span_ms * _NARROWEST)) for bar in bars],
-        marker=bar_marker(look.pattern) | {"line": {"width": 1}},
+        marker=bar_marker(style.pattern) | {"line": {"width": 1}},
         customdata=[plain_label(bar.words) for bar in bars],
         hovertemplate="%{customdata}<extra></extra>",
-        meta={"tone": look.tone, "times": ["base"]},
+        meta={"tone": style.tone, "times": ["base"]},
     )
 
 
 def _events(marks: Sequence[Mark], kind: TransitionKind) -> go.Scatter:
-    look = LOOKS[kind]
+    style = TRANSITION_STYLES[kind]
     return go.Scatter(
         mode="markers",
-        name=look.words,
+        name=style.words,
         x=[mark.at_ms for mark in marks],
         y=[_EVENTS] * len(marks),
         marker={"size": 10, "symbol": _SYMBOLS.get(kind, "diamond"), "line": {"width": 1.5}},
         customdata=[plain_label(mark.words) for mark in marks],
         hovertemplate="%{customdata}<extra></extra>",
-        meta={"tone": look.tone, "times": ["x"]},
+        meta={"tone": style.tone, "times": ["x"]},
     )
 
 

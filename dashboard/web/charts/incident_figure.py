@@ -32,7 +32,7 @@ _CONFIG = {"displaylogo": False, "showSendToCloud": False, "plotlyServerURL": ""
 
 
 class LaneBar(NamedTuple):
-    """Something that lasted; `label` stands in the bar, `words` where a pointer is."""
+    """Something that lasted; `label` is in the bar, `words` in the tooltip."""
 
     from_ms: int
     to_ms: int

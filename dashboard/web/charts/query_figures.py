@@ -31,7 +31,7 @@ PHASES = (
     Phase("getBatch", "warning", ".", "sources hand the batch over"),
     Phase("queryPlanning", "muted", "", "the plan is made"),
 )
-#: What of a batch's whole no phase tells.
+#: The part of a batch's duration that belongs to no phase.
 OTHER = Phase("other", "muted", "/", "the rest of its trigger")
 _WHOLE = "triggerExecution"
 

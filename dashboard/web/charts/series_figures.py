@@ -58,7 +58,7 @@ def scale_of(reading: SeriesReading, column: int) -> Scale:
 
 
 class Curve(NamedTuple):
-    """How a line is called and looks: its tone, how its figures are written, and its dashes."""
+    """The name and style of a line: its tone, the format of its figures, and its dashes."""
 
     name: str
     tone: str

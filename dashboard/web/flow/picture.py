@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from dashboard.labels.flow import HEALTH_LOOKS, LINK_WORDS
+from dashboard.labels.flow import HEALTH_LABELS, LINK_WORDS
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.flow.layout import BOX_HEIGHT, BOX_WIDTH, FlowBox, FlowLine, draw_flow
@@ -110,8 +110,8 @@ class DrawnEdge:
     def words(self) -> str:
         """Return what it is in one line."""
         through = f" through group {self.edge.group}" if self.edge.group else ""
-        said = f": {self.edge.reason}" if self.edge.reason else ""
-        return f"{self.source.label} to {self.target.label}{through}, {self.look.words}{said}"
+        reason = f": {self.edge.reason}" if self.edge.reason else ""
+        return f"{self.source.label} to {self.target.label}{through}, {self.look.words}{reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def pipeline_rows(cluster: str, found: Sequence[Pipeline]) -> Sequence[PipelineR
         PipelineRow(
             each,
             path_name(each),
-            HEALTH_LOOKS[each.health],
+            HEALTH_LABELS[each.health],
             focus_url(cluster, each.end.id),
             *latency_words(each.latency),
             list_names(each.missing),
@@ -202,14 +202,14 @@ def focus_url(cluster: str, node: NodeId) -> str:
 
 
 def _boxed(cluster: str, box: FlowBox) -> DrawnNode:
-    return DrawnNode(box, HEALTH_LOOKS[box.node.health], _node_url(cluster, box.node))
+    return DrawnNode(box, HEALTH_LABELS[box.node.health], _node_url(cluster, box.node))
 
 
 def _drawn(cluster: str, flow: Flow, edge: FlowEdge, line: FlowLine, *, labelled: bool) -> DrawnEdge:
     source, target = flow.nodes[edge.source], flow.nodes[edge.target]
     return DrawnEdge(
         edge,
-        HEALTH_LOOKS[edge.health],
+        HEALTH_LABELS[edge.health],
         source,
         target,
         _row_url(cluster, source),

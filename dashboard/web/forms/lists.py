@@ -45,7 +45,7 @@ Place = tuple[int, int]
 
 
 class ListQuery(Criteria):
-    """A query string of a list; `ignored` says in words what in it could not be used."""
+    """A query string of a list; `ignored` describes what in it could not be used."""
 
     ignored: tuple[str, ...] = ()
 
@@ -133,8 +133,8 @@ def _problem(form: type[ListQuery], name: str, value: str) -> str:
     return f"{name} “{clip(value)}” is {right}"
 
 
-def place(at: Place | None) -> str:
-    """Where a list goes on, as a parameter; "" for nowhere."""
+def encode_place(at: Place | None) -> str:
+    """Return the place where a list continues, as a parameter; "" at its end."""
     return "" if at is None else f"{at[0]}-{at[1]}"
 
 

@@ -30,7 +30,7 @@ _WORDS = {
     "15m": "15 min", "1h": "1 h", "6h": "6 h", "24h": "24 h",
     "7d": "7 d", "30d": "30 d", "90d": "90 d", "1y": "1 year",
 }  # fmt: skip
-#: Pages of what is known as of now, by their route: what each says of a range that ended.
+#: Pages that show the present only, by their route: the note of each on a range that ended.
 AS_OF_NOW: Mapping[str, str] = {
     "transactions": "The history of transactional ids' states is not kept.",
     "transaction": "Its event history is of the range that you chose.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.groups.queries import BlockingTransaction
-from dashboard.labels.status import STATUS_LOOKS
+from dashboard.labels.status import STATUS_LABELS
 from dashboard.models import Group, GroupOffset
 from dashboard.web.headlines.detail import DetailHeadline, behind_words
 from fenceline.formatting import count_noun, list_names
@@ -64,10 +64,10 @@ def _found(
 def _blocked(row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]) -> Sentence:
     where = _where([str(each) for each in waiting], row.blocked)
     instants = [each.waiting_ms for each in waiting if each.waiting_ms is not None]
-    whom = (_by(blockers, " by "), *_behind(row))
+    blocked_by = (_by(blockers, " by "), *_behind(row))
     if not instants:
-        return (f"It is likely blocked at {where}", *whom)
-    return (f"It has likely been blocked at {where} for ", Age(min(instants)), *whom)
+        return (f"It is likely blocked at {where}", *blocked_by)
+    return (f"It has likely been blocked at {where} for ", Age(min(instants)), *blocked_by)
 
 
 def _where(names: Sequence[str], number: int) -> str:
@@ -89,7 +89,7 @@ def _status(row: Group) -> Sentence:
     if row.status == GroupStatus.OK:
         words = behind_words(row.lag_hw)
         return (f"It is healthy and {words}." if words else "It is healthy.",)
-    means = STATUS_LOOKS[row.status].means
+    means = STATUS_LABELS[row.status].means
     if row.status == GroupStatus.UNKNOWN:
         means = "there is not enough data for a status"
     return (f"{means[:1].upper()}{means[1:]}", *_behind(row))

@@ -41,7 +41,7 @@ class OverviewFigures(NamedTuple):
 def overview_headline(
     problems: Sequence[tuple[str, IncidentFacts]],
     number: int,
-    sight: Freshness,
+    freshness: Freshness,
     figures: OverviewFigures,
     *,
     now_ms: int,
@@ -53,17 +53,17 @@ def overview_headline(
     if not figures.clusters:
         return Headline("unknown", ("No cluster is configured.",), _HOW_TO_CONFIGURE)
     needs = [(severity, facts) for severity, facts in problems if severity != Severity.INFO]
-    shown = _figures(figures, sight, now_ms)
+    shown = _figures(figures, freshness, now_ms)
     if needs:
         severity, facts = needs[0]
         begin = f"{count_noun(number, 'open incident')}. "
         return Headline(severity, (begin, *_clipped(worst_fact(facts, now_ms=now_ms))), shown)
-    if sight.blind:
-        sentence = _blind(sight.blind, figures.clusters)
+    if freshness.blind:
+        sentence = _blind(freshness.blind, figures.clusters)
         return Headline("warning", (sentence,), [*shown, "nothing was stuck in the last complete data"])
-    if sight.unseen:
-        sentence = f"{_listed(sight.unseen)} {_have(sight.unseen)} not been read yet."
-        return Headline("unknown", (sentence,), _progress(sight))
+    if freshness.unseen:
+        sentence = f"{_listed(freshness.unseen)} {_have(freshness.unseen)} not been read yet."
+        return Headline("unknown", (sentence,), _progress(freshness))
     return Headline("ok", ("No transaction is stuck.",), shown)
 
 
@@ -94,18 +94,24 @@ def _blind(blind: Sequence[Blind], clusters: Sequence[str]) -> str:
     return f"Data is incomplete{where} since {since}: whether anything is stuck is unknown."
 
 
-def _figures(figures: OverviewFigures, sight: Freshness, now_ms: int) -> list[str]:
-    """Return what the verdict stands on: how much there is, and how far it was seen."""
+def _figures(figures: OverviewFigures, freshness: Freshness, now_ms: int) -> list[str]:
+    """Return the figures behind the verdict: the numbers of things, and how far they were read."""
     several = [count_noun(len(figures.clusters), "cluster")] if len(figures.clusters) > 1 else []
     seen = [count_noun(figures.ids, "transactional id"), f"{figures.open_now:,} open"]
     blocked = {"partition": figures.blocked_partitions, "group": figures.blocked_groups}
     seen += [f"{count_noun(number, noun)} blocked" for noun, number in blocked.items() if number]
-    return [*several, *seen, *_collectors(sight, now_ms), *_unseen(sight.blind), *_agreement(sight)]
+    return [
+        *several,
+        *seen,
+        *_collectors(freshness, now_ms),
+        *_unseen(freshness.blind),
+        *_agreement(freshness),
+    ]
 
 
-def _collectors(sight: Freshness, now_ms: int) -> Sequence[str]:
-    number = len(sight.collectors)
-    current = sum(collector_state(row, now_ms).tone == "ok" for row in sight.collectors)
+def _collectors(freshness: Freshness, now_ms: int) -> Sequence[str]:
+    number = len(freshness.collectors)
+    current = sum(collector_state(row, now_ms).tone == "ok" for row in freshness.collectors)
     if not number:
         return []
     return [
@@ -121,18 +127,18 @@ def _unseen(blind: Sequence[Blind]) -> Sequence[str]:
     return [f"data is incomplete since {format_clock(min(reason.since_ms for reason in blind))}"]
 
 
-def _agreement(sight: Freshness) -> Sequence[str]:
+def _agreement(freshness: Freshness) -> Sequence[str]:
     """Return how far what was read agrees with the coordinators' own lists, where these were compared."""
-    details = [row.detail for row in sight.collectors if row.name == RECONCILE]
+    details = [row.detail for row in freshness.collectors if row.name == RECONCILE]
     compared = sum(each.get("compared", 0) for each in details)
     agreed = sum(each.get("agreed", 0) for each in details)
     return [f"{format_agreement(agreed, compared)} agreement with coordinators"] if compared else []
 
 
-def _progress(sight: Freshness) -> Sequence[str]:
-    behind = sum(row.behind or 0 for row in sight.collectors)
-    read = sum(row.records for row in sight.collectors)
-    if not sight.collectors:
+def _progress(freshness: Freshness) -> Sequence[str]:
+    behind = sum(row.behind or 0 for row in freshness.collectors)
+    read = sum(row.records for row in freshness.collectors)
+    if not freshness.collectors:
         return ["No collector has reported yet; collectors start within seconds of a worker"]
     to_go = f"{behind:,} to go" if behind else "the end offset is not known yet"
     return [f"First read in progress: {count_noun(read, 'record')} read, {to_go}"]

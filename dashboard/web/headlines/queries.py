@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.labels.query import STATE_LOOKS
+from dashboard.labels.query import STATE_LABELS
 from dashboard.models import FindingRecord, Query
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import queries as streaming_queries
@@ -16,7 +16,7 @@ from fenceline.facts import Severity
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import prepared_headline
 
-#: So many queries with a prepared batch are looked through for the one that is lost first.
+#: So many queries with a prepared batch are searched for the one that is lost first.
 _MOST_STUCK = 200
 _LONGEST = 120
 
@@ -52,7 +52,7 @@ def queries_headline(
     """Return the verdict on `number` queries; `findings` are theirs, the worst first."""
     queries = f"{number:,} {'query' if number == 1 else 'queries'}"
     figures = [
-        f"{states[state]:,} {STATE_LOOKS[state].words}"
+        f"{states[state]:,} {STATE_LABELS[state].words}"
         for state in streaming_queries.WORST_STATES
         if states[state]
     ]
@@ -66,8 +66,8 @@ def queries_headline(
         return QueryHeadline(needs[0].severity, f"{queries}; {shown}{more}.", figures)
     if failed := states[QueryState.FAILED]:
         return QueryHeadline("critical", f"{queries}; {failed:,} of them failed.", figures)
-    unheard = states[QueryState.UNHEARD]
-    if unheard == number:
+    silent = states[QueryState.UNHEARD]
+    if silent == number:
         return QueryHeadline("unknown", f"{queries}; no heartbeat from any driver.", figures)
     return QueryHeadline("ok", f"{queries}; nothing waits for a commit.", figures)
 

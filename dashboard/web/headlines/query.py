@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.labels.query import SINK_MEANS, chain_look
+from dashboard.labels.query import SINK_MEANS, chain_label
 from dashboard.models import Query
 from dashboard.streaming.lag import PartitionLag, QueryLag
 from dashboard.web.headlines.detail import DetailHeadline, behind_words
@@ -87,7 +87,7 @@ def _batch(links: Sequence[ChainLink], batch_id: int | None) -> str:
     """Return how a batch is, without a full stop; "" without one."""
     if batch_id is None:
         return ""
-    look = chain_look(links)
+    look = chain_label(links)
     if look.tone == "unknown":
         return f"The progress of batch {batch_id:,} is unknown"
     return f"Batch {batch_id:,} is {look.words}"

@@ -1,4 +1,4 @@
-"""One incident: what broke, why, whom it hurts, what becomes of it, and what was done."""
+"""One incident: its cause, its impact, its outcome, and the actions taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acting from the browser: a plan is made, looked at, confirmed by typing, and is its own audit entry."""
+"""Actions in the browser: a plan is made, shown, confirmed by typing, and is its own audit entry."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ def one_action(request: HttpRequest, number: int) -> HttpResponse:
 def _show(request: HttpRequest, number: int) -> HttpResponse:
     action = _known(request, number)
     expired = now_ms(request) >= action.expires_ms
-    told = (action.rev, action.state, expired, len(action.follow_up))
-    return render_page(request, "actions/detail", lambda: plan_page(request, action), depends_on=told)
+    version = (action.rev, action.state, expired, len(action.follow_up))
+    return render_page(request, "actions/detail", lambda: plan_page(request, action), depends_on=version)
 
 
 def _confirm(request: HttpRequest, number: int) -> HttpResponse:
-    action, said = _known(request, number), request.POST
-    typed, reason = said.get("confirm", ""), said.get("reason", "")
+    action, posted = _known(request, number), request.POST
+    typed, reason = posted.get("confirm", ""), posted.get("reason", "")
     try:
         execute.confirm_plan(
             action,
-            digest=said.get("digest", ""),
+            digest=posted.get("digest", ""),
             typed=typed,
             reason=reason,
             actor=action_buttons.request_actor(request),

@@ -27,7 +27,7 @@ _NONE = "—"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One changed field: what changed, in words; `before` is "" where `after` says it all."""
+    """One changed field: what changed, in words; `before` is "" where `after` is enough."""
 
     field: str
     before: str

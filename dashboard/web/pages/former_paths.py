@@ -13,7 +13,7 @@ from dashboard.web.forms import time_ranges
 from dashboard.web.rendering import signed_in
 from fenceline.timeline import ROUTINE, EventSource
 
-#: How far back the page of fences looked.
+#: The range of the former page of fences.
 _FENCING_LAST = "24h"
 
 

@@ -51,7 +51,7 @@ _HEADINGS: Sequence[Heading] = (
 
 @dataclass(frozen=True, slots=True)
 class LagTrendLine:
-    """Lag to the end of the log over the last looks, oldest first, and which way it goes."""
+    """Lag to the end of the log over the last polls, oldest first, and its trend."""
 
     points: Sequence[tuple[int, int]]
     way: str

@@ -41,7 +41,7 @@ from fenceline.series.points import PARTITION
 
 #: How many groups of a partition its page shows, those that wait first.
 _MOST_READERS = 100
-#: After so long without an answer a page says that nobody seems to be there to ask.
+#: After so long without an answer a page warns that no worker seems to run.
 _UNANSWERED_MS = 15_000
 #: A question that nobody took up by then is not asked any more.
 _ASK_WITHIN_S = 30
@@ -110,10 +110,10 @@ def partition_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
-    """Show what holds one partition back, who waits, and who writes to it."""
+    """Show what blocks one partition, its consumers and its producers."""
     if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
-    # Whether an answer is late changes without any revision, and so do looks at replicas.
+    # Whether an answer is late changes without any revision, and so do answers of replicas.
     moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
     return render_page(
         request, "partitions/detail", lambda: _detail(request, cluster, topic, partition), depends_on=moving
@@ -129,7 +129,7 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
         row.name == cluster for row in page_context.chrome_of(request).clusters
     ):
         raise Http404("Unknown partition.")
-    said = str(now_ms(request))
+    asked = str(now_ms(request))
     try:
         app.send_task(
             "collectors.look_at_replicas",
@@ -139,9 +139,9 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
             retry=False,
         )
     except OperationalError:
-        said = "failed"
+        asked = "failed"
     where = addresses.partition_url(cluster, topic, partition)
-    return HttpResponseRedirect(f"{where}?asked={said}#replicas", status=303)
+    return HttpResponseRedirect(f"{where}?asked={asked}#replicas", status=303)
 
 
 def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]:
@@ -251,33 +251,33 @@ def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:
 
 
 def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
-    """Return what replicas said, and how a question that was just asked stands."""
-    looks = partition_queries.replica_looks(row)
+    """Return the answers of replicas, and the status of a request that was just sent."""
+    answers = partition_queries.replica_answers(row)
     value = request.GET.get("asked", "")
     at_ms = int(value) if value.isascii() and value.isdigit() and len(value) <= 15 else 0
     passed_ms = now_ms(request) - at_ms
-    answered = {each.broker for each in looks if each.seen_ms >= at_ms}
+    answered = {each.broker for each in answers if each.seen_ms >= at_ms}
     waiting = at_ms > 0 and not (answered and answered >= set(row.replicas))
     return {
-        "looks": looks,
-        "differ": _differ(looks),
+        "answers": answers,
+        "differ": _differ(answers),
         "cannot_ask": access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
         "question": "failed" if value == "failed" else _stands(waiting, passed_ms),
     }
 
 
 def _stands(waiting: bool, passed_ms: int) -> str:
-    """Return how a question stands: "asking", "unanswered", or "" where nothing is waited for."""
+    """Return the status of a request: "asking", "unanswered", or "" where nothing is waited for."""
     if not waiting:
         return ""
     return "asking" if passed_ms <= _UNANSWERED_MS else "unanswered"
 
 
-def _differ(looks: Sequence[ReplicaLook]) -> bool:
+def _differ(answers: Sequence[ReplicaLook]) -> bool:
     """Return whether replicas name different open transactions: a follower may lag behind its leader."""
     found = {
-        frozenset((each["producer_id"], each["start_offset"]) for each in look.producers)
-        for look in looks
-        if not look.error
+        frozenset((each["producer_id"], each["start_offset"]) for each in answer.producers)
+        for answer in answers
+        if not answer.error
     }
     return len(found) > 1

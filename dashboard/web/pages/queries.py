@@ -134,9 +134,9 @@ def query_rows(
 
 
 def _rate(lately: Sequence[Batch]) -> Rate:
-    told = [batch for batch in lately if batch.processed_rate is not None]
-    points = [(batch.started_ms or 0, round(batch.processed_rate or 0)) for batch in told]
-    return Rate(points, told[-1].processed_rate if told else None)
+    rated = [batch for batch in lately if batch.processed_rate is not None]
+    points = [(batch.started_ms or 0, round(batch.processed_rate or 0)) for batch in rated]
+    return Rate(points, rated[-1].processed_rate if rated else None)
 
 
 def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
@@ -163,7 +163,7 @@ def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
         "states": states.items(),
         "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == wanted.sink],
         "number": number,
-        "said": queries_headline(
+        "headline": queries_headline(
             number,
             states,
             stuck_queries(frame.cluster, now_ms(request)),

@@ -11,7 +11,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.actions import audit as action_audit
-from dashboard.labels.transition import LOOKS
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime.criteria import choices
@@ -51,7 +51,7 @@ class RecoveryRow:
 
     @property
     def listed_names(self) -> Sequence[str]:
-        """Return those of whom a line has room to tell."""
+        """Return the names that fit a line."""
         return self.waited[:_NAMED]
 
     @property
@@ -109,7 +109,7 @@ def _list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
         "wanted": wanted,
         "narrowed": wanted.narrowed,
         "rows": [row_of(each) for each in found],
-        "next": list_forms.place(more),
+        "next": list_forms.encode_place(more),
         "outcomes": choices(RecoveryListQuery, "outcome"),
         "causes": choices(RecoveryListQuery, "cause"),
         "headline": _headline(frame, summary, len(found), more=more is not None),
@@ -157,11 +157,11 @@ def _detail(found: Recovery) -> Mapping[str, Any]:
 
 def _steps(found: Recovery) -> Iterator[TransactionStep]:
     """Yield the way of an episode: what was done, and what is still waited for."""
-    look = LOOKS[TransitionKind(found.cause)]
+    style = TRANSITION_STYLES[TransitionKind(found.cause)]
     if found.begun_ms is not None:
         yield TransactionStep("done", "Begun", f"producer id {found.producer_id}", at_ms=found.begun_ms)
-    cause = f"{look.means}; the verdict is {found.confidence}"
-    yield TransactionStep("done", f"Aborted: {look.words}", cause, at_ms=found.opened_ms)
+    cause = f"{style.means}; the verdict is {found.confidence}"
+    yield TransactionStep("done", f"Aborted: {style.words}", cause, at_ms=found.opened_ms)
     if found.completed_ms is not None:
         yield TransactionStep("done", "Abort markers sent", at_ms=found.completed_ms)
     yield _released(found)

@@ -1,4 +1,4 @@
-"""What the Spark job's reports tell: each application over days, and its busiest ids."""
+"""The Spark job's reports: each application by day, and its busiest ids."""
 
 from __future__ import annotations
 
@@ -205,9 +205,9 @@ def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
     figure = charts.activity_strip([Bucket(_start_ms(day), _DAY_MS, each.counts) for day, each in sums])
     figure["layout"]["xaxis"]["hoverformat"] = "%b %d"
     whole = sum_figures(each for _, each in sums)
-    said = f"By day: {count_noun(whole.commits, 'commit')}, {count_noun(whole.aborts, 'abort')}."
+    words = f"By day: {count_noun(whole.commits, 'commit')}, {count_noun(whole.aborts, 'abort')}."
     lines = [ReportRow(day, "", each) for day, each in reversed(sums) if each.counts]
-    return {"chart": figure, "chart_words": said, "lines": lines}
+    return {"chart": figure, "chart_words": words, "lines": lines}
 
 
 def _start_ms(day: str) -> int:
@@ -233,8 +233,8 @@ def _headline(
     if not ended:
         return f"No transaction{of} ended {days}."
     share = 100 * whole.aborts / ended
-    said = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
-    return f"{count_noun(ended, 'transaction')}{of} ended {days}, {said} of them aborted."
+    aborted = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
+    return f"{count_noun(ended, 'transaction')}{of} ended {days}, {aborted} of them aborted."
 
 
 def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:

@@ -26,7 +26,7 @@ def scene_list(request: HttpRequest) -> HttpResponse:
 
 @action_view
 def play_scene(request: HttpRequest) -> HttpResponse:
-    """Have a scene played and show the page, with what stands against it where it is not."""
+    """Have a scene played and show the page, with the reason if it was refused."""
     board, actor = _board(), actor_of(request, "page")
     if refused := access.permission_refusal(actor, access.SCENES):
         return forbidden_page(request, refused)

@@ -55,7 +55,7 @@ class TopicProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationCheck:
-    """How one cluster's rows hold against its coordinators' lists, and what looking costs it."""
+    """How far one cluster's rows agree with its coordinators' lists, and what polling costs it."""
 
     cluster: str
     words: str
@@ -115,7 +115,7 @@ def _checks(
 
 
 def _agreement(detail: Mapping[str, Any]) -> str:
-    """Return how far the tail and the coordinators agree, in words; the full list says most."""
+    """Return how far the tail and the coordinators agree, in words; from the full list where there is one."""
     if detail.get("alone"):
         return "known from lists alone"
     for which in ("", "open_"):

@@ -36,7 +36,7 @@ from fenceline.facts import Severity, TransactionState, Transition, TransitionRe
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 
-#: How often a page looks whether a timeout has passed meanwhile.
+#: How often a page checks whether a timeout has passed meanwhile.
 _PASSING_MS = 15_000
 _LONGEST_ASKED = 200
 #: How many episodes of an id its page shows.
@@ -82,7 +82,7 @@ class TransactionLine:
 class RecentTransition:
     """One of the last transitions of an id, and the evidence for it."""
 
-    told: Transition
+    transition: Transition
     evidence: str
     #: Our action that caused it, None for every other.
     action: Action | None
@@ -92,7 +92,7 @@ class RecentTransition:
 class TransitionRow:
     """One notable transition of an id, and the evidence for it."""
 
-    told: TransitionRecord
+    transition: TransitionRecord
     evidence: str
 
 
@@ -201,7 +201,7 @@ def _headline(
 
 
 def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
-    """Return what the newest record of an id says."""
+    """Return the contents of the newest record of an id."""
     partitions = transaction_queries.partitions_of(row)
     findings = finding_queries.open_findings(row.cluster.name, f"transaction:{row.transactional_id}")
     found = blocking.waits_of([row])[row.pk]
@@ -248,14 +248,14 @@ def _lived(
         transaction_timeline.timeline_marks(recent),
     )
     broker = None if row is None else blocking.coordinator_brokers([row]).get(row.pk)
-    told = transaction_timeline.newest_transaction(
+    newest = transaction_timeline.newest_transaction(
         recent, [history_queries.transition_of(each) for each in notable]
     )
     lines = _recent(cluster, kept)
-    actions = {each.told.offset: attributions.action_words(each.action) for each in lines}
+    actions = {each.transition.offset: attributions.action_words(each.action) for each in lines}
     return {
         "broker": broker,
-        "steps": _steps(row, told, broker, actions) if row is not None else (),
+        "steps": _steps(row, newest, broker, actions) if row is not None else (),
         "fence": _last_fence(row, lines),
         "chart": charts.timeline_figure(bars, marks, now_ms=now, shown=shown) if bars or marks else None,
         "chart_words": transaction_timeline.timeline_summary(bars, marks),
@@ -287,18 +287,18 @@ def _last_fence(row: Transaction | None, recent: Sequence[RecentTransition]) -> 
     last = recent[0] if recent else None
     if row is None or row.state != TransactionState.EMPTY or last is None:
         return None
-    return last.action if last.told.reason is TransitionReason.FENCED_BY_ACTION else None
+    return last.action if last.transition.reason is TransitionReason.FENCED_BY_ACTION else None
 
 
 def _steps(
     row: Transaction,
-    told: transaction_timeline.NewestTransaction,
+    newest: transaction_timeline.NewestTransaction,
     broker: int | None,
     names: Mapping[int, str],
 ) -> Sequence[transaction_steps.TransactionStep]:
     log_partitions = visibility.state_log_partitions(row.cluster.name)
     return transaction_steps.lifecycle_steps(
-        row, transaction_queries.partitions_of(row), log_partitions, told, broker, names
+        row, transaction_queries.partitions_of(row), log_partitions, newest, broker, names
     )
 
 

@@ -21,7 +21,7 @@ from fenceline.series.reading import HoleReason, SeriesReading, SeriesStep
 
 #: So many rows the table twin of a chart has, and so many holes are named.
 _ROWS, _HOLES = 60, 5
-#: What the page says of itself, and not in a list of what was not seen.
+#: Gaps that the page itself explains; they are not in the list of gaps.
 _BEGINS = (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
 
 

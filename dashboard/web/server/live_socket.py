@@ -50,7 +50,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any
     ) -> None:
-        """Ignore what a client says: everything it may ask for, it asks over HTTP."""
+        """Ignore messages of clients: all their requests go over HTTP."""
 
     async def bell(self, bell: Bell) -> None:
         """Forward a bell."""

@@ -1,4 +1,4 @@
-"""How actions look on a page: acts, states, outcomes, addresses."""
+"""Filters and tags for actions: labels of states and outcomes, addresses."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dashboard.web import addresses
 
 register = template.Library()
 register.filter("bound_sign", action_labels.bound_sign)
-register.simple_tag(addresses.action, name="action_url")
+register.simple_tag(addresses.action_url, name="action_url")
 
 
 @register.filter
 def action_state_label(state: str) -> StatusLabel:
-    """Return how the state of an action reads and looks."""
+    """Return the label and style of an action's state."""
     return action_labels.STATES[state]
 
 
 @register.filter
 def result_label(outcome: str) -> StatusLabel:
-    """Return how what came of one subject reads and looks."""
+    """Return the label and style of one subject's outcome."""
     return action_labels.OUTCOMES[outcome]

@@ -1,4 +1,4 @@
-"""How alerts, channels, deliveries and silences look on a page: badges, addresses, words."""
+"""Filters and tags for alerts, channels, deliveries and silences: badges, addresses, words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABS = (
     ("silences", "Silences"),
     ("rules", "Rules"),
 )
-register.filter("channel_look", alert_labels.channel_look)
+register.filter("channel_label", alert_labels.channel_label)
 register.filter("delivery_what", alert_labels.delivery_what)
 register.filter("alert_summary", alert_labels.alert_summary)
 register.filter("subject_name", alert_labels.subject_name)
@@ -28,7 +28,7 @@ register.filter("subject_label", addresses.finding_label)
 register.filter("matchers", matchers.matchers_text)
 register.filter("redacted", redact.redact_url)
 register.simple_tag(addresses.finding_url, name="subject_url")
-register.simple_tag(addresses.action, name="action_url")
+register.simple_tag(addresses.action_url, name="action_url")
 
 
 @register.inclusion_tag("components/alert_tabs.html")
@@ -39,19 +39,19 @@ def tabs(here: str) -> Mapping[str, object]:
 
 @register.filter
 def alert_state(state: str) -> StatusLabel:
-    """Return how an alert's state reads and looks."""
+    """Return the label and style of an alert's state."""
     return alert_labels.ALERT_STATES[state]
 
 
 @register.filter
 def delivery_label(state: str) -> StatusLabel:
-    """Return how a delivery's state reads and looks."""
+    """Return the label and style of a delivery's state."""
     return alert_labels.DELIVERY_STATES[state]
 
 
 @register.filter
 def silence_label(state: str) -> StatusLabel:
-    """Return how a silence's state reads and looks."""
+    """Return the label and style of a silence's state."""
     return alert_labels.SILENCE_STATES[state]
 
 

@@ -1,4 +1,4 @@
-"""How facts look on a page: instants, ages, figures, badges and addresses."""
+"""Filters and tags for all pages: instants, ages, figures, badges and addresses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.rule import rule_label
-from dashboard.labels.transition import LOOKS, TransitionStyle
+from dashboard.labels.transition import TRANSITION_STYLES, TransitionStyle
 from dashboard.web import addresses
 from dashboard.web.server import bundles
-from fenceline.facts import NOT_TOLD, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
+from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import format_duration as in_words
 from fenceline.sentences import Age, Instant, Sentence
 
@@ -41,21 +41,21 @@ def group_digits(number: float | None) -> str:
 
 @register.filter
 def epoch(number: int) -> str:
-    """Return a producer epoch, and a dash for one that a coordinator's list did not tell."""
-    return "—" if number == NOT_TOLD else str(number)
+    """Return a producer epoch, and a dash for one that a coordinator's list does not report."""
+    return "—" if number == NOT_REPORTED else str(number)
 
 
 @register.filter
 def duration(ms: int | None) -> str:
     """Return milliseconds in words, a dash for what is not known, "never" for a 2PC timeout."""
-    if ms is None or ms == NOT_TOLD:
+    if ms is None or ms == NOT_REPORTED:
         return "—"
     return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
 
 
 @register.filter
 def measured_duration(ms: float) -> str:
-    """Return a measured duration in words; what a histogram tells is no whole number."""
+    """Return a measured duration in words; durations from a histogram are no whole numbers."""
     return in_words(round(ms))
 
 
@@ -85,7 +85,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 @register.filter
 def rate(per_second: float) -> str:
-    """Return records per second with as many digits as tell something."""
+    """Return records per second with the significant digits."""
     return f"{per_second:,.0f}" if per_second >= 10 or not per_second else f"{per_second:.1f}"
 
 
@@ -124,7 +124,7 @@ def instant(context: dict[str, Any], ms: int | None, *, fine: bool = False) -> S
 
 @register.simple_tag(takes_context=True)
 def age(context: dict[str, Any], ms: int | None, ago: str = "") -> SafeString | str:
-    """Return a `<time>` that says how long ago an instant is; the browser keeps it ticking."""
+    """Return a `<time>` with the age of an instant; the browser keeps it ticking."""
     if ms is None or not 0 <= ms < _END_OF_TIME_MS:
         return _no_instant(ms)
     moment = datetime.fromtimestamp(ms / 1000, UTC)
@@ -152,13 +152,13 @@ def _part_of_sentence(context: dict[str, Any], part: str | Instant | Age) -> Saf
 
 @register.filter
 def transition_style(kind: str) -> TransitionStyle:
-    """Return how a kind of transition reads and looks."""
-    return LOOKS[TransitionKind(kind)]
+    """Return the label and style of a kind of transition."""
+    return TRANSITION_STYLES[TransitionKind(kind)]
 
 
 @register.filter
 def share(percent: float | None) -> str:
-    """Return a percentage with as many digits as tell something, a dash for none."""
+    """Return a percentage with the significant digits, a dash for none."""
     if percent is None:
         return "—"
     return f"{percent:.0f} %" if percent >= 10 or not percent else f"{max(percent, 0.01):.2g} %"

@@ -1,4 +1,4 @@
-"""How partitions, groups and episodes look on a page: badges, addresses, small lines, whose they are."""
+"""Filters and tags for partitions, groups and recoveries: badges, addresses, sparklines, owners."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class LinkedTransaction(Protocol):
 
 @register.filter
 def verdict_label(verdict: str) -> StatusLabel:
-    """Return how a partition's verdict reads and looks."""
-    return status_labels.VERDICT_LOOKS[verdict]
+    """Return the label and style of a partition's verdict."""
+    return status_labels.VERDICT_LABELS[verdict]
 
 
 @register.filter
 def status_label(status: str) -> StatusLabel:
-    """Return how a group's status reads and looks."""
-    return status_labels.STATUS_LOOKS[status]
+    """Return the label and style of a group's status."""
+    return status_labels.STATUS_LABELS[status]
 
 
 @register.filter
@@ -56,14 +56,14 @@ def transaction_state_tone(state: str) -> str:
 
 @register.filter
 def waiting_label(waiting: str) -> StatusLabel:
-    """Return how a group's standing to a pinned LSO reads and looks."""
-    return status_labels.WAITING_LOOKS[waiting]
+    """Return the label and style of a group's position at a blocked LSO."""
+    return status_labels.WAITING_LABELS[waiting]
 
 
 @register.filter
 def outcome_label(outcome: str) -> StatusLabel:
-    """Return how an episode's outcome reads and looks."""
-    return status_labels.OUTCOME_LOOKS[outcome]
+    """Return the label and style of a recovery's outcome."""
+    return status_labels.OUTCOME_LABELS[outcome]
 
 
 @register.simple_tag
@@ -76,7 +76,7 @@ def owner_label(who: Owner) -> SafeString:
 
 @register.simple_tag
 def blocker_link(blocker: LinkedTransaction, cluster: str) -> SafeString:
-    """Return the transaction that holds something: its id, else its producer, else a dash that says why."""
+    """Return the transaction that blocks something: its id, else its producer, else an explained dash."""
     perhaps = (
         "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(possibly)</span>')
     )

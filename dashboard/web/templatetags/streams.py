@@ -1,4 +1,4 @@
-"""How streaming queries look on a page: badges, addresses, countdowns, the links of a chain."""
+"""Filters and tags for streaming queries: badges, addresses, countdowns, the links of a chain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
 register = template.Library()
-register.filter("chain_look", query_labels.chain_look)
+register.filter("chain_label", query_labels.chain_label)
 register.filter("guarantee_label", query_labels.guarantee_label)
 register.simple_tag(query_labels.restart_label)
 register.simple_tag(addresses.query_of, name="query_url")
@@ -26,14 +26,14 @@ register.simple_tag(addresses.batch_of, name="batch_url")
 
 @register.filter
 def query_state_label(state: str) -> StatusLabel:
-    """Return how a state reads and looks, whoever's it is."""
-    return query_labels.STATE_LOOKS[state]
+    """Return the label and style of a query's or a run's state."""
+    return query_labels.STATE_LABELS[state]
 
 
 @register.filter
 def decision_label(standing: str) -> StatusLabel:
-    """Return how a batch's decision reads and looks."""
-    return query_labels.DECISION_LOOKS[standing]
+    """Return the label and style of a batch's decision."""
+    return query_labels.DECISION_LABELS[standing]
 
 
 @register.filter
@@ -51,16 +51,16 @@ def link_tone(link: ChainLink) -> str:
 @register.filter
 def safe_label(safe: RestartSafety) -> StatusLabel:
     """Return whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
-    return _answer_look(safe.safe, safe.sentence)
+    return _answer_label(safe.safe, safe.sentence)
 
 
 @register.filter
 def kill_label(safe: RestartSafety) -> StatusLabel:
     """Return whether its driver may be killed: yes, no, or unknown."""
-    return _answer_look(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
+    return _answer_label(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
 
 
-def _answer_look(answer: bool | None, means: str) -> StatusLabel:
+def _answer_label(answer: bool | None, means: str) -> StatusLabel:
     words = {True: ("yes", "ok"), False: ("no", "critical"), None: ("unknown", "unknown")}
     return StatusLabel(*words[answer], means)
 

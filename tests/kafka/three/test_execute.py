@@ -95,7 +95,7 @@ def test_a_marker_with_too_few_replicas_is_refused_with_the_leader_s_error(
             wait_for(lambda: in_sync(client, topic) == [1], "one replica is in sync", 120)
             row = execute_plan(make_plan(Act.ABORT_MARKER, f"{topic}-0"))
             assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"]), result_texts(row)
-            assert "its leader still says NOT_ENOUGH_REPLICAS" in result_texts(row)
+            assert "its leader still answers NOT_ENOUGH_REPLICAS" in result_texts(row)
             with JavaAdmin(java, kafka_three.bootstrap) as admin:
                 said = admin.describe_producers([(topic, 0)])[topic, 0]
             assert [start for _, _, start in said] == [0], "it hangs still"

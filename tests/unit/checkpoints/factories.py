@@ -7,7 +7,7 @@ from typing import Any
 
 import fsspec
 
-from collectors.checkpoints.collector import CheckpointsCollector, Looked
+from collectors.checkpoints.collector import CheckpointsCollector, ObservedCheckpoints
 from dashboard.config import CheckpointRoot
 from fenceline.decode import ledger as ledgers
 from fenceline.spark.records import Checkpoint, Decided, Decision
@@ -56,12 +56,12 @@ def collector(*roots: str, known: tuple[str, ...] = ()) -> CheckpointsCollector:
     return CheckpointsCollector([CheckpointRoot(root, "prod") for root in roots or (ROOT,)], known)
 
 
-def poll(of: CheckpointsCollector) -> Looked:
+def poll(of: CheckpointsCollector) -> ObservedCheckpoints:
     return of.poll(NOW_MS, every_s=0.1)
 
 
-def polled_checkpoints(looked: Looked) -> dict[str, Checkpoint]:
-    return {each.checkpoint.path: each.checkpoint for each in looked.looks}
+def polled_checkpoints(looked: ObservedCheckpoints) -> dict[str, Checkpoint]:
+    return {each.checkpoint.path: each.checkpoint for each in looked.observations}
 
 
 def write_decision(folder: str, batch: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from collectors.checkpoints import collector as checkpoint_collector
-from collectors.checkpoints.collector import CheckpointsCollector, Looked
+from collectors.checkpoints.collector import CheckpointsCollector, ObservedCheckpoints
 from collectors.checkpoints.folder import MOST_READ
 from collectors.checkpoints.store import LARGEST
 from dashboard.config import CheckpointRoot
@@ -32,7 +32,7 @@ from tests.unit.checkpoints.faulty_store import FaultyFileSystem, raising
 pytestmark = pytest.mark.usefixtures("empty_stores")
 
 
-def _is_unharmed(looked: Looked, path: str = f"{ROOT}/unharmed") -> None:
+def _is_unharmed(looked: ObservedCheckpoints, path: str = f"{ROOT}/unharmed") -> None:
     checkpoint = polled_checkpoints(looked)[path]
     assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.CLEAN
     assert checkpoint.broken == ()
@@ -41,20 +41,20 @@ def _is_unharmed(looked: Looked, path: str = f"{ROOT}/unharmed") -> None:
 def test_a_ledger_is_read_with_the_logs_and_again_only_after_a_change() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
-    assert poll(watch).looks[0].ledger is None
+    assert poll(watch).observations[0].ledger is None
     ledger = Ledger("ledger", ID, "orders", NOW_MS)
     write_file(folder, f"{ledgers.FOLDER}/{ledgers.LEDGER}", ledgers.encode_ledger(ledger).decode())
     write_decision(folder, 1)
-    state = poll(watch).looks[0].ledger
+    state = poll(watch).observations[0].ledger
     assert state is not None
     assert (state.ledger, [each.batch_id for each in state.open_decisions()]) == (ledger, [1])
     FaultyFileSystem.reads.clear()
     write_decision(folder, 2)
-    state = poll(watch).looks[0].ledger
+    state = poll(watch).observations[0].ledger
     assert state is not None
     assert [each.batch_id for each in state.decisions] == [1, 2]
     assert FaultyFileSystem.reads == [f"/box/checkpoints/orders/{ledgers.FOLDER}/2.0.decision"]
-    assert poll(watch).looks[0].ledger is state
+    assert poll(watch).observations[0].ledger is state
 
 
 def test_a_torn_or_unreadable_ledger_is_reported_by_its_files() -> None:
@@ -64,14 +64,14 @@ def test_a_torn_or_unreadable_ledger_is_reported_by_its_files() -> None:
     denied = raising(PermissionError("no"))
     FaultyFileSystem.on_read[f"/box/checkpoints/orders/{ledgers.FOLDER}/1.0.decision"] = denied
     watch = collector()
-    state = poll(watch).looks[0].ledger
+    state = poll(watch).observations[0].ledger
     assert state is not None
     assert isinstance(state.ledger, Broken)
     assert [(each.path, each.damage) for each in state.broken] == [
         (f"{ledgers.FOLDER}/1.0.decision", Damage.DENIED)
     ]
     FaultyFileSystem.on_read.clear()
-    state = poll(watch).looks[0].ledger
+    state = poll(watch).observations[0].ledger
     assert state is not None
     assert len(state.decisions) == 1
 
@@ -122,14 +122,14 @@ def test_a_root_that_comes_back_is_read_again() -> None:
     assert poll(watch).blind
     make_checkpoint(f"{ROOT}/orders")
     looked = poll(watch)
-    assert (looked.blind, len(looked.looks)) == ("", 1)
+    assert (looked.blind, len(looked.observations)) == ("", 1)
     FaultyFileSystem.on_list["/box/checkpoints"] = raising(OSError("away"))
     watch.mark_saved()
     assert poll(watch).blind
     FaultyFileSystem.on_list.clear()
     looked = poll(watch)
     assert looked.gone == []
-    assert looked.looks[0].planned == ()
+    assert looked.observations[0].planned == ()
 
 
 @pytest.mark.parametrize("denied", ["orders", "orders/offsets", "orders/commits", "orders/state"])
@@ -200,7 +200,7 @@ def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_is_reported() -> No
     make_checkpoint(f"{ROOT}/unharmed")
     watch = collector()
     looked = poll(watch)
-    found = next(each for each in looked.looks if each.checkpoint.path == folder)
+    found = next(each for each in looked.observations if each.checkpoint.path == folder)
     assert len(found.checkpoint.offsets) == 10_000
     assert [each.batch_id for each in found.planned] == list(range(10_000 - MOST_READ, 10_000))
     assert predict_restart(found.checkpoint, alive=None).first_batch == 10_000
@@ -215,7 +215,7 @@ def test_of_ten_thousand_files_the_newest_are_read_and_a_gap_is_reported() -> No
 def test_a_root_inside_a_checkpoint_is_reported(part: str) -> None:
     make_checkpoint(f"{ROOT}/orders")
     looked = poll(collector(f"{ROOT}/orders/{part}"))
-    assert looked.looks == []
+    assert looked.observations == []
     assert (
         "is a part of a checkpoint: name the folder that holds checkpoints"
         in next(iter(looked.gaps.values()))[1]

@@ -139,7 +139,7 @@ def test_a_query_faster_than_its_listings_keeps_its_verdict_and_becomes_a_gap() 
     )
     before_each_listing("commits", *[advance_query] * 100)
     first = poll(collector())
-    assert (first.looks, list(first.gaps)) == ([], [f"checkpoint:{FOLDER}"])
+    assert (first.observations, list(first.gaps)) == ([], [f"checkpoint:{FOLDER}"])
 
 
 def test_a_verdict_that_lasts_while_the_query_progresses_is_reported() -> None:
@@ -188,7 +188,7 @@ def test_a_decision_that_the_sink_purges_is_not_open(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(CheckpointStore, "list_folder", purged)
     monkeypatch.setattr(CheckpointStore, "read_files", _reading(CheckpointStore.read_files))
-    state = poll(collector()).looks[0].ledger
+    state = poll(collector()).observations[0].ledger
     assert state is not None
     assert state.open_decisions() == ()
 

@@ -50,7 +50,7 @@ def test_what_real_spark_wrote_is_read_on_every_store(root: str, kind: str) -> N
         write_file(f"{root}/{kind}", path, text)
     looked = poll(collector(root))
     assert looked.gaps == {}
-    (found,) = looked.looks
+    (found,) = looked.observations
     checkpoint = found.checkpoint
     assert (checkpoint.path, checkpoint.query_id) == (f"{root}/{kind}", made["progress"][0]["id"])
     assert (checkpoint.broken, checkpoint.foreign, checkpoint.identity) == ((), (), None)
@@ -100,7 +100,7 @@ def test_a_folder_is_recognised_as_a_checkpoint_by_its_files(
     root: str, path: str, text: str, found: bool
 ) -> None:
     write_file(f"{root}/orders", path, text)
-    assert bool(poll(collector(root)).looks) is found
+    assert bool(poll(collector(root)).observations) is found
 
 
 def test_a_new_checkpoint_is_found_and_a_removed_one_is_gone_until_that_is_saved(root: str) -> None:
@@ -129,7 +129,10 @@ def test_a_root_inside_another_root_polls_its_own_checkpoints() -> None:
     make_checkpoint(f"{ROOT}/orders")
     make_checkpoint(f"{ROOT}/team/payments")
     looked = poll(collector(ROOT, f"{ROOT}/team", f"{ROOT}/"))
-    assert [each.checkpoint.path for each in looked.looks] == [f"{ROOT}/orders", f"{ROOT}/team/payments"]
+    assert [each.checkpoint.path for each in looked.observations] == [
+        f"{ROOT}/orders",
+        f"{ROOT}/team/payments",
+    ]
 
 
 def test_a_search_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,14 +164,14 @@ def test_each_poll_reads_only_new_files() -> None:
     poll(watch)
     watch.mark_saved()
     FaultyFileSystem.reads.clear()
-    assert poll(watch).looks[0].planned == ()
+    assert poll(watch).observations[0].planned == ()
     assert FaultyFileSystem.reads == []
     plan_batches(folder, 3)
-    found = poll(watch).looks[0]
+    found = poll(watch).observations[0]
     assert [each.batch_id for each in found.planned] == [3]
     assert FaultyFileSystem.reads == ["/box/checkpoints/orders/offsets/3"]
     finish_batches(folder, 3)
-    found = poll(watch).looks[0]
+    found = poll(watch).observations[0]
     assert [each.batch_id for each in found.finished] == [3]
     assert found.checkpoint.last_commit == found.finished[0]
 
@@ -176,11 +179,11 @@ def test_each_poll_reads_only_new_files() -> None:
 def test_new_batches_are_reported_until_they_are_saved() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     watch = collector()
-    assert [len(poll(watch).looks[0].planned) for _ in range(2)] == [3, 3]
+    assert [len(poll(watch).observations[0].planned) for _ in range(2)] == [3, 3]
     plan_batches(folder, 3)
-    assert len(poll(watch).looks[0].planned) == 4
+    assert len(poll(watch).observations[0].planned) == 4
     watch.mark_saved()
-    assert poll(watch).looks[0].planned == ()
+    assert poll(watch).observations[0].planned == ()
 
 
 def test_a_file_that_was_changed_is_read_again() -> None:
@@ -189,10 +192,10 @@ def test_a_file_that_was_changed_is_read_again() -> None:
     poll(watch)
     watch.mark_saved()
     write_file(folder, "offsets/2", "v1\n{}\n77")
-    (entry,) = poll(watch).looks[0].planned
+    (entry,) = poll(watch).observations[0].planned
     assert entry.sources[0].raw == "77"
     write_file(folder, "metadata", json.dumps({"id": ID.replace("9", "8")}))
-    assert poll(watch).looks[0].checkpoint.query_id == ID.replace("9", "8")
+    assert poll(watch).observations[0].checkpoint.query_id == ID.replace("9", "8")
 
 
 def test_purged_batches_disappear_and_their_unsaved_records_are_still_reported() -> None:
@@ -201,7 +204,7 @@ def test_purged_batches_disappear_and_their_unsaved_records_are_still_reported()
     poll(watch)
     remove(folder, "offsets/0")
     remove(folder, "commits/0")
-    found = poll(watch).looks[0]
+    found = poll(watch).observations[0]
     assert found.checkpoint.offsets == (1, 2, 3, 4)
     assert [each.batch_id for each in found.planned] == [0, 1, 2, 3, 4]
 
@@ -217,12 +220,12 @@ def test_a_batch_that_ends_between_two_listings_is_not_lost_and_not_rolled_back(
     watch = collector()
     poll(watch)
     FaultyFileSystem.on_list["/box/checkpoints/orders/commits"] = advance_query
-    checkpoint = poll(watch).looks[0].checkpoint
+    checkpoint = poll(watch).observations[0].checkpoint
     assert (checkpoint.newest_planned, checkpoint.newest_finished) == (8, 7)
     remove(folder, "offsets/8")
     remove(folder, "offsets/7")
-    assert poll(watch).looks[0].checkpoint == checkpoint
-    checkpoint = poll(watch).looks[0].checkpoint
+    assert poll(watch).observations[0].checkpoint == checkpoint
+    checkpoint = poll(watch).observations[0].checkpoint
     assert (checkpoint.newest_planned, checkpoint.newest_finished) == (6, 7)
     assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.ROLLED_BACK
 

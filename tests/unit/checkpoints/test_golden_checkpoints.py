@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from collectors.checkpoints.collector import CheckpointsCollector, Looked
+from collectors.checkpoints.collector import CheckpointsCollector, ObservedCheckpoints
 from dashboard.config import CheckpointRoot
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from sandbox.java import fetch_jars
@@ -51,7 +51,9 @@ FOUND = {"3.5.8": 21, "4.0.2": 35, "4.1.1": 39, "4.2.0": 39}
 
 
 @pytest.fixture(scope="module", params=FOUND)
-def poll_result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Looked:
+def poll_result(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ObservedCheckpoints:
     """The first poll of all checkpoints of one tests jar."""
     jar = next(path for path in fetch_jars("spark-tests", lambda line: None) if request.param in path.name)
     root = tmp_path_factory.mktemp("golden")
@@ -71,12 +73,12 @@ def unpack(archive: zipfile.ZipFile, name: str, at: Path) -> None:
 
 
 def test_every_golden_checkpoint_has_the_verdict_that_it_should(
-    poll_result: Looked, request: pytest.FixtureRequest
+    poll_result: ObservedCheckpoints, request: pytest.FixtureRequest
 ) -> None:
     assert poll_result.gaps == {}
     version = request.node.callspec.params["poll_result"]
     found = {}
-    for look in poll_result.looks:
+    for look in poll_result.observations:
         checkpoint = look.checkpoint
         path = PurePosixPath(checkpoint.path).relative_to(root_of(poll_result)).as_posix()
         verdict = predict_restart(checkpoint, alive=None)
@@ -88,15 +90,17 @@ def test_every_golden_checkpoint_has_the_verdict_that_it_should(
     assert len(found) == FOUND[version]
 
 
-def root_of(poll_result: Looked) -> PurePosixPath:
+def root_of(poll_result: ObservedCheckpoints) -> PurePosixPath:
     """The folder that holds all of them: the one of the checkpoint that every jar has."""
-    paths = [PurePosixPath(each.checkpoint.path) for each in poll_result.looks]
+    paths = [PurePosixPath(each.checkpoint.path) for each in poll_result.observations]
     return next(path.parent for path in paths if path.name == "checkpoint-version-2.1.0")
 
 
-def test_a_lost_file_is_named_with_the_other_possible_cause(poll_result: Looked) -> None:
+def test_a_lost_file_is_named_with_the_other_possible_cause(poll_result: ObservedCheckpoints) -> None:
     path = "checkpoint-test-offsetId-commitId-inconsistent"
-    checkpoint = next(each.checkpoint for each in poll_result.looks if each.checkpoint.path.endswith(path))
+    checkpoint = next(
+        each.checkpoint for each in poll_result.observations if each.checkpoint.path.endswith(path)
+    )
     lost = predict_restart(checkpoint, alive=None)
     assert "offsets/3 is missing" in lost.sentence
     assert "asynchronous progress tracking leaves such logs too" in lost.sentence

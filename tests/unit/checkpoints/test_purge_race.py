@@ -55,7 +55,7 @@ def test_a_checkpoint_whose_oldest_batch_is_purged_meanwhile_is_clean(
     watch = collector(str(tmp_path))
     poll(watch)
     vanish.add("0")
-    (found,) = poll(watch).looks
+    (found,) = poll(watch).observations
     assert (found.checkpoint.path, found.checkpoint.commits) == (folder, (1, 2, 3, 4, 5))
     assert predict_restart(found.checkpoint, alive=None).verdict is RestartVerdict.CLEAN
 
@@ -92,7 +92,7 @@ def test_only_a_folder_that_is_not_there_is_missing() -> None:
         store.list_folder(f"{ROOT}/orders/offsets")
     assert not isinstance(failed.value, Missing)
     looked = poll(collector())
-    assert looked.looks == []
+    assert looked.observations == []
     assert "vanish while they are listed" in looked.gaps[f"checkpoint:{ROOT}/orders"][1]
 
 
@@ -109,4 +109,4 @@ def polled_verdicts(watch: Any) -> list[RestartVerdict]:
     """Poll once and save; return the verdicts, none where the query was faster than every listing."""
     looked = poll(watch)
     watch.mark_saved()
-    return [predict_restart(each.checkpoint, alive=None).verdict for each in looked.looks]
+    return [predict_restart(each.checkpoint, alive=None).verdict for each in looked.observations]

@@ -1,1 +1,1 @@
-"""Pages of alerts: what fires, to whom it was sent, what is silenced, and the rules."""
+"""Pages of alerts, deliveries, silences, channels and rules."""

@@ -1,4 +1,4 @@
-"""Alerts: what fires, what is about to, what is over; and always why somebody is told of it, or nobody."""
+"""Alerts: firing, pending and resolved; each with the reason why it was notified or not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ACTIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class AlertLine:
-    """One alert of a list, and why somebody is told of it, or nobody."""
+    """One alert of a list, and why it was notified or not."""
 
     of: Alert
     reasons: Sequence[notification_reasons.NotificationReason]
@@ -77,9 +77,9 @@ def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
     whole = alert_queries.AlertCriteria.between(wanted.from_ms, wanted.to_ms, cluster=frame.cluster)
     counts = alert_queries.alert_counts(whole, now_ms=now)
     shown = alert_queries.alert_counts(wanted, now_ms=now)
-    last, told = alert_queries.last_changes(page.items), alert_queries.last_notifications(page.items)
+    last, notified = alert_queries.last_changes(page.items), alert_queries.last_notifications(page.items)
     lines = [
-        AlertLine(row, notification_reasons.alert_reasons(row, last.get(row.pk), told[row.pk]))
+        AlertLine(row, notification_reasons.alert_reasons(row, last.get(row.pk), notified[row.pk]))
         for row in page.items
     ]
     channels = alert_queries.list_channels()

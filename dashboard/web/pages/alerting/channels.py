@@ -1,4 +1,4 @@
-"""Channels: who is told, of what and how; adding, changing, testing, disabling and deleting them."""
+"""Channels: receivers and what they get; adding, changing, testing, disabling and deleting them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dashboard.web.rendering import action_view, render_page, signed_in
 from fenceline.alerts import matchers, redact
 
 _DELIVERIES = 10
-#: Channels whose secret this session may look at, once: it made them, or rotated it.
+#: Channels whose secret this session may see, once: it made them, or rotated it.
 _UNSEEN = "unseen_secrets"
 
 

@@ -157,7 +157,7 @@ def _form(request: HttpRequest, values: Mapping[str, Any], wrong: Mapping[str, s
 
 
 def _draft(asked: QueryDict) -> silences.SilenceDraft:
-    """Return what a form asks for; what is no instant is told by its check."""
+    """Return the draft in a form; instants that cannot be parsed are errors of its check."""
     lasts = asked.get("lasts", "")
     return silences.SilenceDraft(
         matchers=partial(matching.parse_matchers, asked.get("matchers", "")),

@@ -1,6 +1,6 @@
-"""Holds a critical finding back until a second look at its sources finds the same.
+"""Delays a critical finding until a second poll of its sources finds the same.
 
-A tick reads what is stored, so two ticks may evaluate one look. A second look is one that began after the
+A tick reads what is stored, so two ticks may evaluate one poll. A second poll is one that began after the
 finding was first found. The one that was being saved then does not count, so the `seen_through_ms` of its
 collector must have advanced twice. What is held back is not opened, nor raised to critical.
 """
@@ -23,8 +23,8 @@ class _Wait(NamedTuple):
     advances: int
 
 
-class SecondLooks:
-    """What waits for a second look, of one cluster, from tick to tick of one holder of the lease."""
+class SecondPolls:
+    """What waits for a second poll, of one cluster, from tick to tick of one holder of the lease."""
 
     def __init__(self) -> None:
         self._token: object = None
@@ -33,8 +33,8 @@ class SecondLooks:
     def unconfirmed_findings(self, token: object, found: Mapping[bytes, Marks]) -> Collection[bytes]:
         """Return which critical findings of a tick wait; `found`: all that are not open as critical, by key.
 
-        One without any collector is reported by something else than looks, and waits for none. Who has just
-        taken the lease begins anew.
+        One without any collector does not rest on polls, and waits for none. After a change of the lease this
+        begins anew.
         """
         known = self._waits if token == self._token else {}
         waits = {key: _advanced(known.get(key), marks) for key, marks in found.items() if marks}
