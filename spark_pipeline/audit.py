@@ -4,7 +4,7 @@
         spark_pipeline/audit.py --bootstrap-servers broker:9092 --cluster prod --pipeline orders \\
         --output s3a://data/fenceline-audit --checkpoint s3a://data/checkpoints/orders
 
-`fenceline.audits` has the layout of the output, docs/audit.md what is proved and what is not.
+`fenceline.audit.manifest` has the layout of the output, docs/audit.md what is proved and what is not.
 
 A run goes on where the last manifest ends. Its manifest is created exclusively and last: what a run that was
 killed had written counts for nothing, and the next one finds the same again.
@@ -23,7 +23,7 @@ from dataclasses import asdict, replace
 from pyspark.sql import SparkSession
 
 from fenceline.audit.continuing import extend_manifest, next_positions
-from fenceline.audits import PARTITIONS, AuditManifest, AuditMode
+from fenceline.audit.manifest import PARTITIONS, AuditManifest, AuditMode
 from spark_pipeline.arguments import folder_name, key_value
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
 from spark_pipeline.audits.counts import CountsOptions, Findings, audit_counts

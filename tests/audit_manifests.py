@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fenceline.audits import (
+from fenceline.audit.manifest import (
     AuditedBatch,
     AuditManifest,
     AuditMode,

@@ -1,4 +1,4 @@
-"""The reader of what the audit job left (`fenceline.audits`): the newest manifest of each pipeline.
+"""The reader of what the audit job left (`fenceline.audit.manifest`): the newest manifest of each pipeline.
 
 Nothing here raises for what lies at the URL: whatever is wrong with it is a `ReportTrouble` in words. What
 was found is good for some seconds. A store is read in a thread of its own: no page waits long for one that
@@ -18,7 +18,7 @@ import fsspec
 
 from dashboard.history.report_types import ReportTrouble
 from dashboard.history.stores import store_trouble
-from fenceline.audits import (
+from fenceline.audit.manifest import (
     AuditManifest,
     NewerAudit,
     NotAnAudit,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
-from fenceline.audits import AuditVerdict
+from fenceline.audit.manifest import AuditVerdict
 from fenceline.flow.graph import FlowHealth, LinkKind
 from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.proof import GUARANTEE_WORDS

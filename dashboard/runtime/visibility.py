@@ -66,8 +66,8 @@ def noun_visibility(
     """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
 
     Those that are open, the oldest first, and those of collectors that are late by now
-    (`dashboard.runtime.stale_collectors`); a collector that reports itself that it sees nothing is one gap, not
-    two. `collectors` are those of `list_collectors`, where they are known already.
+    (`dashboard.runtime.stale_collectors`); a collector that reports itself that it sees nothing is one gap,
+    not two. `collectors` are those of `list_collectors`, where they are known already.
     """
     rows = list_collectors(cluster) if collectors is None else collectors
     seeing = [

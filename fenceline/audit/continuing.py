@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from fenceline.audit.judging import Judged, Output
 from fenceline.audit.ledgers import LedgerIndex
-from fenceline.audit.runs import ProducerRun
-from fenceline.audits import (
+from fenceline.audit.manifest import (
     AuditedBatch,
     AuditedPosition,
     AuditManifest,
@@ -16,6 +15,7 @@ from fenceline.audits import (
     AuditVerdict,
     ObstacleKind,
 )
+from fenceline.audit.runs import ProducerRun
 from fenceline.facts import TopicPartition
 
 #: Batches in a manifest, the newest ones.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.audit.ledgers import LedgerIndex
+from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
 from fenceline.audit.runs import COMMIT, PartitionRuns, ProducerRun
-from fenceline.audits import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 from fenceline.spark.records import Decision, SinkTransaction

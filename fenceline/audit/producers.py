@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from fenceline.audit.judging import Output
 from fenceline.audit.ledgers import LedgerIndex
+from fenceline.audit.manifest import AuditObstacle, ObstacleKind
 from fenceline.audit.runs import ProducerRun
-from fenceline.audits import AuditObstacle, ObstacleKind
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 

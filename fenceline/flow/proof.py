@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fenceline.audits import AuditManifest, AuditVerdict
+from fenceline.audit.manifest import AuditManifest, AuditVerdict
 from fenceline.flow.graph import NodeKind
 from fenceline.flow.guarantee import (
     Guarantee,

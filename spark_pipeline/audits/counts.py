@@ -26,9 +26,9 @@ from fenceline.audit.judging import (
     runs_again,
 )
 from fenceline.audit.ledgers import LedgerIndex
+from fenceline.audit.manifest import AuditedPosition, AuditedRange, AuditManifest, AuditObstacle, ObstacleKind
 from fenceline.audit.producers import foreign_obstacles, foreign_runs
 from fenceline.audit.runs import PartitionRuns, ProducerRun
-from fenceline.audits import AuditedPosition, AuditedRange, AuditManifest, AuditObstacle, ObstacleKind
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from fenceline.spark.records import Ledger

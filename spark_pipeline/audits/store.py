@@ -1,4 +1,4 @@
-"""The audit's output of one pipeline: manifests, and the parts they name. Layout: `fenceline.audits`."""
+"""One pipeline's audit output: manifests, and the parts they name. Layout: `fenceline.audit.manifest`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fenceline.audits import (
+from fenceline.audit.manifest import (
     AuditManifest,
     NewerAudit,
     NotAnAudit,

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from fenceline.audits import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
+from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.browser.conftest import Opener, Server
 from tests.browser.page_checks import problems_of_pages

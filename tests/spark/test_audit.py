@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql import SparkSession
 
-from fenceline.audits import (
+from fenceline.audit.manifest import (
     PARTITIONS,
     AuditManifest,
     AuditVerdict,

@@ -23,9 +23,7 @@ from fenceline.audit.judging import (
     runs_again,
 )
 from fenceline.audit.ledgers import LedgerIndex
-from fenceline.audit.producers import ProducerOwner, foreign_obstacles, foreign_runs
-from fenceline.audit.runs import RunFold
-from fenceline.audits import (
+from fenceline.audit.manifest import (
     AuditedPosition,
     AuditedRange,
     AuditManifest,
@@ -35,6 +33,8 @@ from fenceline.audits import (
     read_audit,
     write_audit,
 )
+from fenceline.audit.producers import ProducerOwner, foreign_obstacles, foreign_runs
+from fenceline.audit.runs import RunFold
 from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import (

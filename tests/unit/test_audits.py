@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fenceline.audits import (
+from fenceline.audit.manifest import (
     AuditedBatch,
     AuditedRange,
     AuditManifest,

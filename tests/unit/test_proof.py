@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from fenceline.audits import AuditedBatch, AuditManifest, AuditObstacle, AuditVerdict, ObstacleKind
+from fenceline.audit.manifest import AuditedBatch, AuditManifest, AuditObstacle, AuditVerdict, ObstacleKind
 from fenceline.flow.derive import derive_flow
 from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.observations import FlowObservations, GroupReads, Isolation, QueryLinks, TopicWrites

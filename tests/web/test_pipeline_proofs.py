@@ -17,7 +17,7 @@ from fsspec import AbstractFileSystem
 from dashboard.config import Config
 from dashboard.history import audits
 from dashboard.models import Cluster
-from fenceline.audits import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
+from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.web import factories, scenarios
 from tests.web.roles import page_html

@@ -14,7 +14,7 @@ from dashboard.labels.flow import AUDIT_LOOKS, GUARANTEE_LOOKS
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.flow.picture import MOST_PIPELINES, path_name
-from fenceline.audits import AuditedBatch, AuditedRange, AuditManifest, AuditVerdict
+from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest, AuditVerdict
 from fenceline.flow.graph import Flow, NodeId, NodeKind
 from fenceline.flow.guarantee import LinkGuarantee
 from fenceline.flow.proof import PipelineProof
