@@ -187,7 +187,7 @@ def test_finishing_beside_a_running_driver_is_a_warning(stage: Stage) -> None:
     Query.objects.filter(pk=row.pk).update(state="running", heard_ms=now_ms())
     found = stage.plan(FINISH)
     assert refusal_reasons(found) == [[]]
-    assert "lives (heard" in found.warnings[0]
+    assert "lives (last heartbeat" in found.warnings[0]
 
 
 def test_a_round_that_was_aborted_is_followed_by_the_next(stage: Stage) -> None:
