@@ -52,7 +52,7 @@ class Groups:
         for (broker, where), answer in zip(brokers.items(), answers, strict=True):
             reason = _why_not(answer)
             if reason:
-                unseen.append(Unseen(f"broker {broker} at {where}", reason))
+                unseen.append(Unseen(f"broker {broker} at {where}", reason, broker))
             else:
                 groups.update(_listed(answer.groups, broker))
         self._topic_seen = self._topic_seen or bool(groups)

@@ -7,7 +7,6 @@ where we may not ask them, the commits in the log replace their answers.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -32,7 +31,6 @@ from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupLis
 _PACE = 20
 #: For how long it is remembered that nobody has a producer id.
 _FORGET_S = 60.0
-_BROKER = re.compile(r"broker (\d+)")
 _NOT_LISTED = GroupListed("", "", "", -1)
 
 Ends = Mapping[TopicPartition, Offsets]
@@ -103,8 +101,8 @@ class GroupsCollector:
         listing = self._reads.list_groups()
         seen = self._committed(listing, ours)
         for unseen in listing.unseen:
-            broker = _BROKER.match(unseen.what)
-            seen.gaps[f"broker:{broker[1]}" if broker else unseen.what] = unseen.reason
+            scope = unseen.what if unseen.broker is None else f"broker:{unseen.broker}"
+            seen.gaps[scope] = unseen.reason
         # After the offsets: so none is ever beyond the end by a race.
         ends = self._ends(seen)
         pending = self._undecided(seen, ends, ours)
