@@ -79,14 +79,14 @@ def folder_of(cluster: str) -> str:
     return f"cluster={cluster}"
 
 
-def manifest_name(batch: int) -> str:
-    """Return the file name of a micro-batch's manifest; names sort as batches do."""
-    return f"{batch:0{_DIGITS}}.json"
+def manifest_name(number: int) -> str:
+    """Return the file name of a micro-batch's or a run's manifest; names sort as numbers do."""
+    return f"{number:0{_DIGITS}}.json"
 
 
-def part_name(batch: int, run: str) -> str:
-    """Return the name of a part; `run` distinguishes attempts at the same micro-batch."""
-    return f"{batch:0{_DIGITS}}-{run}"
+def part_name(number: int, run: str) -> str:
+    """Return the name of a part of a micro-batch or a run; `run` distinguishes attempts at the same one."""
+    return f"{number:0{_DIGITS}}-{run}"
 
 
 def part_folder(name: str) -> str:
@@ -94,8 +94,8 @@ def part_folder(name: str) -> str:
     return f"part={name}"
 
 
-def batch_of(name: str) -> int | None:
-    """Return the micro-batch of a manifest's file name, None for every other file."""
+def manifest_number(name: str) -> int | None:
+    """Return the number in a manifest's file name, None for every other file."""
     stem, dot, ending = name.partition(".")
     return int(stem) if dot and ending == "json" and len(stem) >= _DIGITS and stem.isdecimal() else None
 

@@ -1,8 +1,21 @@
-"""Types of arguments that the jobs share, for argparse."""
+"""Arguments that the jobs share, and their types, for argparse."""
 
 from __future__ import annotations
 
 import argparse
+
+
+def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how a job reaches Kafka."""
+    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
+    parser.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        type=key_value,
+        metavar="KEY=VALUE",
+        help="a property of Kafka's Java clients, such as security.protocol=SSL; repeatable",
+    )
 
 
 def key_value(text: str) -> tuple[str, str]:

@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
 from fenceline.audit.continuing import extend_manifest, next_positions
 from fenceline.audit.manifest import PARTITIONS, AuditManifest, AuditMode
-from spark_pipeline.arguments import folder_name, key_value
+from spark_pipeline.arguments import add_kafka_arguments, folder_name
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
 from spark_pipeline.audits.counts import CountsOptions, Findings, audit_counts
 from spark_pipeline.audits.errors import AuditError
@@ -60,9 +59,7 @@ def argument_parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
     )  # fmt: skip
     say = made.add_argument
-    say("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
-    say("--kafka", action="append", default=[], type=key_value, metavar="KEY=VALUE",
-        help="a property of Kafka's Java clients, such as security.protocol=SSL; repeatable")  # fmt: skip
+    add_kafka_arguments(made)
     say("--cluster", required=True, type=folder_name, help="its name in fenceline.toml")
     say("--pipeline", required=True, type=folder_name, help="the query's name, or one of your choice")
     say("--output", required=True, metavar="URL", help="a folder; the dashboard reads it")
@@ -144,7 +141,7 @@ def _manifest(
 
 def _same(before: AuditManifest, after: AuditManifest) -> bool:
     """Whether a run has found nothing that its predecessor has not."""
-    return asdict(replace(after, run=before.run, at_ms=before.at_ms)) == asdict(before)
+    return replace(after, run=before.run, at_ms=before.at_ms) == before
 
 
 def _summary(manifest: AuditManifest) -> str:
@@ -157,13 +154,12 @@ def _summary(manifest: AuditManifest) -> str:
     return f"{manifest.verdict.value}: {proved}, {lost}{named}"
 
 
-def run_forever(spark: SparkSession, options: argparse.Namespace, stop: threading.Event) -> None:
-    """Audit again and again until `stop` is set. Raises AuditError."""
-    while not stop.is_set():
-        _say(run_audit(spark, options))
-        if options.trigger == ONCE:
-            return
-        stop.wait(float(options.trigger))
+def run_triggered(spark: SparkSession, options: argparse.Namespace) -> None:
+    """Audit once, or at each interval until the process ends. Raises AuditError."""
+    _print(run_audit(spark, options))
+    while options.trigger != ONCE:
+        time.sleep(float(options.trigger))
+        _print(run_audit(spark, options))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -171,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     options = argument_parser().parse_args(arguments)
     spark = SparkSession.builder.appName(f"fenceline audit of {options.pipeline}").getOrCreate()
     try:
-        run_forever(spark, options, threading.Event())
+        run_triggered(spark, options)
     except AuditError as error:
         print(f"audit: {error}", file=sys.stderr, flush=True)  # noqa: T201 - a command speaks
         return 1
@@ -180,7 +176,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(f"audit: {text}", flush=True)  # noqa: T201 - a command speaks
 
 

@@ -7,10 +7,12 @@ the credentials it has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+
+from fenceline.reports import manifest_name, manifest_number
 
 T = TypeVar("T")
 
@@ -81,3 +83,57 @@ class OutputFolder:
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.url}/{name}" if name else self.url)
+
+
+class ManifestLog(Generic[T]):
+    """The manifests in an output's folder `log`, one for each micro-batch or run: the newest counts.
+
+    `read` raises `torn` for what is no manifest, and `newer` for one of a later layout; `failure` is the
+    job's own error. `kept` manifests are left, for readers and for people.
+    """
+
+    def __init__(
+        self,
+        files: OutputFolder,
+        read: Callable[[str], T],
+        *,
+        torn: type[Exception],
+        newer: type[Exception],
+        failure: type[Exception],
+        kept: int,
+    ) -> None:
+        self._files, self._read, self._kept = files, read, kept
+        self._torn, self._newer, self._failure = torn, newer, failure
+
+    def newest(self) -> T | None:
+        """Return the newest manifest, None where there is none. Raises `failure` for a later Fenceline's.
+
+        One that is torn is of a driver that died while it wrote it: its work comes again, so it goes.
+        """
+        for number in sorted(self._numbers(), reverse=True):
+            name = _in_log(number)
+            try:
+                found = self._files.read_or_delete(name, self._read, torn=self._torn, newer=self._newer)
+            except self._newer as error:
+                path = f"{self._files.url}/{name}"
+                raise self._failure(f"{path}: {error}; run the job with that one.") from error
+            if found is not None:
+                return found
+        return None
+
+    def publish(self, number: int, text: str) -> bool:
+        """Write a manifest, and delete old ones; return False because there is one of this number."""
+        if not self._files.create(_in_log(number), text):
+            return False
+        for each in self._numbers():
+            if each <= number - self._kept:
+                self._files.delete(_in_log(each))
+        return True
+
+    def _numbers(self) -> list[int]:
+        names = self._files.names("log")
+        return [number for name in names if (number := manifest_number(name)) is not None]
+
+
+def _in_log(number: int) -> str:
+    return f"log/{manifest_name(number)}"

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_pipeline.arguments import folder_name, key_value, positive_number
+from spark_pipeline.arguments import add_kafka_arguments, folder_name, positive_number
 from spark_pipeline.reports import sight
 from spark_pipeline.reports.batches import History
 from spark_pipeline.reports.store import HistoryError, ReportStore
@@ -70,9 +70,7 @@ def argument_parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
     )  # fmt: skip
     say = made.add_argument
-    say("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
-    say("--kafka", action="append", default=[], type=key_value, metavar="KEY=VALUE",
-        help="a property of Kafka's Java clients, such as security.protocol=SSL; repeatable")  # fmt: skip
+    add_kafka_arguments(made)
     say(
         "--cluster",
         required=True,

@@ -11,9 +11,9 @@ from fenceline.audit.manifest import (
     AuditMode,
     AuditVerdict,
     audit_folder,
-    audit_name,
     write_audit,
 )
+from fenceline.reports import manifest_name
 
 
 def proved_batch(number: int, records: int = 17_880) -> AuditedBatch:
@@ -37,6 +37,6 @@ def leave_audit(folder: Path, manifest: AuditManifest) -> Path:
     """Write a manifest where the job leaves it, and return its file."""
     log = folder / audit_folder(manifest.cluster, manifest.pipeline) / "log"
     log.mkdir(parents=True, exist_ok=True)
-    file = log / audit_name(manifest.run)
+    file = log / manifest_name(manifest.run)
     file.write_text(write_audit(manifest))
     return file

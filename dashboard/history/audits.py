@@ -24,12 +24,12 @@ from fenceline.audit.manifest import (
     NotAnAudit,
     audits_folder,
     read_audit,
-    run_of,
 )
 from fenceline.paths import both_spellings, to_url
+from fenceline.reports import manifest_number
 
 #: How long an answer is good, and how long a page waits for one, in seconds.
-LOOK_EVERY_S = 5.0
+POLL_EVERY_S = 5.0
 PATIENCE_S = 3.0
 NOT_CONFIGURED = ReportTrouble(
     "The audit is not configured",
@@ -53,10 +53,10 @@ class AuditStatus:
 
 @dataclass(slots=True)
 class _Cache:
-    """Looks by what was asked, each with its begin; a lock, so that many requests at once look once."""
+    """Polls by what was asked, each with its begin; a lock, so that many requests at once poll once."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    looks: dict[tuple[str, str], tuple[float, Future[AuditStatus]]] = field(default_factory=dict)
+    polls: dict[tuple[str, str], tuple[float, Future[AuditStatus]]] = field(default_factory=dict)
 
 
 _cache = _Cache()
@@ -66,9 +66,9 @@ def read_audits(url: str, cluster: str) -> AuditStatus:
     """Return what the job has left of a cluster below `url`; "" where none is configured."""
     if not url:
         return AuditStatus(troubles=[NOT_CONFIGURED])
-    begun, look = _newest_look(url, cluster)
+    begun, poll = _newest_poll(url, cluster)
     try:
-        return look.result(max(0.0, begun + PATIENCE_S - time.monotonic()))
+        return poll.result(max(0.0, begun + PATIENCE_S - time.monotonic()))
     except TimeoutError:
         where = f"{both_spellings(url, to_url(url))}/{audits_folder(cluster)}"
         silent = TimeoutError(f"no answer for {time.monotonic() - begun:.0f} s")
@@ -76,26 +76,26 @@ def read_audits(url: str, cluster: str) -> AuditStatus:
 
 
 def clear_cache() -> None:
-    """Look again at once."""
-    _cache.looks.clear()
+    """Poll again at once."""
+    _cache.polls.clear()
 
 
-def _newest_look(url: str, cluster: str) -> tuple[float, Future[AuditStatus]]:
-    """Return the look that is under way or still good, and when it began; else begin one."""
+def _newest_poll(url: str, cluster: str) -> tuple[float, Future[AuditStatus]]:
+    """Return the poll that is under way or still good, and when it began; else begin one."""
     with _cache.lock:
-        begun, look = _cache.looks.get((url, cluster), (0.0, None))
-        if look is None or (look.done() and time.monotonic() > begun + LOOK_EVERY_S):
-            begun, look = time.monotonic(), Future[AuditStatus]()
-            _cache.looks[url, cluster] = begun, look
-            threading.Thread(target=_finish, args=(look, url, cluster), daemon=True).start()
-        return begun, look
+        begun, poll = _cache.polls.get((url, cluster), (0.0, None))
+        if poll is None or (poll.done() and time.monotonic() > begun + POLL_EVERY_S):
+            begun, poll = time.monotonic(), Future[AuditStatus]()
+            _cache.polls[url, cluster] = begun, poll
+            threading.Thread(target=_finish, args=(poll, url, cluster), daemon=True).start()
+        return begun, poll
 
 
-def _finish(look: Future[AuditStatus], url: str, cluster: str) -> None:
-    look.set_result(_look(url, cluster))
+def _finish(poll: Future[AuditStatus], url: str, cluster: str) -> None:
+    poll.set_result(_poll(url, cluster))
 
 
-def _look(url: str, cluster: str) -> AuditStatus:
+def _poll(url: str, cluster: str) -> AuditStatus:
     where = f"{both_spellings(url, to_url(url))}/{audits_folder(cluster)}"
     try:
         fs, root = fsspec.core.url_to_fs(to_url(url))
@@ -130,7 +130,7 @@ def _newest(fs: Any, log: str, where: str) -> AuditManifest | ReportTrouble:
     """Return the newest manifest that can be read: a driver may have died while it wrote the last one."""
     trouble = ReportTrouble(_NONE_YET, f"{where} holds no manifest.", _RUN)
     try:
-        names = [name for name in _names(fs, log) if run_of(name) is not None]
+        names = [name for name in _names(fs, log) if manifest_number(name) is not None]
     except FileNotFoundError:
         return trouble
     except Exception as error:  # As above.

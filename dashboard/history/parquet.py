@@ -24,8 +24,8 @@ from fenceline.reports import (
     Manifest,
     NewerFormat,
     NotAManifest,
-    batch_of,
     folder_of,
+    manifest_number,
     read_manifest,
 )
 
@@ -105,7 +105,7 @@ def _look(url: str, cluster: str) -> ReportStatus:
 
 
 def _is_manifest(name: str) -> bool:
-    return batch_of(name) is not None
+    return manifest_number(name) is not None
 
 
 def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]) -> ReportStatus:

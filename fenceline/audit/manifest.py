@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 #: Of the layout that is written here; a larger number is of a newer Fenceline.
 FORMAT = 1
 PARTITIONS, LOSSES, DUPLICATES = "partitions", "losses", "duplicates"
-_DIGITS = 12
 
 
 class NotAnAudit(Exception):
@@ -39,7 +38,7 @@ class AuditMode(StrEnum):
 
 
 class AuditVerdict(StrEnum):
-    """What an audit says of a batch, or of a pipeline."""
+    """What an audit concludes about a batch, or of a pipeline."""
 
     #: Every input record is readable in the output once, or was dropped by the query.
     PROVED = "proved"
@@ -89,7 +88,7 @@ class AuditedPosition(NamedTuple):
 
     topic: str
     partition: int
-    #: Kafka's own id of the topic; "" where brokers do not tell.
+    #: Kafka's own id of the topic; "" where brokers do not report it.
     topic_id: str
     #: The next offset to audit.
     offset: int
@@ -171,17 +170,6 @@ def audits_folder(cluster: str) -> str:
 def audit_folder(cluster: str, pipeline: str) -> str:
     """Return the folder of a pipeline's audits below the job's output."""
     return f"{audits_folder(cluster)}/pipeline={pipeline}"
-
-
-def audit_name(run: int) -> str:
-    """Return the file name of a run's manifest; names sort as runs do."""
-    return f"{run:0{_DIGITS}}.json"
-
-
-def run_of(name: str) -> int | None:
-    """Return the run of a manifest's file name, None for every other file."""
-    stem, dot, ending = name.partition(".")
-    return int(stem) if dot and ending == "json" and len(stem) >= _DIGITS and stem.isdecimal() else None
 
 
 def write_audit(manifest: AuditManifest) -> str:

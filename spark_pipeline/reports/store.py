@@ -10,18 +10,16 @@ from fenceline.reports import (
     Manifest,
     NewerFormat,
     NotAManifest,
-    batch_of,
     folder_of,
-    manifest_name,
     part_folder,
     part_name,
     read_manifest,
     write_manifest,
 )
-from spark_pipeline.folder import OutputFolder
+from spark_pipeline.folder import ManifestLog, OutputFolder
 
-#: Manifests of earlier micro-batches that are left, for readers and for people.
-_KEPT = 20
+#: Manifests that are left: that of the newest micro-batch, and twenty before.
+_KEPT = 21
 
 
 class HistoryError(Exception):
@@ -33,6 +31,9 @@ class ReportStore:
 
     def __init__(self, spark: SparkSession, output: str, cluster: str) -> None:
         self._files = OutputFolder(spark, f"{output.rstrip('/')}/{folder_of(cluster)}")
+        self._log = ManifestLog(
+            self._files, read_manifest, torn=NotAManifest, newer=NewerFormat, failure=HistoryError, kept=_KEPT
+        )
         self.folder = self._files.url
         self.parts = f"{self.folder}/parts"
 
@@ -49,30 +50,16 @@ class ReportStore:
         return sorted(name[4:] for name in found if name.startswith("day=") and name[4:5].isdigit())
 
     def newest_manifest(self) -> Manifest | None:
-        """Return the newest manifest, None where there is none. Raises HistoryError for a later Fenceline's.
-
-        One that is torn is of a driver that died while it wrote it: its micro-batch comes again, so it goes.
-        """
-        for batch in sorted(self._batches(), reverse=True):
-            name = f"log/{manifest_name(batch)}"
-            try:
-                found = self._files.read_or_delete(name, read_manifest, torn=NotAManifest, newer=NewerFormat)
-            except NewerFormat as error:
-                raise HistoryError(f"{self.folder}/{name}: {error}; run the job with that one.") from error
-            if found is not None:
-                return found
-        return None
+        """Return the newest manifest, None without any. Raises HistoryError for a later Fenceline's."""
+        return self._log.newest()
 
     def publish_manifest(self, manifest: Manifest) -> None:
         """Write a micro-batch's manifest, unless there is one: then raises HistoryError."""
-        if not self._files.create(f"log/{manifest_name(manifest.batch)}", write_manifest(manifest)):
+        if not self._log.publish(manifest.batch, write_manifest(manifest)):
             raise HistoryError(
                 f"another driver has written micro-batch {manifest.batch} to {self.folder}: two of them run "
                 "on one checkpoint. Stop one."
             )
-        for batch in self._batches():
-            if batch < manifest.batch - _KEPT:
-                self._files.delete(f"log/{manifest_name(batch)}")
 
     def delete_parts(self, parts: Iterable[str]) -> None:
         """Delete parts that no manifest names any more."""
@@ -98,6 +85,3 @@ class ReportStore:
     def query_of(self, checkpoint: str) -> str:
         """Return the id of the query that a checkpoint is of."""
         return self._files.read_elsewhere(f"{checkpoint.rstrip('/')}/metadata")
-
-    def _batches(self) -> list[int]:
-        return [batch for name in self._files.names("log") if (batch := batch_of(name)) is not None]

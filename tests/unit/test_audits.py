@@ -16,11 +16,10 @@ from fenceline.audit.manifest import (
     NewerAudit,
     NotAnAudit,
     ObstacleKind,
-    audit_name,
     read_audit,
-    run_of,
     write_audit,
 )
+from fenceline.reports import manifest_name, manifest_number
 
 BATCH = AuditedBatch(
     7, AuditVerdict.VIOLATED, 1_700_000_000_000, 10, 0, 9, 9, 9, 0, 1, (AuditedRange("orders", 3, 5, 6),)
@@ -48,8 +47,8 @@ def test_a_later_layout_is_told_apart() -> None:
 
 
 def test_names_sort_as_runs_do() -> None:
-    assert audit_name(12) == "000000000012.json"
-    assert [run_of(name) for name in (audit_name(12), ".000000000012.json.crc", "12.json")] == [
+    assert manifest_name(12) == "000000000012.json"
+    assert [manifest_number(name) for name in (manifest_name(12), ".000000000012.json.crc", "12.json")] == [
         12,
         None,
         None,

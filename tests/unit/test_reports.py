@@ -14,8 +14,8 @@ from fenceline.reports import (
     NotAManifest,
     ReportFigures,
     ReportPart,
-    batch_of,
     manifest_name,
+    manifest_number,
     read_manifest,
     sum_figures,
     write_manifest,
@@ -67,10 +67,10 @@ def test_a_newer_layout_is_refused_as_newer() -> None:
 def test_names_of_manifests_sort_as_their_batches_and_other_files_are_none() -> None:
     batches = [0, 9, 10, 99_999, 10**12, 10**13]
     names = [manifest_name(batch) for batch in batches]
-    assert [batch_of(name) for name in names] == batches
+    assert [manifest_number(name) for name in names] == batches
     assert names[:4] == sorted(names[:4])
     for other in "_SUCCESS", ".000000000001.json.crc", "000000000001.json.tmp", "1.json", "notes.txt":
-        assert batch_of(other) is None
+        assert manifest_number(other) is None
 
 
 def test_figures_add_up_and_take_back() -> None:
