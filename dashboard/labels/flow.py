@@ -29,7 +29,7 @@ LINK_WORDS: Mapping[LinkKind, str] = MappingProxyType(
         LinkKind.WRITES: "ledger or the sink's transactions",
     }
 )
-GUARANTEE_LOOKS: Mapping[Guarantee, StatusLabel] = MappingProxyType(
+GUARANTEE_LABELS: Mapping[Guarantee, StatusLabel] = MappingProxyType(
     {
         guarantee: StatusLabel(GUARANTEE_WORDS[guarantee], tone, means)
         for guarantee, tone, means in (
@@ -40,7 +40,7 @@ GUARANTEE_LOOKS: Mapping[Guarantee, StatusLabel] = MappingProxyType(
         )
     }
 )
-AUDIT_LOOKS: Mapping[AuditVerdict, StatusLabel] = MappingProxyType(
+AUDIT_LABELS: Mapping[AuditVerdict, StatusLabel] = MappingProxyType(
     {
         AuditVerdict.PROVED: StatusLabel(
             "proved", "ok", "every input record is readable once, or was dropped by the query"

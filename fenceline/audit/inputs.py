@@ -22,7 +22,7 @@ class ReadRange(NamedTuple):
 
 
 class ReadCount(NamedTuple):
-    """How many records there are in one range; None where headers cannot tell, and why."""
+    """How many records there are in one range; None where headers do not show it, and why."""
 
     partition: TopicPartition
     batch_id: int
@@ -78,9 +78,9 @@ class InputFold:
         if not self._committed_only:
             for found in self._open.values():
                 self._count(found)
-        return [self._told(batch_id, records) for batch_id, records in self._counts.items()]
+        return [self._count_of(batch_id, records) for batch_id, records in self._counts.items()]
 
-    def _told(self, batch_id: int, records: int) -> ReadCount:
+    def _count_of(self, batch_id: int, records: int) -> ReadCount:
         if batch_id in self._split:
             return ReadCount(self.partition, batch_id, None, "a compacted batch lies in two micro-batches")
         return ReadCount(self.partition, batch_id, records)

@@ -101,7 +101,7 @@ def judge_batch(
     adds records; otherwise records that it read and did not write are an obstacle, not a loss.
     """
     runs = [run for each in decision.transactions for run in output.of_transaction(each)]
-    said = sum(each.records for each in decision.transactions)
+    declared = sum(each.records for each in decision.transactions)
     committed = sum(run.records for run in runs if run.is_committed)
     readable = sum(run.records for run in runs if _is_readable(run, output))
     short, extra = _differences(decision, output)
@@ -110,11 +110,11 @@ def judge_batch(
     if missing and any(each.kind is not ObstacleKind.UNREADABLE for each in obstacles):
         missing = None
     duplicated = extra + sum(run.records for run in again)
-    dropped, unknown = _dropped(decision.batch_id, read, said)
+    dropped, unknown = _dropped(decision.batch_id, read, declared)
     if one_to_one and read.records is not None:
         dropped, unknown = 0, None
-        missing = None if missing is None else missing + max(0, read.records - said)
-        duplicated += max(0, said - read.records)
+        missing = None if missing is None else missing + max(0, read.records - declared)
+        duplicated += max(0, declared - read.records)
     obstacles += [each for each in (read.obstacle, unknown) if each is not None]
     batch = AuditedBatch(
         decision.batch_id,
@@ -134,12 +134,12 @@ def judge_batch(
 
 
 def judge_unknown(batch_id: int, read: BatchInput, folder: str) -> Judged:
-    """Return what can be said of a batch that no decision of a ledger names: what it read."""
+    """Return what can be declared of a batch that no decision of a ledger names: what it read."""
     obstacle = AuditObstacle(
         ObstacleKind.LEDGER_MISSING,
         folder,
         f"no decision about batch {batch_id} is in the ledger",
-        "what this batch wrote cannot be told from other records",
+        "what this batch wrote cannot be distinguished from other records",
     )
     found = [each for each in (read.obstacle, obstacle) if each is not None]
     return Judged(AuditedBatch(batch_id, AuditVerdict.UNPROVED, input=read.records), (), tuple(found))
@@ -235,12 +235,12 @@ def _unreadable(decision: Decision, runs: Sequence[ProducerRun], output: Output)
             )
 
 
-def _dropped(batch_id: int, read: BatchInput, said: int) -> tuple[int | None, AuditObstacle | None]:
+def _dropped(batch_id: int, read: BatchInput, declared: int) -> tuple[int | None, AuditObstacle | None]:
     if read.records is None:
         return None, None
-    if read.records == said:
+    if read.records == declared:
         return 0, None
-    wrote = count_noun(said, "record")
+    wrote = count_noun(declared, "record")
     return None, AuditObstacle(
         ObstacleKind.INPUT_UNKNOWN,
         "query",

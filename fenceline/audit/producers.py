@@ -15,7 +15,7 @@ from fenceline.formatting import count_noun
 
 
 class ProducerOwner(NamedTuple):
-    """Whose a producer id is, as coordinators tell."""
+    """Whose a producer id is, as coordinators report."""
 
     transactional_id: str
     #: How all ids of that sink's ledger begin; "" where it is no exactly-once sink.

@@ -52,7 +52,7 @@ class PartitionRuns(NamedTuple):
 class RunFold:
     """Folds headers of a partition in order of offsets, from `start` on.
 
-    `spanning` are transactions that an earlier fold has told already: producer id -> offset of the marker.
+    `spanning` are transactions that an earlier fold has returned: producer id -> offset of the marker.
     What was written outside of transactions counts below the last stable offset `lso` only: what follows it
     is folded again later.
     """

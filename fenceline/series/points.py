@@ -124,7 +124,7 @@ def extents_of(values: Values) -> tuple[Extent, ...]:
 
 def widen(one: Extent, later: Extent) -> Extent:
     """Return the extent of two times together, the second of which is the later one."""
-    # Written out: a day of the worst groups widens 70,000 times.
+    # Written out: a day of the worst groups widens tens of thousands of times.
     low, high, _ = one
     if low is None or (later.low is not None and later.low < low):
         low = later.low

@@ -71,10 +71,10 @@ class AuditedCheckpoint:
         return self._files.is_control(batch_id)
 
     def input_of(self, batch_id: int, decision: Decision | None) -> Mapping[TopicPartition, ReadRange] | None:
-        """Return what a batch read of Kafka; None where a source is not Kafka, or the logs do not tell."""
+        """Return what a batch read of Kafka; None where a source is not Kafka, or the logs do not name it."""
         found: dict[TopicPartition, ReadRange] = {}
-        told = decision.input if decision and decision.input else self._files.input_ranges(batch_id)
-        for source in told:
+        sources = decision.input if decision and decision.input else self._files.input_ranges(batch_id)
+        for source in sources:
             end = parse_positions(source.end)
             start = self._start(source, batch_id)
             if source.end is None:
@@ -82,7 +82,7 @@ class AuditedCheckpoint:
             if end is None or start is None:
                 return None
             found.update(read_ranges(batch_id, start, end))
-        return found if told else None
+        return found if sources else None
 
     def _start(self, source: InputRange, batch_id: int) -> Positions | None:
         if source.start is not None:

@@ -208,10 +208,10 @@ def _read_inputs(
             by_partition.setdefault(where, []).append(each)
     gone, scans = _input_scans(topics, by_partition, options)
     counts: dict[int, list[ReadCount]] = {batch: [] for batch in settled}
-    for told in scan_inputs(spark, options.properties, scans):
-        if isinstance(told, Unseen):
-            raise AuditError(f"{told.what} cannot be read: {told.reason}")
-        for count in told:
+    for partition in scan_inputs(spark, options.properties, scans):
+        if isinstance(partition, Unseen):
+            raise AuditError(f"{partition.what} cannot be read: {partition.reason}")
+        for count in partition:
             counts[count.batch_id].append(count)
     return {
         batch: _batch_input(batch, ranges[batch], counts[batch], gone.get(batch)) for batch in settled
@@ -267,7 +267,7 @@ def _batch_input(
 ) -> BatchInput:
     if ranges is None:
         return BatchInput(None, (), _input_unknown(batch_id, "its sources are not all Kafka topics"))
-    told = tuple(
+    audited = tuple(
         AuditedRange(where.topic, where.partition, each.from_offset, each.to_offset)
         for where, each in sorted(ranges.items())
     )
@@ -275,8 +275,8 @@ def _batch_input(
     if unknown is not None:
         gone = gone or _input_unknown(batch_id, f"{unknown.partition}: {unknown.reason}")
     if gone is not None:
-        return BatchInput(None, told, gone)
-    return BatchInput(sum(each.records or 0 for each in counts), told)
+        return BatchInput(None, audited, gone)
+    return BatchInput(sum(each.records or 0 for each in counts), audited)
 
 
 def _input_unknown(batch_id: int, why: str) -> AuditObstacle:

@@ -1,7 +1,7 @@
-"""What the audit says when it cannot go on."""
+"""Why the audit cannot go on."""
 
 from __future__ import annotations
 
 
 class AuditError(Exception):
-    """The audit cannot go on; the text says why and what to do."""
+    """The audit cannot go on; the text is the reason and the remedy."""

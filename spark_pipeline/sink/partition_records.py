@@ -40,11 +40,11 @@ class PartitionCounts:
         if not partitions:
             return transactions
         try:
-            told = reads_for(self._connection).describe_producers(partitions)
+            producers = reads_for(self._connection).describe_producers(partitions)
         except AdminUnavailable as error:
             log.info("records by partition stay unknown: %s", error)
             return transactions
-        return [each._replace(written=records_of(each, told)) for each in transactions]
+        return [each._replace(written=records_of(each, producers)) for each in transactions]
 
 
 def reads_for(connection: Mapping[str, str]) -> ClusterReads:
@@ -55,9 +55,9 @@ def reads_for(connection: Mapping[str, str]) -> ClusterReads:
     return _reads[key]
 
 
-def records_of(transaction: SinkTransaction, told: Producers) -> tuple[PartitionRecords, ...] | None:
+def records_of(transaction: SinkTransaction, producers: Producers) -> tuple[PartitionRecords, ...] | None:
     """Return the records of a transaction by partition; None unless all of them are accounted for."""
-    found = [_in_partition(transaction, where, told[where]) for where in sorted(transaction.partitions)]
+    found = [_in_partition(transaction, where, producers[where]) for where in sorted(transaction.partitions)]
     known = tuple(each for each in found if each is not None)
     if len(known) < len(found) or sum(each.records for each in known) != transaction.records:
         log.info("%s: records by partition stay unknown", transaction.transactional_id)
@@ -66,12 +66,12 @@ def records_of(transaction: SinkTransaction, told: Producers) -> tuple[Partition
 
 
 def _in_partition(
-    transaction: SinkTransaction, where: TopicPartition, told: tuple[ProducerState, ...] | Unseen
+    transaction: SinkTransaction, where: TopicPartition, states: tuple[ProducerState, ...] | Unseen
 ) -> PartitionRecords | None:
-    if isinstance(told, Unseen):
+    if isinstance(states, Unseen):
         return None
     wanted = transaction.producer_id, transaction.producer_epoch
-    for each in told:
+    for each in states:
         if (each.producer_id, each.producer_epoch) == wanted and each.start_offset is not None:
             return PartitionRecords(*where, each.start_offset, each.last_sequence + 1)
     return None

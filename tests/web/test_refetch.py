@@ -14,7 +14,7 @@ from sandbox.scenes.player import ScenePlayer
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
-#: Live, the timeline of the first page and the flow move with the clock: their ranges have ended here.
+#: Live, the timeline and the flow move with the clock: their ranges have ended here.
 _ENDED = "from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z"
 ROUTES = (
     f"/?{_ENDED}",

@@ -10,7 +10,7 @@ from django.utils.http import urlencode
 
 from dashboard.history.audits import AuditStatus
 from dashboard.history.report_types import ReportTrouble
-from dashboard.labels.flow import AUDIT_LOOKS, GUARANTEE_LOOKS
+from dashboard.labels.flow import AUDIT_LABELS, GUARANTEE_LABELS
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.flow.picture import MOST_PIPELINES, path_name
@@ -91,7 +91,7 @@ def proof_part(
     links = list(dict.fromkeys(link for each in proofs for link in each.guarantee.links))
     return ProofPart(
         [_table(cluster, flow, each) for each in sorted(wanted, key=_worst_first)[:_MOST_AUDITS]],
-        [LinkRow(each, GUARANTEE_LOOKS[each.guarantee]) for each in links[:_MOST_LINKS]],
+        [LinkRow(each, GUARANTEE_LABELS[each.guarantee]) for each in links[:_MOST_LINKS]],
         len(links[_MOST_LINKS:]),
         [_card(cluster, each) for each in proofs[:MOST_PIPELINES]],
         audits.troubles,
@@ -121,13 +121,13 @@ def _table(cluster: str, flow: Flow, audit: AuditManifest) -> AuditTable:
     ends = list_names(audit.sources), node.label if node else "", list_names(audit.targets)
     rows = [_row(cluster, each, node.id.name if node else "") for each in audit.batches[:_MOST_BATCHES]]
     name = " → ".join(filter(None, ends)) or audit.pipeline
-    return AuditTable(audit, name, AUDIT_LOOKS[audit.verdict], rows)
+    return AuditTable(audit, name, AUDIT_LABELS[audit.verdict], rows)
 
 
 def _row(cluster: str, batch: AuditedBatch, ident: str) -> BatchRow:
     return BatchRow(
         batch,
-        AUDIT_LOOKS[batch.verdict],
+        AUDIT_LABELS[batch.verdict],
         addresses.batch_url(cluster, ident, batch.batch_id) if ident else "",
         list(_range_links(cluster, batch.duplicates)),
         list(_range_links(cluster, batch.losses)),
@@ -143,5 +143,5 @@ def _range_links(cluster: str, ranges: Sequence[AuditedRange]) -> Iterable[Range
 
 
 def _card(cluster: str, proof: PipelineProof) -> StatementCard:
-    look = AUDIT_LOOKS[proof.verdict or AuditVerdict.UNPROVED]
+    look = AUDIT_LABELS[proof.verdict or AuditVerdict.UNPROVED]
     return StatementCard(proof, path_name(proof.pipeline), look, proof_url(cluster, proof.pipeline.end.id))
