@@ -225,6 +225,22 @@ def test_a_sign_out_elsewhere_leads_to_the_sign_in(server: Server, live: Opener)
     page.wait_for_url("**/login/?next=/transactions")
 
 
+def test_a_refetch_does_not_overtake_a_sign_out(server: Server, live: Opener) -> None:
+    """Between the end of the session and the next page a refetch may find that it may see nothing."""
+    server("reset", "busy", 40)
+    page = live("/transactions", faults=True)
+    navigations: list[str] = []
+    page.on("request", lambda request: request.is_navigation_request() and navigations.append(request.url))
+    page.evaluate("dispatchEvent(new Event('beforeunload'))")
+    page.evaluate("document.addEventListener('htmx:afterRequest', () => (window.asked = true))")
+    page.context.clear_cookies()
+    with page.expect_response(lambda response: response.status == 401):
+        server("change", "orders-gateway-0", "PrepareAbort")
+    page.wait_for_function("() => window.asked")
+    page.evaluate("fetch('/healthz')")
+    assert not navigations
+
+
 def test_an_open_page_ends_with_the_role_of_its_user(server: Server, browser: Browser) -> None:
     server("reset", "busy", 40)
     server("user", "leaver", PASSWORD, "viewer")

@@ -12,4 +12,10 @@ window.fenceline = window.fenceline || {};
 
   /** Load the page again; one that is being left, as by its own sign-out, only if it stays. */
   fenceline.reload = () => setTimeout(() => location.reload(), leaving ? LEAVES_WITHIN : 0);
+  // A refetch that finds its session ended: htmx would load the page at once, over the sign-out under way.
+  document.addEventListener("htmx:beforeOnLoad", (event) => {
+    if (event.detail.xhr.getResponseHeader("HX-Refresh") !== "true") return;
+    event.preventDefault();
+    fenceline.reload();
+  });
 }
