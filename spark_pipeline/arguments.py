@@ -18,6 +18,11 @@ def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def java_properties(options: argparse.Namespace) -> dict[str, str]:
+    """Return the properties of Kafka's Java clients that the arguments name."""
+    return {**dict(options.kafka), "bootstrap.servers": options.bootstrap_servers}
+
+
 def key_value(text: str) -> tuple[str, str]:
     """Return a property of Kafka's Java clients and its value from `KEY=VALUE`."""
     name, equals, value = text.partition("=")

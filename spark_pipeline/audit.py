@@ -17,32 +17,32 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from fenceline.audit.continuing import extend_manifest, next_positions
-from fenceline.audit.manifest import PARTITIONS, AuditManifest, AuditMode
-from spark_pipeline.arguments import add_kafka_arguments, folder_name
+from fenceline.audit.manifest import AuditManifest, AuditMode
+from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
-from spark_pipeline.audits.counts import CountsOptions, Findings, audit_counts
+from spark_pipeline.audits.cluster import kafka_connection
+from spark_pipeline.audits.counts import CountsOptions
 from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits.keys import EVERY_RECORD, KeysOptions
+from spark_pipeline.audits.runs import RunOf, run_counts, run_keys
 from spark_pipeline.audits.store import AuditStore
-from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.options import PREFIX, translate_options
 
 ONCE = "once"
 _TRIGGER = re.compile(r"([1-9]\d{0,5}) seconds?")
-_PARTITIONS_DDL = (
-    "batch_id LONG, topic STRING, partition INT, written LONG, committed LONG, readable LONG, "
-    "duplicated LONG, from_offset LONG, to_offset LONG"
-)
 _EXAMPLES = """examples:
   audit what has ended since the last run, then stop (run it again from cron):
     spark-submit … audit.py --bootstrap-servers broker:9092 --cluster prod --pipeline orders \\
         --output s3a://data/fenceline-audit --checkpoint s3a://data/checkpoints/orders
   for ever, each 30 seconds:
     spark-submit … audit.py … --trigger "30 seconds"
+  by key, for any sink: the very records that are missing or duplicated
+    spark-submit … audit.py … --mode keys --checkpoint s3a://data/checkpoints/orders --target enriched \\
+        --source-key "get_json_object(value, '$.id')" --target-key key
+  by key, for a pipeline that is no query of Spark: what group billing has committed of orders
+    spark-submit … audit.py … --mode keys --group billing --source orders --target invoices
   with SASL; @FILE reads arguments from a file, one a line, so that no secret is in the process list:
     spark-submit … audit.py … --kafka security.protocol=SASL_SSL --kafka sasl.mechanism=PLAIN @secret.args
 
@@ -64,16 +64,35 @@ def argument_parser() -> argparse.ArgumentParser:
     say("--pipeline", required=True, type=folder_name, help="the query's name, or one of your choice")
     say("--output", required=True, metavar="URL", help="a folder; the dashboard reads it")
     say(
-        "--checkpoint",
-        required=True,
-        metavar="URL",
-        help="the query's own checkpointLocation; it is only read",
+        "--mode",
+        default=AuditMode.COUNTS,
+        type=AuditMode,
+        choices=list(AuditMode),
+        help="how records are compared",
     )
+    say("--checkpoint", metavar="URL", help="the query's own checkpointLocation; it is only read")
     say("--target", action="append", default=[], metavar="TOPIC",
         help="an output topic; by default those that the ledger names; repeatable")  # fmt: skip
     say("--source-isolation", default="read_committed", choices=("read_committed", "read_uncommitted"),
         help="how the query reads its input (kafka.isolation.level)")  # fmt: skip
-    say("--one-to-one", action="store_true", help="the query neither drops nor adds records")
+    say("--one-to-one", action="store_true", help="by counts: the query neither drops nor adds records")
+    say("--group", help="by keys, instead of --checkpoint: the consumer group that reads the input")
+    say(
+        "--source",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="with --group: an input topic; repeatable",
+    )
+    say("--source-key", default="key", metavar="SQL",
+        help="by keys: what names an input record")  # fmt: skip
+    say("--target-key", default="key", metavar="SQL", help="by keys: the same of an output record")
+    say(
+        "--where",
+        default=EVERY_RECORD,
+        metavar="SQL",
+        help="by keys: which input records have an output record",
+    )
     say("--trigger", default=ONCE, type=_trigger, help='once (the default), or an interval: "30 seconds"')
     return made
 
@@ -81,72 +100,77 @@ def argument_parser() -> argparse.ArgumentParser:
 def run_audit(spark: SparkSession, options: argparse.Namespace) -> str:
     """Audit once; return what was found, in one sentence. Raises AuditError."""
     began = time.monotonic()
+    _refuse_incomplete(options)
     store = AuditStore(spark, options.output, options.cluster, options.pipeline)
-    checkpoint = AuditedCheckpoint(spark, options.checkpoint)
+    checkpoint = AuditedCheckpoint(spark, options.checkpoint) if options.checkpoint else None
     before = store.newest_manifest()
-    _refuse_other_query(before, checkpoint, store)
+    _refuse_other_pipeline(before, options.mode, checkpoint, store)
     store.delete_orphans(before)
-    found = audit_counts(spark, checkpoint, _counts_options(options), before)
-    manifest = _manifest(options, checkpoint, before, found)
-    if before is not None and _same(before, manifest):
+    at = RunOf(options.cluster, options.pipeline, before, time.time_ns() // 1_000_000)
+    if checkpoint is None or options.mode is AuditMode.KEYS:
+        found = run_keys(spark, at, keys_request(options), checkpoint)
+    else:
+        found = run_counts(spark, at, counts_request(options), checkpoint)
+    if before is not None and found.is_same(before):
         return f"nothing new; {_summary(before)}"
-    rows = [row for each in found.judged for row in each.rows]
-    if rows:
-        frame = spark.createDataFrame(rows, _PARTITIONS_DDL).coalesce(1)
-        part = store.write_part(manifest.run, [(PARTITIONS, frame)])
-        manifest = replace(manifest, parts=(*manifest.parts, part))
-    store.publish(manifest)
-    took = time.monotonic() - began
-    return f"{len(found.judged):,} batches audited in {took:.1f} s; {_summary(manifest)}"
+    store.publish(found.manifest, found.tables)
+    return f"{found.done} in {time.monotonic() - began:.1f} s; {_summary(found.manifest)}"
 
 
-def _counts_options(options: argparse.Namespace) -> CountsOptions:
-    java = {**dict(options.kafka), "bootstrap.servers": options.bootstrap_servers}
-    try:
-        properties = translate_options({f"{PREFIX}{name}": value for name, value in java.items()})
-    except Refused as error:
-        raise AuditError(str(error)) from error
-    committed = options.source_isolation == "read_committed"
-    return CountsOptions(properties.connection, tuple(options.target), committed, options.one_to_one)
-
-
-def _refuse_other_query(
-    before: AuditManifest | None, checkpoint: AuditedCheckpoint, store: AuditStore
-) -> None:
-    if before is not None and before.query_id != checkpoint.query_id:
+def _refuse_incomplete(options: argparse.Namespace) -> None:
+    if options.mode is AuditMode.COUNTS and not options.checkpoint:
+        raise AuditError("--checkpoint is needed: by counts, the sink's ledger in it names what was written")
+    if options.mode is AuditMode.KEYS and bool(options.checkpoint) == bool(options.group):
         raise AuditError(
-            f"{store.folder} is of query {before.query_id}, and checkpoint {checkpoint.path} of query "
-            f"{checkpoint.query_id}: name the checkpoint that belongs to this output, or another --pipeline."
+            "by keys, name the query's --checkpoint, or the --group that reads the input: one of both"
+        )
+    if options.group and not (options.source and options.target):
+        raise AuditError("with --group, name the input with --source and the output with --target")
+
+
+def _refuse_other_pipeline(
+    before: AuditManifest | None, mode: AuditMode, checkpoint: AuditedCheckpoint | None, store: AuditStore
+) -> None:
+    if before is None:
+        return
+    if before.mode is not mode:
+        raise AuditError(f"{store.folder} was audited by {before.mode}: name another --pipeline.")
+    query_id = checkpoint.query_id if checkpoint else ""
+    if before.query_id != query_id:
+        raise AuditError(
+            f"{store.folder} is of query {before.query_id or '(none)'}, and this is {query_id or '(none)'}: "
+            "name the checkpoint that belongs to this output, or another --pipeline."
         )
 
 
-def _manifest(
-    options: argparse.Namespace, checkpoint: AuditedCheckpoint, before: AuditManifest | None, found: Findings
-) -> AuditManifest:
-    at_ms = time.time_ns() // 1_000_000
-    old = before or AuditManifest(
-        options.cluster, options.pipeline, AuditMode.COUNTS, 0, at_ms, checkpoint.query_id
-    )
-    after = extend_manifest(old, found.judged, found.waiting, found.obstacles)
-    topics = {where.topic for where in found.output.ranges}
-    return replace(
-        after,
-        run=old.run + 1,
-        at_ms=at_ms,
-        sources=tuple(sorted({*old.sources, *found.sources})),
-        targets=tuple(sorted({*old.targets, *topics})),
-        positions=next_positions(found.index, found.output, after.next_batch or 0, found.topic_ids),
+def counts_request(options: argparse.Namespace) -> CountsOptions:
+    """Return what is asked for by counts. Raises AuditError."""
+    committed = options.source_isolation == "read_committed"
+    return CountsOptions(
+        kafka_connection(java_properties(options)), tuple(options.target), committed, options.one_to_one
     )
 
 
-def _same(before: AuditManifest, after: AuditManifest) -> bool:
-    """Whether a run has found nothing that its predecessor has not."""
-    return replace(after, run=before.run, at_ms=before.at_ms) == before
+def keys_request(options: argparse.Namespace) -> KeysOptions:
+    """Return what is asked for by keys. Raises AuditError."""
+    return KeysOptions(
+        kafka_connection(java_properties(options)),
+        java_properties(options),
+        options.group or "",
+        tuple(options.source),
+        tuple(options.target),
+        options.source_key,
+        options.target_key,
+        options.where,
+        options.source_isolation == "read_committed",
+    )
 
 
 def _summary(manifest: AuditManifest) -> str:
     through = manifest.proved_through
-    proved = "no batch is proved yet" if through is None else f"proved through batch {through}"
+    proved = "no batch is proved" if through is None else f"proved through batch {through}"
+    if manifest.mode is AuditMode.KEYS:
+        proved = f"{manifest.readable:,} of {manifest.input:,} input records are in the output"
     lost = f"{manifest.missing:,} missing, {manifest.duplicated:,} duplicated"
     named = "".join(
         f"; {each.where}: {each.detail}, so {each.consequence}" for each in manifest.obstacles[:3]

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_pipeline.arguments import add_kafka_arguments, folder_name, positive_number
+from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties, positive_number
 from spark_pipeline.reports import sight
 from spark_pipeline.reports.batches import History
 from spark_pipeline.reports.store import HistoryError, ReportStore
@@ -103,7 +103,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 def start_query(spark: SparkSession, history: History, options: argparse.Namespace) -> StreamingQuery:
     """Start the query."""
-    stream = read_records(spark, kafka_properties(options), options)
+    stream = read_records(spark, java_properties(options), options)
     writer = stream.writeStream.queryName(f"fenceline-history-{options.cluster}").foreachBatch(history)
     now = options.trigger == AVAILABLE_NOW
     return (
@@ -122,18 +122,13 @@ def read_records(spark: SparkSession, kafka: Mapping[str, str], options: argpars
     return reader.option("maxOffsetsPerTrigger", options.max_records).load()
 
 
-def kafka_properties(options: argparse.Namespace) -> dict[str, str]:
-    """Return the properties of Kafka's Java clients."""
-    return {**dict(options.kafka), "bootstrap.servers": options.bootstrap_servers}
-
-
 def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
     """Run until all is read, or for ever; return what was done, in one sentence. Raises HistoryError."""
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
     tasks = options.tasks or spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    there = sight.has_records(spark, kafka_properties(options), options.topic)
+    there = sight.has_records(spark, java_properties(options), options.topic)
     store = ReportStore(spark, options.output, options.cluster)
     history = History(store, options.cluster, options.topic, options.checkpoint, tasks)
     before, began = history.manifest.records if history.manifest else 0, time.monotonic()

@@ -78,6 +78,8 @@ class Judged(NamedTuple):
     batch: AuditedBatch
     rows: tuple[AuditedPartition, ...] = ()
     obstacles: tuple[AuditObstacle, ...] = ()
+    #: All of its input that is missing, where it is missing as a whole.
+    losses: tuple[AuditedRange, ...] = ()
 
 
 def index_output(ranges: Mapping[TopicPartition, OutputRange], found: Iterable[PartitionRuns]) -> Output:
@@ -116,6 +118,7 @@ def judge_batch(
         missing = None if missing is None else missing + max(0, read.records - declared)
         duplicated += max(0, declared - read.records)
     obstacles += [each for each in (read.obstacle, unknown) if each is not None]
+    losses = read.ranges if missing and not committed else ()
     batch = AuditedBatch(
         decision.batch_id,
         _verdict(missing, duplicated, proved=not obstacles and dropped is not None),
@@ -127,10 +130,10 @@ def judge_batch(
         readable,
         duplicated,
         missing,
-        read.ranges[:MOST_RANGES] if missing and not committed else (),
+        losses[:MOST_RANGES],
         tuple(_range(run) for run in again)[:MOST_RANGES],
     )
-    return Judged(batch, _rows(decision.batch_id, runs, again, output), tuple(obstacles))
+    return Judged(batch, _rows(decision.batch_id, runs, again, output), tuple(obstacles), losses)
 
 
 def judge_unknown(batch_id: int, read: BatchInput, folder: str) -> Judged:

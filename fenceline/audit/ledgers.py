@@ -35,6 +35,11 @@ class LedgerIndex:
         """Batches that were prepared, ascending."""
         return tuple(sorted(self._prepared))
 
+    def topics(self) -> frozenset[str]:
+        """Return the topics that prepared batches have written to."""
+        transactions = (each for decision in self._prepared.values() for each in decision.transactions)
+        return frozenset(where.topic for each in transactions for where in each.partitions)
+
     def decision(self, batch_id: int) -> Decision | None:
         """Return the decision that a batch was prepared by, None without any."""
         return self._prepared.get(batch_id)

@@ -5,7 +5,8 @@ The job (`spark_pipeline.audit`) writes below `OUTPUT/cluster=NAME/audits/pipeli
     log/000000000012.json                  a manifest for each run; the newest one counts
     parts/part=…/table=TABLE/*.parquet
 
-Tables: `partitions` (each batch in each output partition), `losses` and `duplicates` (ranges of offsets).
+Tables: `partitions` (by counts, each batch in each output partition), `losses` (ranges of the input) and
+`duplicates` (by keys, ranges of the output). By counts each run adds a part, by keys its part replaces all.
 A count that could not be had is None: it is never a guess, and nothing is proved with it.
 """
 
@@ -17,9 +18,12 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from fenceline.audit.typed import untyped_field
+
 #: Of the layout that is written here; a larger number is of a newer Fenceline.
 FORMAT = 1
 PARTITIONS, LOSSES, DUPLICATES = "partitions", "losses", "duplicates"
+_RANGES = "compared", LOSSES, DUPLICATES
 
 
 class NotAnAudit(Exception):
@@ -61,6 +65,7 @@ class ObstacleKind(StrEnum):
     LEDGER_MISSING = "ledger_missing"
     INPUT_UNKNOWN = "input_unknown"
     UNREADABLE = "unreadable"
+    KEY_MISSING = "key_missing"
 
 
 class AuditObstacle(NamedTuple):
@@ -151,13 +156,21 @@ class AuditManifest:
     #: The batch that is audited next; None before the first one.
     next_batch: int | None = None
     positions: tuple[AuditedPosition, ...] = ()
+    #: By keys: which input records were compared, an expression of Spark SQL, "" for all.
+    condition: str = ""
+    #: By keys: what was compared of the input, the first ranges that are missing, and of the output the first
+    #: that are there again.
+    compared: tuple[AuditedRange, ...] = ()
+    losses: tuple[AuditedRange, ...] = ()
+    duplicates: tuple[AuditedRange, ...] = ()
 
     @property
     def verdict(self) -> AuditVerdict:
         """Return what holds for the whole pipeline, as far as it was audited."""
         if self.duplicated or self.missing:
             return AuditVerdict.VIOLATED
-        if self.obstacles or self.proved_through is None:
+        compared = self.compared if self.mode is AuditMode.KEYS else self.proved_through is not None
+        if self.obstacles or not compared:
             return AuditVerdict.UNPROVED
         return AuditVerdict.PROVED
 
@@ -195,8 +208,14 @@ def _manifest(found: dict[str, Any]) -> AuditManifest:
     found["mode"] = AuditMode(found["mode"])
     found["batches"] = tuple(map(_batch, found["batches"]))
     found["positions"] = tuple(map(_position, found.get("positions", ())))
+    for name in _RANGES:
+        found[name] = _ranges(found.get(name, ()))
     found["obstacles"] = tuple(AuditObstacle(ObstacleKind(kind), *rest) for kind, *rest in found["obstacles"])
-    return AuditManifest(**found)
+    made = AuditManifest(**found)
+    wrong = untyped_field(made)
+    if wrong is not None:
+        raise TypeError(f"{wrong} has a value of another type")
+    return made
 
 
 def _position(found: Sequence[Any]) -> AuditedPosition:
@@ -205,6 +224,10 @@ def _position(found: Sequence[Any]) -> AuditedPosition:
     return AuditedPosition(topic, partition, topic_id, offset, pairs)
 
 
+def _ranges(found: Sequence[Sequence[Any]]) -> tuple[AuditedRange, ...]:
+    return tuple(AuditedRange(*each) for each in found)
+
+
 def _batch(found: Mapping[str, Any]) -> AuditedBatch:
-    ranges = {name: tuple(AuditedRange(*each) for each in found[name]) for name in ("losses", "duplicates")}
+    ranges = {name: _ranges(found[name]) for name in ("losses", "duplicates")}
     return AuditedBatch(**{**found, **ranges, "verdict": AuditVerdict(found["verdict"])})

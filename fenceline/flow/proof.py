@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fenceline.audit.manifest import AuditManifest, AuditVerdict
+from fenceline.audit.manifest import AuditManifest, AuditMode, AuditVerdict
 from fenceline.flow.graph import NodeKind
 from fenceline.flow.guarantee import (
     Guarantee,
@@ -99,8 +99,11 @@ def audit_statement(audit: AuditManifest) -> str:
     """Return what an audit proves in one sentence, or why it proves nothing."""
     sources, targets = list_names(audit.sources) or "its input", list_names(audit.targets) or "its output"
     if audit.verdict is AuditVerdict.VIOLATED:
-        return f"{_violated(audit)} of {sources} in {targets}, since batch {audit.first_batch or 0:,}."
+        since = "compared by key" if _by_keys(audit) else f"since batch {audit.first_batch or 0:,}"
+        return f"{_violated(audit)} of {sources} in {targets}, {since}."
     if audit.verdict is AuditVerdict.PROVED:
+        if _by_keys(audit):
+            return _proved_by_keys(audit, sources, targets)
         once = f"Each record of {sources} appears exactly once in {targets}"
         dropped = "" if _keeps_all(audit) else " or was dropped by the query"
         return f"{once}{dropped}, {audited_range(audit)}."
@@ -108,6 +111,18 @@ def audit_statement(audit: AuditManifest) -> str:
         first = audit.obstacles[0]
         return f"{sources} → {targets} is not proved: {first.where}: {first.detail}; {first.consequence}."
     return f"{sources} → {targets} is not proved yet: no batch of it is."
+
+
+def _by_keys(audit: AuditManifest) -> bool:
+    return audit.mode is AuditMode.KEYS
+
+
+def _proved_by_keys(audit: AuditManifest, sources: str, targets: str) -> str:
+    """Return a proof by keys: of how many records, up to which batch where it is a query's."""
+    some = f" with {audit.condition}" if audit.condition else ""
+    through = f" through batch {audit.proved_through:,}" if audit.proved_through is not None else ""
+    compared = f"{count_noun(audit.input, 'record')} compared by key{through}"
+    return f"Each record of {sources}{some} appears exactly once in {targets}, {compared}."
 
 
 def audited_range(audit: AuditManifest) -> str:

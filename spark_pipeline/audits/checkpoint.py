@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
 from fenceline.audit.inputs import ReadRange, read_ranges
+from fenceline.audit.ledgers import LedgerIndex
 from fenceline.decode.checkpoint import (
     batch_of,
     decode_initial_offsets,
@@ -53,6 +54,13 @@ class AuditedCheckpoint:
             raise AuditError(f"{self.path}/{first.path} cannot be used: {first.detail}. Restore this file.")
         return state
 
+    def targets(self) -> tuple[str, ...]:
+        """Return the topics that the ledger names. Raises AuditError where it names none."""
+        found = tuple(sorted(LedgerIndex(self.read_ledger()).topics()))
+        if not found:
+            raise AuditError(f"{self.ledger_path} names no output topic: name it with --target")
+        return found
+
     def read_identity(self) -> Ledger | None:
         """Return which query the ledger belongs to, None without a ledger. Raises AuditError."""
         try:
@@ -69,6 +77,10 @@ class AuditedCheckpoint:
     def is_control(self, batch_id: int) -> bool:
         """Whether a batch has no data and never gets to the sink."""
         return self._files.is_control(batch_id)
+
+    def sources_of(self, batch_id: int) -> Sequence[InputRange]:
+        """Return what the offset log has of a batch, by source."""
+        return self._files.input_ranges(batch_id)
 
     def input_of(self, batch_id: int, decision: Decision | None) -> Mapping[TopicPartition, ReadRange] | None:
         """Return what a batch read of Kafka; None where a source is not Kafka, or the logs do not name it."""

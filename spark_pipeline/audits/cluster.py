@@ -11,6 +11,8 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.sink import names
+from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.options import PREFIX, translate_options
 from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
@@ -23,7 +25,7 @@ _CLEANUP_POLICY = "cleanup.policy"
 
 @dataclass(frozen=True, slots=True)
 class TopicEnds:
-    """TopicEnds at one moment."""
+    """Where topics begin and end at one moment."""
 
     offsets: Mapping[TopicPartition, Offsets]
     topic_ids: Mapping[str, str]
@@ -31,9 +33,17 @@ class TopicEnds:
     compacted: frozenset[str]
 
 
+def kafka_connection(java: Mapping[str, str]) -> Mapping[str, str]:
+    """Return librdkafka's properties for those of Java clients. Raises AuditError for an unknown one."""
+    try:
+        return translate_options({f"{PREFIX}{name}": value for name, value in java.items()}).connection
+    except Refused as error:
+        raise AuditError(str(error)) from error
+
+
 def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> TopicEnds:
     """Return where the partitions of topics begin and end. Raises AuditError where one cannot be seen."""
-    with closing(_connect(properties)) as reads:
+    with closing(connect(properties)) as reads:
         found = reads.describe_topology(topics)
         if found.missing:
             raise AuditError(
@@ -53,7 +63,7 @@ def read_owners(properties: Mapping[str, str], producer_ids: Iterable[int]) -> M
     asked = sorted({each for each in producer_ids if each >= 0})[:_MOST_OWNERS]
     if not asked:
         return {}
-    with closing(_connect(properties)) as reads:
+    with closing(connect(properties)) as reads:
         try:
             found = reads.transactional_ids(asked)
         except AdminUnavailable:
@@ -66,7 +76,8 @@ def _owner(transactional_id: str) -> ProducerOwner:
     return ProducerOwner(transactional_id, parts.stem if parts else "")
 
 
-def _connect(properties: Mapping[str, str]) -> KafkaPythonReads:
+def connect(properties: Mapping[str, str]) -> KafkaPythonReads:
+    """Return a connection to a cluster. Raises AuditError where there is none."""
     try:
         return KafkaPythonReads(properties, _PATIENCE_S)
     except (AdminUnavailable, CannotTranslate) as error:

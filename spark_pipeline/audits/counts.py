@@ -100,14 +100,7 @@ def audit_counts(
 
 
 def _targets(options: CountsOptions, index: LedgerIndex) -> tuple[str, ...]:
-    decisions = (index.decision(batch) for batch in index.batch_ids)
-    named = {
-        where.topic
-        for decision in decisions
-        for each in (decision.transactions if decision else ())
-        for where in each.partitions
-    }
-    found = tuple(sorted({*options.targets, *named}))
+    found = tuple(sorted({*options.targets, *index.topics()}))
     if not found:
         raise AuditError("no batch has written yet, and no --target names the output topic")
     return found

@@ -24,7 +24,7 @@ T = TypeVar("T")
 Q = TypeVar("Q", bound="OutputScan | InputScan")
 
 #: Bytes of one answer.
-_FETCH = 8 * 1024 * 1024
+FETCH_BYTES = 8 * 1024 * 1024
 #: How long a broker may take to answer, in seconds.
 _PATIENCE_S = 30.0
 
@@ -95,7 +95,7 @@ def scan_output(reads: ClusterReads, scan: OutputScan) -> PartitionRuns | Unseen
     fold = RunFold(scan.partition, scan.start, scan.lso, scan.spanning)
     at = scan.start
     while at < scan.end:
-        found = reads.batch_headers(scan.partition, at, most_bytes=_FETCH)
+        found = reads.batch_headers(scan.partition, at, most_bytes=FETCH_BYTES)
         if isinstance(found, Unseen):
             return found
         if not found.batches:
@@ -116,7 +116,7 @@ def scan_input(reads: ClusterReads, scan: InputScan) -> list[ReadCount] | Unseen
     fold = InputFold(scan.partition, scan.ranges, committed_only=scan.committed_only)
     at = scan.ranges[0].from_offset
     while at < scan.end and not fold.is_complete(at):
-        found = reads.batch_headers(scan.partition, at, most_bytes=_FETCH)
+        found = reads.batch_headers(scan.partition, at, most_bytes=FETCH_BYTES)
         if isinstance(found, Unseen):
             return found
         if not found.batches:

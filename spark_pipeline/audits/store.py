@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,6 +35,11 @@ class AuditStore:
         )
 
     @property
+    def files(self) -> OutputFolder:
+        """Return the output's folder."""
+        return self._files
+
+    @property
     def folder(self) -> str:
         """Where the output lies."""
         return self._files.url
@@ -54,17 +60,24 @@ class AuditStore:
         for name in there - named:
             self._files.delete(f"parts/{name}")
 
-    def write_part(self, run: int, tables: Sequence[tuple[str, DataFrame]]) -> str:
-        """Write a run's rows, each table to its folder; return the part's name."""
-        part = part_name(run, uuid.uuid4().hex[:8])
-        for table, rows in tables:
-            rows.write.parquet(f"{self.folder}/parts/part={part}/table={table}")
-        return part
+    def publish(self, manifest: AuditManifest, tables: Mapping[str, DataFrame]) -> None:
+        """Write a run: its rows as one part, each table to its folder, then its manifest.
 
-    def publish(self, manifest: AuditManifest) -> None:
-        """Write a run's manifest, unless there is one: then raises AuditError."""
+        Raises AuditError where there is a manifest of this run.
+        """
+        if tables:
+            part = part_name(manifest.run, uuid.uuid4().hex[:8])
+            for table, rows in tables.items():
+                rows.coalesce(1).write.parquet(f"{self.folder}/parts/part={part}/table={table}")
+            manifest = replace(manifest, parts=(*manifest.parts, part))
         if not self._log.publish(manifest.run, write_audit(manifest)):
             raise AuditError(
                 f"another driver has written run {manifest.run} to {self.folder}: two audits of one pipeline "
                 "run. Stop one."
             )
+
+    def read_table(self, manifest: AuditManifest, table: str) -> DataFrame | None:
+        """Return the rows of a table, of all parts that count; None where there are none."""
+        folders = [f"parts/part={part}/table={table}" for part in manifest.parts]
+        there = [f"{self.folder}/{each}" for each in folders if self._files.names(each)]
+        return self._spark.read.parquet(*there) if there else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from fenceline.audit.manifest import (
     AuditedBatch,
+    AuditedPosition,
     AuditedRange,
     AuditManifest,
     AuditMode,
@@ -27,7 +29,9 @@ BATCH = AuditedBatch(
 GONE = AuditObstacle(ObstacleKind.RETENTION, "orders-3", "records 0 to 4 are gone", "batch 6 is not proved")
 MANIFEST = AuditManifest(
     "prod", "orders_enrich", AuditMode.COUNTS, 3, 1_700_000_000_500, "q", ("orders",), ("enriched",), 6, None,
-    10, 9, 0, 1, (BATCH,), (GONE,), ("000000000003-1f",),
+    10, 9, 0, 1, (BATCH,), (GONE,), ("000000000003-1f",), 8,
+    (AuditedPosition("enriched", 0, "id", 5, ((7, 6),)),),
+    "key > 3", (AuditedRange("orders", 0, 0, 5),), (AuditedRange("orders", 0, 2, 3),),
 )  # fmt: skip
 
 
@@ -39,6 +43,21 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
 def test_what_is_no_manifest_is_named(text: str) -> None:
     with pytest.raises(NotAnAudit, match="no manifest of the audit job"):
         read_audit(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("input", "10"), ("at_ms", None), ("run", True), ("query_id", 7), ("sources", [1]),
+        ("compared", [["a", 0, 1, "2"]]), ("batches", [{**asdict(BATCH), "input": "x"}]),
+        ("obstacles", [["retention", 1, "gone", "not proved"]]),
+        ("positions", [["enriched", 0, "id", 5, [[7, "6"]]]]), ("mode", "guess"), ("nonsense", 1),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_no_manifest(name: str, value: object) -> None:
+    document = json.loads(write_audit(MANIFEST)) | {name: value}
+    with pytest.raises(NotAnAudit, match="no manifest of the audit job"):
+        read_audit(json.dumps(document))
 
 
 def test_a_later_layout_is_told_apart() -> None:

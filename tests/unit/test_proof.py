@@ -7,7 +7,15 @@ import json
 
 import pytest
 
-from fenceline.audit.manifest import AuditedBatch, AuditManifest, AuditObstacle, AuditVerdict, ObstacleKind
+from fenceline.audit.manifest import (
+    AuditedBatch,
+    AuditedRange,
+    AuditManifest,
+    AuditMode,
+    AuditObstacle,
+    AuditVerdict,
+    ObstacleKind,
+)
 from fenceline.flow.derive import derive_flow
 from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.observations import FlowObservations, GroupReads, Isolation, QueryLinks, TopicWrites
@@ -28,6 +36,7 @@ OBSERVED = FlowObservations(
     queries=[QUERY],
 )  # fmt: skip
 PREPARED = AuditedBatch(1_204, AuditVerdict.PREPARED, None, 18_004, 0, 18_004, 0, 0)
+COMPARED = AuditedRange("orders", 0, 0, 1)
 GONE = AuditObstacle(ObstacleKind.RETENTION, "orders-3", "records 0 to 4 are gone", "batch 6 is not proved")
 
 
@@ -86,6 +95,19 @@ def test_links_that_are_all_exactly_once_are_no_proof() -> None:
             {"obstacles": (GONE,)},
             "orders → orders_enriched is not proved: "
             "orders-3: records 0 to 4 are gone; batch 6 is not proved.",
+        ),
+        (
+            {"mode": AuditMode.KEYS, "input": 60, "condition": "key > 3", "compared": (COMPARED,)},
+            "Each record of orders with key > 3 appears exactly once in orders_enriched, "
+            "60 records compared by key through batch 1,203.",
+        ),
+        (
+            {"mode": AuditMode.KEYS, "input": 1, "proved_through": None, "compared": (COMPARED,)},
+            "Each record of orders appears exactly once in orders_enriched, 1 record compared by key.",
+        ),
+        (
+            {"mode": AuditMode.KEYS, "missing": 2},
+            "2 records missing of orders in orders_enriched, compared by key.",
         ),
         ({"proved_through": None}, "orders → orders_enriched is not proved yet: no batch of it is."),
     ],

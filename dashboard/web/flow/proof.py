@@ -51,6 +51,9 @@ class AuditTable:
     name: str
     look: StatusLabel
     rows: Sequence[BatchRow]
+    #: Of an audit by keys, which has no batches.
+    duplicates: Sequence[RangeLink]
+    losses: Sequence[RangeLink]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,8 @@ def _table(cluster: str, flow: Flow, audit: AuditManifest) -> AuditTable:
     ends = list_names(audit.sources), node.label if node else "", list_names(audit.targets)
     rows = [_row(cluster, each, node.id.name if node else "") for each in audit.batches[:_MOST_BATCHES]]
     name = " → ".join(filter(None, ends)) or audit.pipeline
-    return AuditTable(audit, name, AUDIT_LABELS[audit.verdict], rows)
+    duplicates, losses = (list(_range_links(cluster, each)) for each in (audit.duplicates, audit.losses))
+    return AuditTable(audit, name, AUDIT_LABELS[audit.verdict], rows, duplicates, losses)
 
 
 def _row(cluster: str, batch: AuditedBatch, ident: str) -> BatchRow:

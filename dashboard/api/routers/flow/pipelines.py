@@ -19,7 +19,7 @@ from dashboard.history.audits import read_audits
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.runtime.criteria import Criteria, Name
-from fenceline.audit.manifest import AuditedBatch, AuditMode, AuditObstacle, AuditVerdict
+from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, AuditObstacle, AuditVerdict
 from fenceline.flow.graph import Flow, FlowEdge, FlowHealth, FlowNode, LinkKind, NodeKind, RateUnit
 from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.pipelines import Pipeline, find_pipelines
@@ -161,6 +161,10 @@ class PipelineAuditOut(Schema):
     batches: list[AuditedBatch]
     obstacles: list[AuditObstacle]
     parts: list[str]
+    condition: str
+    compared: list[AuditedRange]
+    losses: list[AuditedRange]
+    duplicates: list[AuditedRange]
 
 
 class PipelineProofOut(Schema):

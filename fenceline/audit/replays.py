@@ -1,0 +1,51 @@
+"""Which ranges of an input are replayed: those that are missing and that no earlier replay has listed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from fenceline.audit.manifest import AuditedRange
+from fenceline.facts import TopicPartition
+
+_Span = tuple[int, int]
+
+
+def ranges_without(
+    wanted: Iterable[AuditedRange], replayed: Iterable[AuditedRange]
+) -> Sequence[AuditedRange]:
+    """Return the offsets in `wanted` that are not in `replayed`, as ascending ranges without overlaps."""
+    taken = _merged(replayed)
+    found = []
+    for where, spans in sorted(_merged(wanted).items()):
+        for first, end in spans:
+            found += [AuditedRange(*where, *each) for each in _cut(first, end, taken.get(where, ()))]
+    return found
+
+
+def count_offsets(ranges: Iterable[AuditedRange]) -> int:
+    """Return how many offsets there are in ranges."""
+    return sum(each.to_offset - each.from_offset for each in ranges)
+
+
+def _merged(ranges: Iterable[AuditedRange]) -> Mapping[TopicPartition, Sequence[_Span]]:
+    found: defaultdict[TopicPartition, list[_Span]] = defaultdict(list)
+    for topic, partition, first, end in sorted(ranges):
+        spans = found[TopicPartition(topic, partition)]
+        if spans and first <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(end, spans[-1][1])
+        elif first < end:
+            spans.append((first, end))
+    return found
+
+
+def _cut(first: int, end: int, taken: Sequence[_Span]) -> Iterable[_Span]:
+    """Yield what is left of a span without ascending others."""
+    for low, high in taken:
+        if high <= first or low >= end:
+            continue
+        if first < low:
+            yield first, low
+        first = high
+    if first < end:
+        yield first, end

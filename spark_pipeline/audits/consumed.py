@@ -1,0 +1,62 @@
+"""How far a pipeline has read its input: by its checkpoint, or by what its consumer group has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from typing import NamedTuple
+
+from fenceline.decode.checkpoint import parse_positions
+from fenceline.facts import TopicPartition
+from fenceline.kafka.groups import Committed
+from fenceline.spark.records import Positions
+from spark_pipeline.audits.checkpoint import AuditedCheckpoint
+from spark_pipeline.audits.cluster import connect
+from spark_pipeline.audits.errors import AuditError
+from transaction_admin.api import Unseen
+
+
+class ConsumedInput(NamedTuple):
+    """The next offset that is read of each partition; every record before it has its output."""
+
+    positions: Mapping[TopicPartition, int]
+    #: Of a query of Spark: its id, and its last batch.
+    query_id: str = ""
+    batch: int | None = None
+
+
+def consumed_by_query(checkpoint: AuditedCheckpoint) -> ConsumedInput:
+    """Return how far the last committed batch of a query has read. Raises AuditError."""
+    finished = checkpoint.finished()
+    if not finished:
+        raise AuditError(f"{checkpoint.path} has no committed batch yet")
+    batch = max(finished)
+    found: Positions = {}
+    for source in checkpoint.sources_of(batch):
+        positions = parse_positions(source.end)
+        if source.end is not None and positions is None:
+            raise AuditError(f"{checkpoint.path}/offsets/{batch}: source {source.source} is no Kafka topic")
+        found = {**found, **(positions or {})}
+    return ConsumedInput(found, checkpoint.query_id, batch)
+
+
+def consumed_by_group(properties: Mapping[str, str], group: str, topics: Collection[str]) -> ConsumedInput:
+    """Return what a group has committed of topics. Raises AuditError.
+
+    A commit that is pending does not count: its transaction may still abort.
+    """
+    with closing(connect(properties)) as reads:
+        commits = reads.committed_offsets([group], require_stable=False).get(group, {})
+    if isinstance(commits, Unseen):
+        raise AuditError(f"group {group} cannot be read: {commits.reason}")
+    found = {}
+    for where, commit in commits.items():
+        if where.topic not in topics:
+            continue
+        if not isinstance(commit, Committed):
+            reason = commit.reason if isinstance(commit, Unseen) else "a commit is pending"
+            raise AuditError(f"what group {group} has committed of {where} cannot be read: {reason}")
+        found[where] = commit.offset
+    if not found:
+        raise AuditError(f"group {group} has committed nothing of {', '.join(sorted(topics))}")
+    return ConsumedInput(found)

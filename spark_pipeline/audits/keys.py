@@ -1,0 +1,260 @@
+"""One run of the audit by keys: each record of the input, found in the output by an expression.
+
+For any pipeline from topic to topic. The consumer's position is read first, the output's end after it, the
+input's end last: every record that is due has its output below the second, and every output its input below
+the third.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as f
+
+from fenceline.audit.keys import ComparedTopics, KeyTotals, compared_obstacles
+from fenceline.audit.manifest import AuditedRange, AuditObstacle
+from fenceline.facts import TopicPartition
+from fenceline.kafka.partitions import Offsets
+from spark_pipeline.audits.cluster import TopicEnds, connect, read_topics
+from spark_pipeline.audits.consumed import ConsumedInput
+from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits.records import RecordRange, read_records
+from spark_pipeline.audits.scan import FETCH_BYTES
+from transaction_admin.api import Unseen
+from transaction_admin.reads import ClusterReads
+
+#: What a row is: a record of the input below the consumer's position or after it, or one of the output.
+_DUE, _LATER, _FOUND = "due", "later", "found"
+#: How long markers may take that were decided before the output's end is read: seconds.
+_SETTLE_S, _SETTLE_POLL_S = 10.0, 0.2
+#: The condition that all records meet.
+EVERY_RECORD = "true"
+#: Ranges in the manifest.
+MOST_RANGES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeysOptions:
+    """What a run by keys is asked for. `properties` are librdkafka's, `java` those of Java clients."""
+
+    properties: Mapping[str, str]
+    java: Mapping[str, str]
+    #: The consumer group that reads the input; "" for a query of Spark.
+    group: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    #: Expressions of Spark SQL over a record's columns.
+    source_key: str
+    target_key: str
+    #: Which input records have an output.
+    where: str
+    committed_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyComparison:
+    """What one run has found. `losses` and `duplicates` are as `runs.RANGES_DDL` has it."""
+
+    totals: KeyTotals
+    compared: tuple[AuditedRange, ...]
+    losses: DataFrame | None
+    duplicates: DataFrame | None
+    obstacles: tuple[AuditObstacle, ...]
+
+
+def audit_keys(spark: SparkSession, options: KeysOptions, consumed: ConsumedInput) -> KeyComparison:
+    """Compare all of the input that was consumed with the output. Raises AuditError."""
+    targets = _settled_targets(options)
+    sources = read_topics(options.properties, options.sources)
+    due = _due_ranges(sources, consumed)
+    try:
+        return _compare(spark, options, sources, targets, due)
+    except PySparkException as error:
+        raise AuditError(f"the records cannot be compared: {str(error).strip().splitlines()[0]}") from error
+
+
+def _compare(
+    spark: SparkSession,
+    options: KeysOptions,
+    sources: TopicEnds,
+    targets: TopicEnds,
+    due: Mapping[TopicPartition, tuple[int, int]],
+) -> KeyComparison:
+    rows = _source_rows(spark, options, sources, due).union(_target_rows(spark, options, targets))
+    totals, differing = _count(rows)
+    losses = _missing(rows, differing) if totals.missing else None
+    duplicates = _duplicated(rows, differing) if totals.duplicated else None
+    removed_ms = _removed_before_ms(options, targets) if losses is not None else 0
+    if losses is not None and removed_ms:
+        uncertain = losses.where(f.col("timestamp_ms") < removed_ms).count()
+        losses = losses.where(f.col("timestamp_ms") >= removed_ms)
+        totals = totals._replace(missing=totals.missing - uncertain, uncertain=uncertain)
+    compacted, whole = targets.compacted | sources.compacted, not any(first for first, _ in due.values())
+    topics = ComparedTopics(due, targets.offsets, compacted, whole)
+    totals = topics.concluded(totals)
+    return KeyComparison(
+        totals,
+        tuple(AuditedRange(*where, *found) for where, found in sorted(due.items()) if found[1] > found[0]),
+        _ranges(losses) if losses is not None and totals.missing else None,
+        _ranges(duplicates) if duplicates is not None and totals.duplicated else None,
+        tuple(compared_obstacles(topics, totals)),
+    )
+
+
+def first_ranges(found: DataFrame | None) -> tuple[AuditedRange, ...]:
+    """Return the first ranges of offsets."""
+    if found is None:
+        return ()
+    rows = found.orderBy("topic", "partition", "from_offset").limit(MOST_RANGES).collect()
+    return tuple(AuditedRange(row.topic, row.partition, row.from_offset, row.to_offset) for row in rows)
+
+
+def _settled_targets(options: KeysOptions) -> TopicEnds:
+    """Return the output once readers get all that was there when it was asked first, or after a while.
+
+    The markers of a commit that is decided come one by one: offsets that a group has committed may be
+    readable before the records are.
+    """
+    first = read_topics(options.properties, options.targets)
+    deadline, now = time.monotonic() + _SETTLE_S, first
+    while not _is_readable(first, now) and time.monotonic() < deadline:
+        time.sleep(_SETTLE_POLL_S)
+        now = read_topics(options.properties, options.targets)
+    if not _is_readable(first, now):
+        return now
+    # What is written by now belongs to later input: readers get all that is compared.
+    offsets = {where: each._replace(high_watermark=each.lso) for where, each in now.offsets.items()}
+    return TopicEnds(offsets, now.topic_ids, now.compacted)
+
+
+def _is_readable(first: TopicEnds, now: TopicEnds) -> bool:
+    return all(now.offsets[where].lso >= each.high_watermark for where, each in first.offsets.items())
+
+
+def _due_ranges(sources: TopicEnds, consumed: ConsumedInput) -> Mapping[TopicPartition, tuple[int, int]]:
+    found = {}
+    for where, now in sources.offsets.items():
+        position = consumed.positions.get(where, 0)
+        if position > now.high_watermark:
+            raise AuditError(
+                f"{where} ends at {now.high_watermark:,}, and its consumer is at {position:,}: the topic was "
+                "deleted and created again, or has lost records. What was consumed can no longer be compared."
+            )
+        found[where] = now.log_start, max(now.log_start, position)
+    return found
+
+
+def _source_rows(
+    spark: SparkSession,
+    options: KeysOptions,
+    sources: TopicEnds,
+    due: Mapping[TopicPartition, tuple[int, int]],
+) -> DataFrame:
+    ends = {
+        where: now.lso if options.committed_only else now.high_watermark
+        for where, now in sources.offsets.items()
+    }
+    ranges = [RecordRange(where, first, max(first, ends[where])) for where, (first, _) in due.items()]
+    rows = read_records(spark, options.java, ranges, committed_only=options.committed_only).where(
+        options.where
+    )
+    positions = f.create_map(*(f.lit(each) for where, (_, end) in due.items() for each in (str(where), end)))
+    place = f.concat_ws("-", "topic", f.col("partition").cast("string"))
+    is_due = f.col("offset") < positions[place]
+    return _keyed(rows, options.source_key, f.when(is_due, _DUE).otherwise(_LATER))
+
+
+def _target_rows(spark: SparkSession, options: KeysOptions, targets: TopicEnds) -> DataFrame:
+    ranges = [
+        RecordRange(where, now.log_start, max(now.log_start, now.lso))
+        for where, now in targets.offsets.items()
+    ]
+    rows = read_records(spark, options.java, ranges, committed_only=True)
+    return _keyed(rows, options.target_key, f.lit(_FOUND))
+
+
+def _keyed(rows: DataFrame, key: str, side: object) -> DataFrame:
+    return rows.select(
+        f.expr(key).cast("string").alias("key"),
+        f.lit(side).alias("side"),
+        "topic", "partition", "offset",
+        f.unix_millis("timestamp").alias("timestamp_ms"),
+    )  # fmt: skip
+
+
+def _count(rows: DataFrame) -> tuple[KeyTotals, DataFrame]:
+    """Return how many records there are of each sort, and the keys whose records differ in number."""
+    sides = [f.count_if(f.col("side") == side).alias(side) for side in (_DUE, _LATER, _FOUND)]
+    due, later, found, keyless = f.col(_DUE), f.col(_LATER), f.col(_FOUND), f.col("key").isNull()
+    known = due + later
+    nothing = f.lit(0)
+    sums = {
+        "due": due,
+        "found": f.when(~keyless, f.least(due, found)),
+        "missing": f.when(~keyless, f.greatest(due - found, nothing)),
+        "duplicated": f.when(~keyless & (known > 0), f.greatest(found - known, nothing)),
+        "foreign": f.when(~keyless & (known == 0), found),
+        "keyless": f.when(keyless, known + found),
+    }
+    observed = Observation()
+    keys = (
+        rows.groupBy("key")
+        .agg(*sides)
+        .observe(observed, *(f.sum(each).alias(name) for name, each in sums.items()))
+    )
+    differs = ~keyless & ((found < due) | ((found > known) & (known > 0)))
+    differing = keys.where(differs).persist(StorageLevel.MEMORY_AND_DISK)
+    differing.count()
+    return KeyTotals(uncertain=0, **{name: observed.get[name] or 0 for name in sums}), differing
+
+
+def _missing(rows: DataFrame, differing: DataFrame) -> DataFrame:
+    """Return the records that are missing; of a key that is there too few times the last ones, uncertain."""
+    short = differing.where(f"{_FOUND} < {_DUE}")
+    newest = Window.partitionBy("key").orderBy(f.desc("timestamp_ms"), f.desc("partition"), f.desc("offset"))
+    found = rows.where(f.col("side") == _DUE).join(f.broadcast(short), "key")
+    found = found.withColumn("rank", f.row_number().over(newest))
+    return found.where(f"rank <= {_DUE} - {_FOUND}").withColumn("certain", f.col(_FOUND) == 0)
+
+
+def _duplicated(rows: DataFrame, differing: DataFrame) -> DataFrame:
+    """Return the records of the output that are there again: all but the first ones of a key."""
+    more = differing.where(f"{_FOUND} > {_DUE} + {_LATER}")
+    oldest = Window.partitionBy("key").orderBy("timestamp_ms", "partition", "offset")
+    found = rows.where(f.col("side") == _FOUND).join(f.broadcast(more), "key")
+    found = found.withColumn("rank", f.row_number().over(oldest))
+    return found.where(f"rank > {_DUE} + {_LATER}").withColumn("certain", f.expr("true"))
+
+
+def _ranges(records: DataFrame) -> DataFrame:
+    """Return records as ranges of offsets that follow each other."""
+    in_order = Window.partitionBy("topic", "partition", "certain").orderBy("offset")
+    run = f.col("offset") - f.row_number().over(in_order)
+    found = records.withColumn("run", run).groupBy("topic", "partition", "certain", "run")
+    ends = found.agg(f.min("offset").alias("from_offset"), (f.max("offset") + 1).alias("to_offset"))
+    return ends.select("topic", "partition", "from_offset", "to_offset", "certain")
+
+
+def _removed_before_ms(options: KeysOptions, targets: TopicEnds) -> int:
+    """Return since when no record of the output was deleted, in milliseconds; 0 where none ever was.
+
+    An output is not older than its input: the input of what was deleted is older than what is left.
+    """
+    truncated = {where: now for where, now in targets.offsets.items() if now.log_start > 0}
+    if not truncated:
+        return 0
+    with closing(connect(options.properties)) as reads:
+        return max(_oldest_ms(reads, where, now) for where, now in truncated.items())
+
+
+def _oldest_ms(reads: ClusterReads, where: TopicPartition, now: Offsets) -> int:
+    found = reads.batch_headers(where, now.log_start, most_bytes=FETCH_BYTES)
+    if isinstance(found, Unseen):
+        raise AuditError(f"{where} cannot be read: {found.reason}")
+    return found.batches[0].max_timestamp_ms if found.batches else time.time_ns() // 1_000_000

@@ -1,0 +1,206 @@
+"""The replay's lists of ranges, and the query that writes their records through the exactly-once sink.
+
+Below the audit's output of a pipeline: `replays/lists/000000000001.json` and so on, and
+`replays/checkpoint`, the query's own: each of its batches writes the records of one list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from fenceline.audit.manifest import LOSSES, AuditedRange
+from fenceline.audit.replays import count_offsets, ranges_without
+from fenceline.facts import TopicPartition
+from fenceline.formatting import count_noun
+from fenceline.reports import manifest_name, manifest_number
+from spark_pipeline.audits.cluster import kafka_connection, read_topics
+from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits.records import RecordRange, read_records
+from spark_pipeline.audits.store import AuditStore
+from spark_pipeline.sink import ExactlyOnceKafkaSink
+
+_FOLDER = "replays"
+_LISTS, _CHECKPOINT = f"{_FOLDER}/lists", f"{_FOLDER}/checkpoint"
+_RANGE_DDL = "topic STRING, partition INT, from_offset LONG, to_offset LONG"
+#: A list waits for its batch however old it gets.
+_LIST_OPTIONS = {"maxFilesPerTrigger": "1", "maxFileAge": "36500d"}
+#: Ranges that are named in a sentence.
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What is to be written. `java` has properties of Java clients; `key`, `value`, `where` are Spark SQL."""
+
+    java: Mapping[str, str]
+    target: str
+    key: str
+    value: str
+    where: str
+    #: Whether ranges count of which an audit only knows that as many records are missing.
+    uncertain: bool
+
+
+class Replay:
+    """The replay of one pipeline's losses."""
+
+    def __init__(self, spark: SparkSession, store: AuditStore, options: ReplayOptions) -> None:
+        self._spark, self._store, self._options = spark, store, options
+        self._files = store.files
+        #: Why a batch failed: Spark wraps it in pages of Java.
+        self.failure: Exception | None = None
+
+    def preview(self) -> str:
+        """Return what would be written. Raises AuditError."""
+        lists, new = self._lists(), self._new_ranges()
+        waiting = [each for number in self._unfinished(lists) for each in lists[number]]
+        ranges = [*waiting, *new]
+        if not ranges:
+            return "nothing to replay: no loss that is listed is still to be written"
+        records = self._rows(ranges).count()
+        return (
+            f"{count_noun(records, 'record')} would be written to {self._options.target}: "
+            f"{_named(ranges)}. Run it with --execute"
+        )
+
+    def execute(self) -> str:
+        """List what is new, and write what is listed and not written yet. Raises AuditError."""
+        lists, new = self._lists(), self._new_ranges()
+        if new:
+            number = max(lists, default=0) + 1
+            if not self._files.create(_list_name(number), _list_text(new)):
+                raise AuditError(f"another replay of {self._store.folder} has begun: run one at a time.")
+            lists = {**lists, number: new}
+        waiting = self._unfinished(lists)
+        if not waiting:
+            return "nothing to replay: no loss that is listed is still to be written"
+        self._write_lists()
+        ranges = [each for number in waiting for each in lists[number]]
+        return f"the records of {count_noun(count_offsets(ranges), 'offset')} are written: {_named(ranges)}"
+
+    def _new_ranges(self) -> Sequence[AuditedRange]:
+        """Return the losses of the newest manifest that no list has. Raises AuditError without a manifest."""
+        manifest = self._store.newest_manifest()
+        if manifest is None:
+            raise AuditError(f"{self._store.folder} has no manifest: run the audit first")
+        table = self._store.read_table(manifest, LOSSES)
+        if table is None:
+            return ()
+        rows = table if self._options.uncertain else table.where("certain")
+        found = [
+            AuditedRange(row.topic, row.partition, row.from_offset, row.to_offset) for row in rows.collect()
+        ]
+        return ranges_without(found, (each for some in self._lists().values() for each in some))
+
+    def _lists(self) -> Mapping[int, Sequence[AuditedRange]]:
+        names = {manifest_number(name): name for name in self._files.names(_LISTS)}
+        found = {
+            number: self._files.read_or_delete(
+                f"{_LISTS}/{name}", _read_list, torn=_TornList, newer=_NewerList
+            )
+            for number, name in names.items()
+            if number is not None
+        }
+        return {number: ranges for number, ranges in sorted(found.items()) if ranges is not None}
+
+    def _unfinished(self, lists: Mapping[int, Sequence[AuditedRange]]) -> Sequence[int]:
+        """Return the lists that no committed batch has written: each batch writes one list."""
+        finished = [name for name in self._files.names(f"{_CHECKPOINT}/commits") if name.isdecimal()]
+        return sorted(lists)[len(finished) :]
+
+    def _write_lists(self) -> None:
+        checkpoint = f"{self._store.folder}/{_CHECKPOINT}"
+        kafka = {f"kafka.{name}": value for name, value in self._options.java.items()}
+        sink = ExactlyOnceKafkaSink(
+            checkpoint=checkpoint, options=kafka, topic=self._options.target, prefix="fenceline-replay"
+        )
+        lists = self._spark.readStream.schema(f"ranges ARRAY<STRUCT<{_RANGE_DDL}>>").options(**_LIST_OPTIONS)
+
+        def write(found: DataFrame, batch_id: int) -> None:
+            try:
+                sink(
+                    self._rows([AuditedRange(*each) for row in found.collect() for each in row.ranges]),
+                    batch_id,
+                )
+            except Exception as error:
+                self.failure = error
+                raise
+
+        query = (
+            lists.json(f"{self._store.folder}/{_LISTS}")
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def _rows(self, ranges: Sequence[AuditedRange]) -> DataFrame:
+        """Return the rows to write for ranges. Raises AuditError where records were deleted since."""
+        spans = _spans(ranges)
+        self._refuse_deleted(spans)
+        records = read_records(self._spark, self._options.java, spans, committed_only=True)
+        wanted = self._spark.createDataFrame(ranges, _RANGE_DDL)
+        inside = (f.col("offset") >= f.col("from_offset")) & (f.col("offset") < f.col("to_offset"))
+        found = records.join(f.broadcast(wanted), ["topic", "partition"]).where(inside)
+        chosen = found.where(self._options.where)
+        return chosen.selectExpr(f"{self._options.key} AS key", f"{self._options.value} AS value", "headers")
+
+    def _refuse_deleted(self, spans: Sequence[RecordRange]) -> None:
+        topics = read_topics(kafka_connection(self._options.java), {each.partition.topic for each in spans})
+        for where, first, end in spans:
+            now = topics.offsets.get(where)
+            if now is None or first < now.log_start or end > now.high_watermark:
+                begins = (
+                    f"begins at {now.log_start:,} and ends at {now.high_watermark:,}" if now else "is gone"
+                )
+                raise AuditError(
+                    f"records {first:,} to {end - 1:,} of {where} cannot be replayed, it {begins}: retention "
+                    "has deleted them, or the topic is another one"
+                )
+
+
+def _spans(ranges: Sequence[AuditedRange]) -> Sequence[RecordRange]:
+    """Return one range of each partition that has all of its ranges in it."""
+    found: dict[TopicPartition, RecordRange] = {}
+    for topic, partition, first, end in ranges:
+        where = TopicPartition(topic, partition)
+        before = found.get(where, RecordRange(where, first, end))
+        found[where] = RecordRange(where, min(first, before.from_offset), max(end, before.to_offset))
+    return list(found.values())
+
+
+def _list_name(number: int) -> str:
+    return f"{_LISTS}/{manifest_name(number)}"
+
+
+def _list_text(ranges: Sequence[AuditedRange]) -> str:
+    return json.dumps({"ranges": [each._asdict() for each in ranges]}) + "\n"
+
+
+class _TornList(Exception):
+    """A list of a driver that died while it wrote it: no query has read it."""
+
+
+class _NewerList(_TornList):
+    """Lists have one layout."""
+
+
+def _read_list(text: str) -> Sequence[AuditedRange]:
+    try:
+        return [AuditedRange(**each) for each in json.loads(text)["ranges"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _TornList from error
+
+
+def _named(ranges: Sequence[AuditedRange]) -> str:
+    words = [
+        f"{each.topic}-{each.partition} {each.from_offset:,} to {each.to_offset - 1:,}" for each in ranges
+    ]
+    more = len(words) - _MOST_NAMED
+    return ", ".join(words[:_MOST_NAMED]) + (f" and {count_noun(more, 'more range')}" if more > 0 else "")

@@ -1,0 +1,123 @@
+"""One run of the audit, by counts or by keys: from what it found to its manifest and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fenceline.audit.continuing import extend_manifest, next_positions
+from fenceline.audit.manifest import DUPLICATES, LOSSES, PARTITIONS, AuditManifest, AuditMode
+from fenceline.formatting import count_noun
+from spark_pipeline.audits.checkpoint import AuditedCheckpoint
+from spark_pipeline.audits.consumed import ConsumedInput, consumed_by_group, consumed_by_query
+from spark_pipeline.audits.counts import CountsOptions, Findings, audit_counts
+from spark_pipeline.audits.keys import EVERY_RECORD, KeyComparison, KeysOptions, audit_keys, first_ranges
+
+#: Ranges of the input that are missing; `certain` where these very records are.
+RANGES_DDL = "topic STRING, partition INT, from_offset LONG, to_offset LONG, certain BOOLEAN"
+_PARTITIONS_DDL = (
+    "batch_id LONG, topic STRING, partition INT, written LONG, committed LONG, readable LONG, "
+    "duplicated LONG, from_offset LONG, to_offset LONG"
+)
+
+
+class RunOf(NamedTuple):
+    """Which run it is: the cluster and pipeline, the manifest of the one before, and the driver's clock."""
+
+    cluster: str
+    pipeline: str
+    before: AuditManifest | None
+    at_ms: int
+
+    def manifest(self, mode: AuditMode, query_id: str) -> AuditManifest:
+        """Return this run's manifest before anything was found: by counts with all of the runs before."""
+        if self.before is not None and mode is AuditMode.COUNTS:
+            return replace(self.before, run=self.before.run + 1, at_ms=self.at_ms)
+        run = self.before.run + 1 if self.before else 1
+        return AuditManifest(self.cluster, self.pipeline, mode, run, self.at_ms, query_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRun:
+    """A run's manifest, the tables of the part that it adds, and what was done in words."""
+
+    manifest: AuditManifest
+    tables: Mapping[str, DataFrame]
+    done: str
+
+    def is_same(self, before: AuditManifest) -> bool:
+        """Whether it has found nothing that its predecessor has not."""
+        now = self.manifest
+        parts = before.parts if now.mode is AuditMode.KEYS else now.parts
+        return replace(now, run=before.run, at_ms=before.at_ms, parts=parts) == before
+
+
+def run_counts(
+    spark: SparkSession, run: RunOf, options: CountsOptions, checkpoint: AuditedCheckpoint
+) -> AuditRun:
+    """Audit the batches that have ended since the last run. Raises AuditError."""
+    found = audit_counts(spark, checkpoint, options, run.before)
+    old = run.manifest(AuditMode.COUNTS, checkpoint.query_id)
+    after = extend_manifest(old, found.judged, found.waiting, found.obstacles)
+    topics = {where.topic for where in found.output.ranges}
+    manifest = replace(
+        after,
+        sources=tuple(sorted({*old.sources, *found.sources})),
+        targets=tuple(sorted({*old.targets, *topics})),
+        positions=next_positions(found.index, found.output, after.next_batch or 0, found.topic_ids),
+    )
+    done = f"{len(found.judged):,} batches audited"
+    return AuditRun(manifest, _count_tables(spark, found), done)
+
+
+def _count_tables(spark: SparkSession, found: Findings) -> Mapping[str, DataFrame]:
+    rows = [row for each in found.judged for row in each.rows]
+    losses = [(*loss, True) for each in found.judged for loss in each.losses]
+    tables = {}
+    if rows:
+        tables[PARTITIONS] = spark.createDataFrame(rows, _PARTITIONS_DDL)
+    if losses:
+        tables[LOSSES] = spark.createDataFrame(losses, RANGES_DDL)
+    return tables
+
+
+def run_keys(
+    spark: SparkSession, run: RunOf, options: KeysOptions, checkpoint: AuditedCheckpoint | None
+) -> AuditRun:
+    """Compare all that was consumed until now with the output. Raises AuditError."""
+    if checkpoint is not None:
+        consumed = consumed_by_query(checkpoint)
+        named = tuple(sorted({where.topic for where in consumed.positions}))
+        options = replace(options, sources=named, targets=options.targets or checkpoint.targets())
+    else:
+        consumed = consumed_by_group(options.properties, options.group, options.sources)
+    found = audit_keys(spark, options, consumed)
+    tables = {LOSSES: found.losses, DUPLICATES: found.duplicates}
+    done = f"{count_noun(found.totals.due, 'record')} compared"
+    some = {name: rows for name, rows in tables.items() if rows is not None}
+    return AuditRun(_keys_manifest(run, options, consumed, found), some, done)
+
+
+def _keys_manifest(
+    run: RunOf, options: KeysOptions, consumed: ConsumedInput, found: KeyComparison
+) -> AuditManifest:
+    totals = found.totals
+    whole = not (found.obstacles or totals.missing or totals.duplicated)
+    return replace(
+        run.manifest(AuditMode.KEYS, consumed.query_id),
+        sources=options.sources,
+        targets=options.targets,
+        proved_through=consumed.batch if whole else None,
+        input=totals.due,
+        readable=totals.found,
+        duplicated=totals.duplicated,
+        missing=totals.missing,
+        obstacles=found.obstacles,
+        condition="" if options.where == EVERY_RECORD else options.where,
+        compared=found.compared,
+        losses=first_ranges(found.losses),
+        duplicates=first_ranges(found.duplicates),
+    )

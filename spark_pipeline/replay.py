@@ -1,0 +1,95 @@
+"""The replay job: writes the input records that an audit has found missing, each exactly once.
+
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 --py-files fenceline-spark.zip \\
+        spark_pipeline/replay.py --bootstrap-servers broker:9092 --cluster prod --pipeline orders \\
+        --output s3a://data/fenceline-audit --target enriched --value "upper(value)"
+
+Without `--execute` it only reports what it would write. It replays what the newest manifest of the audit
+lists and no earlier replay has: a list of ranges is created exclusively, then a query of Spark writes the
+records of each list through the exactly-once sink. A run that was killed is continued by the next one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+
+from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties
+from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits.keys import EVERY_RECORD
+from spark_pipeline.audits.replays import Replay, ReplayOptions
+from spark_pipeline.audits.store import AuditStore
+from spark_pipeline.exactly_once import explain_error
+from spark_pipeline.sink.errors import SinkError
+
+_EXAMPLES = """examples:
+  what would be written, and nothing else:
+    spark-submit … replay.py --bootstrap-servers broker:9092 --cluster prod --pipeline orders \\
+        --output s3a://data/fenceline-audit --target enriched
+  write it; key, value and headers as the pipeline makes them
+    spark-submit … replay.py … --execute --key "get_json_object(value, '$.id')" --value "upper(value)" \\
+        --where "value IS NOT NULL"
+
+The principal needs READ and DESCRIBE on the input, WRITE and DESCRIBE on the output and on transactional ids
+that begin with fenceline-replay.
+"""
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
+        "replay.py",
+        description="Write the records that an audit has found missing, each exactly once.",
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
+    )  # fmt: skip
+    say = made.add_argument
+    add_kafka_arguments(made)
+    say("--cluster", required=True, type=folder_name, help="as the audit was given it")
+    say("--pipeline", required=True, type=folder_name, help="as the audit was given it")
+    say("--output", required=True, metavar="URL", help="the audit's output folder")
+    say("--target", required=True, metavar="TOPIC", help="where the records go")
+    say("--key", default="key", metavar="SQL", help="the key to write, of an input record (its own)")
+    say("--value", default="value", metavar="SQL", help="the value to write (its own)")
+    say("--where", default=EVERY_RECORD, metavar="SQL", help="which input records the pipeline writes (all)")
+    say("--uncertain", action="store_true", help="replay records as well of which another one may be missing")
+    say("--execute", action="store_true", help="write; without it, only report what would be written")
+    return made
+
+
+def run_replay(spark: SparkSession, options: argparse.Namespace) -> str:
+    """Replay once, or report what would be replayed; return it in one sentence. Raises AuditError."""
+    store = AuditStore(spark, options.output, options.cluster, options.pipeline)
+    replay = Replay(spark, store, _replay_options(options))
+    try:
+        return replay.execute() if options.execute else replay.preview()
+    except (SinkError, StreamingQueryException, PySparkException) as error:
+        raise AuditError(explain_error(replay.failure or error)) from error
+
+
+def _replay_options(options: argparse.Namespace) -> ReplayOptions:
+    return ReplayOptions(
+        java_properties(options), options.target, options.key, options.value, options.where,
+        uncertain=options.uncertain,
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; return the exit status."""
+    options = argument_parser().parse_args(arguments)
+    spark = SparkSession.builder.appName(f"fenceline replay of {options.pipeline}").getOrCreate()
+    try:
+        print(f"replay: {run_replay(spark, options)}", flush=True)  # noqa: T201 - a command speaks
+    except AuditError as error:
+        print(f"replay: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        return 1
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
