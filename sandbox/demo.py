@@ -1,8 +1,10 @@
 """The demo's traffic, in one process: `python -m sandbox.demo BOOTSTRAP`.
 
-orders-gateway-0..2   transactions of a few orders on `make_orders`
-payments-0..1         a payment on `make_payments` and its two entries on `payments_ledger`, together or not
-at all billing               a read_committed consumer group on `make_payments`
+orders-gateway-0..2   transactions of a few orders on `orders`
+payments-0..1         a payment on `payments` and its two entries on `payments_ledger`, together or not
+at all
+billing               a read_committed consumer group on `payments`
+invoicing-0           reads committed `orders_enriched` and writes `invoices`, offsets in its transactions
 demo-refunds          now and then leaves a transaction open for a while
 
 Everything is labelled demo: in client ids, in every record, and in this process's lines.
@@ -16,7 +18,8 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -26,7 +29,7 @@ from sandbox import clients, topics
 from sandbox.scenes.scene_context import make_producer, open_transaction
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from confluent_kafka import Message, Producer
 
 PAUSE_S = (0.2, 0.8)
 #: One transaction in so many is aborted by the client itself.
@@ -82,7 +85,7 @@ class Demo:
     def run(self) -> None:
         """Play until stopped."""
         topics.ensure_topics(self.bootstrap)
-        bodies = [("billing", self._bill), ("demo-refunds", self._get_stuck)]
+        bodies = [("billing", self._bill), ("invoicing", self._invoice), ("demo-refunds", self._get_stuck)]
         bodies += [
             (name, self._produce(name, make_orders(name)))
             for name in ("orders-gateway-0", "orders-gateway-1", "orders-gateway-2")
@@ -114,18 +117,32 @@ class Demo:
         return body
 
     def _bill(self) -> None:
+        with self._subscribed("billing", "payments", {"auto.commit.interval.ms": 1000}) as consumer:
+            while not self.stop.is_set():
+                consumer.consume(500, timeout=0.5)
+
+    def _invoice(self) -> None:
+        """Consume, transform, produce: what was read is committed in the transaction that writes (KIP-98)."""
+        with self._subscribed("invoicing", "orders_enriched", {"enable.auto.commit": False}) as consumer:
+            made = make_producer(self.bootstrap, "invoicing-0")
+            while not self.stop.wait(_dice.uniform(*PAUSE_S)):
+                orders = [each for each in consumer.consume(200, timeout=0.5) if not each.error()]
+                if orders:
+                    _invoice_orders(made, consumer, orders)
+
+    @contextmanager
+    def _subscribed(self, group: str, topic: str, more: Mapping[str, object]) -> Iterator[Consumer]:
         settings = {
-            **clients.client_settings(self.bootstrap, "billing"),
-            "group.id": "billing",
+            **clients.client_settings(self.bootstrap, group),
+            "group.id": group,
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
-            "auto.commit.interval.ms": 1000,
+            **more,
         }
         consumer = Consumer(settings)
         try:
-            consumer.subscribe(["payments"])
-            while not self.stop.is_set():
-                consumer.consume(500, timeout=0.5)
+            consumer.subscribe([topic])
+            yield consumer
         finally:
             consumer.close()
 
@@ -157,6 +174,18 @@ def _one_transaction(made: Producer, records: Records) -> None:
         if not error.args[0].txn_requires_abort():
             raise
         made.abort_transaction(30)
+
+
+def _invoice_orders(made: Producer, consumer: Consumer, orders: Sequence[Message]) -> None:
+    """Write an invoice for each order. Raises KafkaException: what was read is read again then."""
+    made.begin_transaction()
+    for each in orders:
+        order = json.loads(each.value() or b"{}")
+        invoice = {"demo": True, "order": order.get("order"), "cents": order.get("total")}
+        made.produce("invoices", key=each.key(), value=json.dumps(invoice))
+    positions = consumer.position(consumer.assignment())
+    made.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+    made.commit_transaction(30)
 
 
 def main(bootstrap: str) -> None:

@@ -1,7 +1,10 @@
-"""The demo's Spark query: `python -m sandbox.demo_query BOOTSTRAP FOLDER JARS`.
+"""The demo's Spark: `python -m sandbox.demo_query BOOTSTRAP FOLDER JARS [OUTPUTS]`.
 
-orders_enrich reads committed orders, parses them, adds what a shop would want to know and writes
-`orders_enriched` exactly once, through the sink of spark_pipeline. It reports every batch to Fenceline.
+orders_enrich       reads committed orders, parses them, adds what a shop would want to know and writes
+                    `orders_enriched` exactly once, through the sink of spark_pipeline
+orders_per_minute   with OUTPUTS: counts orders by country and minute, each order once, into its own topic
+
+Both report every batch to Fenceline. With OUTPUTS the audit and the history run here as well (`demo_jobs`).
 """
 
 from __future__ import annotations
@@ -10,15 +13,17 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from sandbox import topics
+from sandbox.demo_jobs import DemoJobs
 from sandbox.scenes import driver_crash
 from spark_listener import FencelineListener
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Step
@@ -27,10 +32,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-NAME = "orders_enrich"
+NAME, COUNTS = "orders_enrich", "orders_per_minute"
 ORDER = "order STRING, item STRING, quantity INT, price LONG, country STRING"
 #: Often enough to look alive, seldom enough to leave a small machine its cores.
-TRIGGER = "3 seconds"
+TRIGGER, COUNTS_TRIGGER = "3 seconds", "10 seconds"
+#: How late an order may come and still count.
+LATEST = "10 seconds"
 #: How long a batch may take to finish once the query is to stop.
 LAST_BATCH_S = 5.0
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -62,12 +69,12 @@ def make_session(folder: Path, jars: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def read_orders(spark: SparkSession, bootstrap: str) -> DataFrame:
+def read_orders(spark: SparkSession, bootstrap: str, query: str) -> DataFrame:
     """Return the committed orders as they come."""
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
-        .option("kafka.client.id", "demo-orders-enrich")
+        .option("kafka.client.id", f"demo-{query.replace('_', '-')}")
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", "orders")
         .option("startingOffsets", "earliest")
@@ -79,10 +86,12 @@ def read_orders(spark: SparkSession, bootstrap: str) -> DataFrame:
 
 
 def enrich_orders(rows: DataFrame) -> DataFrame:
-    """Return key and value for the sink: the order with its total, its size and where it came from."""
-    order = rows.select(
-        f.from_json(f.col("value").cast("string"), ORDER).alias("o"), "partition", "offset", "timestamp"
-    ).where("o.order IS NOT NULL")
+    """Return key and value for the sink: the order with its total, its size and where it came from.
+
+    It drops nothing, records of scenes neither: then the audit proves it by counts.
+    """
+    parsed = f.from_json(f.col("value").cast("string"), ORDER).alias("o")
+    order = rows.select(parsed, "partition", "offset", "timestamp")
     total = f.col("o.quantity") * f.col("o.price")
     enriched = f.struct(
         f.lit(True).alias("demo"),
@@ -95,47 +104,85 @@ def enrich_orders(rows: DataFrame) -> DataFrame:
     return order.select(f.col("o.order").alias("key"), f.to_json(enriched).alias("value"))
 
 
-def start_query(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery:
-    """Start the query; its checkpoint is in `folder/checkpoints`."""
-    checkpoint = str(folder / "checkpoints" / NAME)
+def count_orders(rows: DataFrame) -> DataFrame:
+    """Return key and value for the sink: how many orders each country had in each minute, and their total."""
+    order = rows.select(f.from_json(f.col("value").cast("string"), ORDER).alias("o"), "timestamp")
+    once = order.where("o.order IS NOT NULL").select("o.*", "timestamp").withWatermark("timestamp", LATEST)
+    counted = (
+        once.dropDuplicatesWithinWatermark(["order"])
+        .groupBy(f.window("timestamp", "1 minute"), "country")
+        .agg(f.count("*").alias("orders"), f.sum(f.col("quantity") * f.col("price")).alias("total"))
+    )
+    value = f.struct(
+        f.lit(True).alias("demo"), f.col("window.start").alias("minute"), "country", "orders", "total"
+    )
+    return counted.select(f.col("country").alias("key"), f.to_json(value).alias("value"))
+
+
+def start_enriching(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery:
+    """Start orders_enrich; its checkpoint is in `folder/checkpoints`."""
 
     def watch(step: Step, batch: int) -> None:
         if step is Step.PREPARED:
             driver_crash.die_if_wished(folder, batch)
 
+    return _start(
+        NAME, enrich_orders(rows), bootstrap, folder, TRIGGER, topic="orders_enriched", on_step=watch
+    )
+
+
+def start_counting(rows: DataFrame, bootstrap: str, folder: Path) -> StreamingQuery:
+    """Start orders_per_minute; its checkpoint is in `folder/checkpoints`."""
+    return _start(COUNTS, count_orders(rows), bootstrap, folder, COUNTS_TRIGGER, topic=COUNTS)
+
+
+def _start(
+    name: str, rows: DataFrame, bootstrap: str, folder: Path, trigger: str, **sink_options: Any
+) -> StreamingQuery:
+    checkpoint, client = str(folder / "checkpoints" / name), f"demo-{name.replace('_', '-')}"
     sink = ExactlyOnceKafkaSink(
         checkpoint=checkpoint,
-        options={"kafka.bootstrap.servers": bootstrap, "kafka.client.id": "demo-orders-enrich"},
-        topic="orders_enriched",
-        prefix="demo-orders-enrich",
-        on_step=watch,
+        options={"kafka.bootstrap.servers": bootstrap, "kafka.client.id": client},
+        prefix=client,
+        **sink_options,
     )
-    return (
-        rows.writeStream.queryName(NAME)
-        .foreachBatch(sink)
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=TRIGGER)
-        .start()
-    )
+    writer = rows.writeStream.queryName(name).foreachBatch(sink).option("checkpointLocation", checkpoint)
+    return writer.trigger(processingTime=trigger).start()
 
 
-def await_end(spark: SparkSession, query: StreamingQuery, stop: threading.Event) -> None:
-    """Wait until `stop` is set. Raises StreamingQueryException when the query fails."""
+def await_end(spark: SparkSession, queries: Sequence[StreamingQuery], stop: threading.Event) -> None:
+    """Wait until `stop` is set. Raises StreamingQueryException when a query fails."""
     reported = False
-    while not stop.is_set() and not query.awaitTermination(1):
-        if not reported and query.lastProgress:
+    while not stop.wait(1):
+        for query in queries:
+            if not query.isActive:
+                query.awaitTermination()
+                return
+        if not reported and queries[0].lastProgress:
             print(f"demo: {NAME} finished its first batch", flush=True)
             reported = True
     # Stopping amid a batch would fail it, with pages of stack traces that mean nothing.
     until = time.monotonic() + LAST_BATCH_S
-    while query.status["isTriggerActive"] and time.monotonic() < until:
+    while any(query.status["isTriggerActive"] for query in queries) and time.monotonic() < until:
         time.sleep(0.02)
     spark.sparkContext.setLogLevel("OFF")
-    query.stop()
+    for query in queries:
+        query.stop()
 
 
-def main(bootstrap: str, folder: Path, jars: str) -> int:
-    """Run the query until SIGTERM or SIGINT; return the exit status."""
+def start_all(
+    spark: SparkSession, bootstrap: str, folder: Path, outputs: Path | None, stop: threading.Event
+) -> Sequence[StreamingQuery]:
+    """Start the queries, and the jobs where they have outputs."""
+    queries = [start_enriching(read_orders(spark, bootstrap, NAME), bootstrap, folder)]
+    if outputs is not None:
+        queries.append(start_counting(read_orders(spark, bootstrap, COUNTS), bootstrap, folder))
+        DemoJobs(spark, bootstrap, folder / "checkpoints" / NAME, outputs, stop).start()
+    return queries
+
+
+def main(bootstrap: str, folder: Path, jars: str, outputs: Path | None = None) -> int:
+    """Run the queries until SIGTERM or SIGINT; return the exit status."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -150,9 +197,9 @@ def main(bootstrap: str, folder: Path, jars: str) -> int:
     spark = make_session(folder, jars)
     spark.streams.addListener(FencelineListener(spool=str(folder / "spool")))
     try:
-        await_end(spark, start_query(enrich_orders(read_orders(spark, bootstrap)), bootstrap, folder), stop)
+        await_end(spark, start_all(spark, bootstrap, folder, outputs, stop), stop)
     except PySparkException as error:
-        print(f"demo: {NAME} failed: {str(error).splitlines()[0]}", flush=True)
+        print(f"demo: a query failed: {str(error).splitlines()[0]}", flush=True)
         return 1
     finally:
         spark.stop()
@@ -160,4 +207,4 @@ def main(bootstrap: str, folder: Path, jars: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], *map(Path, sys.argv[4:])))

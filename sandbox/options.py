@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from sandbox.errors import SandboxError
 
 ROOT = Path(__file__).resolve().parent.parent
 _SERVERS = re.compile(r"[^\s,:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+
+
+class DemoSize(StrEnum):
+    """How much of the demo runs, as `DEMO` names it."""
+
+    #: All of it.
+    FULL = "1"
+    #: Without the second query and the jobs of Spark, and no scene is played by itself.
+    LITE = "lite"
+    NONE = "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +36,7 @@ class StackOptions:
     brokers: int
     bootstrap: str
     config: str
-    demo: bool
+    demo: DemoSize
     database_url: str
     redis_url: str
     #: Where the embedded Redis listens beside its socket; 0: nowhere.
@@ -40,7 +51,12 @@ class StackOptions:
     @property
     def has_demo(self) -> bool:
         """Whether the demo runs in this stack."""
-        return self.has_own_kafka and self.demo
+        return self.has_own_kafka and self.demo is not DemoSize.NONE
+
+    @property
+    def has_full_demo(self) -> bool:
+        """Whether the jobs of Spark run in this stack as well."""
+        return self.has_own_kafka and self.demo is DemoSize.FULL
 
 
 def read_options(environment: Mapping[str, str]) -> StackOptions:
@@ -53,7 +69,7 @@ def read_options(environment: Mapping[str, str]) -> StackOptions:
         brokers=_brokers(get("BROKERS") or "1"),
         bootstrap=_servers(get("BOOTSTRAP", "")),
         config=_file(get("CONFIG", "")),
-        demo=_flag(environment, "DEMO", True),
+        demo=_demo(environment.get("DEMO") or DemoSize.FULL),
         database_url=get("DATABASE_URL", ""),
         redis_url=get("REDIS_URL", ""),
         redis_port=_number(environment, "REDIS_PORT", 0, 65535) if get("REDIS_PORT") else 0,
@@ -81,11 +97,11 @@ def _brokers(text: str) -> int:
     return int(text)
 
 
-def _flag(environment: Mapping[str, str], name: str, default: bool) -> bool:
-    text = environment.get(name) or str(int(default))
-    if text not in ("0", "1"):
-        raise SandboxError(f"{name}={text}: give 0 or 1")
-    return text == "1"
+def _demo(text: str) -> DemoSize:
+    try:
+        return DemoSize(text)
+    except ValueError:
+        raise SandboxError(f"DEMO={text}: give 1, lite or 0") from None
 
 
 def _servers(text: str) -> str:

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from confluent_kafka.cimpl import NewTopic
 
 #: Topic -> partitions.
-TOPICS: Mapping[str, int] = {"orders": 4, "orders_enriched": 4, "payments": 2, "payments_ledger": 2}
+TOPICS: Mapping[str, int] = {
+    "orders": 4,
+    "orders_enriched": 4,
+    "orders_per_minute": 1,
+    "invoices": 2,
+    "payments": 2,
+    "payments_ledger": 2,
+}
 #: How long a topic may take to exist everywhere, in seconds.
 _CREATE_WITHIN_S = 30
 #: As many replicas as the broker's default: one, or three where there are three brokers.

@@ -100,9 +100,17 @@ class Stack:
             with folder.plain_errors(checkpoints):
                 checkpoints.mkdir(parents=True, exist_ok=True)
             text += f"\n[[checkpoints]]\nroot = {json.dumps(str(checkpoints))}\n"
+        if self.options.has_full_demo:
+            for job in ("audit", "history"):
+                text += f"\n[{job}]\nurl = {json.dumps(str(self._job_outputs))}\n"
         with folder.plain_errors(path):
             path.write_text(text)
         return path
+
+    @property
+    def _job_outputs(self) -> Path:
+        """Where the demo's jobs of Spark write."""
+        return self.data / "spark" / "outputs"
 
     def write_stack(self, running: Mapping[str, int]) -> None:
         """Write stack.json once all is up, and at every change; a full disk must not end what runs."""
@@ -254,7 +262,7 @@ class Stack:
             "sandbox.scenes.player",
             str(self.data),
             str(self.options.brokers),
-            str(int(self.options.demo)),
+            self.options.demo.value,
         ]
         return Part(
             "scenes",
@@ -288,6 +296,7 @@ class Stack:
             self.bootstrap,
             str(self.data / "spark"),
             connector,
+            *([str(self._job_outputs)] if self.options.has_full_demo else []),
         ]
         variables = {"JAVA_HOME": str(java.home), **faster}
         return ["env", *(f"{name}={value}" for name, value in variables.items()), *query]

@@ -36,6 +36,7 @@ class Stack:
             "PORT": port,
             "FENCELINE_DATA": str(self.data),
             "FENCELINE_ADMIN_PASSWORD": PASSWORD,
+            "DEMO": "lite",
         }
         self._variables |= {"DATABASE_URL": databases.for_stack(folder), "ALLOWED_HOSTS": ""} | variables
         self._token = ""

@@ -11,6 +11,7 @@ scene-request     the scene that is wanted: made there, exclusively, and removed
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -22,12 +23,15 @@ from typing import Any
 
 from sandbox.errors import SandboxError
 from sandbox.folder import write_private
+from sandbox.options import DemoSize
 from sandbox.scenes.catalogue import SCENES
 
 BOARD, REQUEST = "scenes.json", "scene-request"
 READY_LINE = "scenes: waiting for a request"
 _POLL_S = 0.25
 _MOST_RUNS = 10
+#: What a full demo plays by itself, each after so many seconds, and who asks for it.
+_SHOWN_FIRST, _SHOW_AFTER_S, _DEMO = ("zombie", "timeout"), 25.0, "demo"
 _ENDED = "It was cut off: the process that played it was ended. What it had begun may still be open."
 
 
@@ -48,6 +52,15 @@ class ScenePlayer:
         ]
         self._runs = self._cut_off(self._previous_runs())
         self._write()
+
+    def request_first(self) -> None:
+        """Ask for the next of the scenes that the demo shows by itself, unless another one is wanted."""
+        played = {run["scene"] for run in self._runs}
+        wanted = next((name for name in _SHOWN_FIRST if name not in played), None)
+        if wanted is None:
+            return
+        with contextlib.suppress(FileExistsError), (self._data / REQUEST).open("x") as request:
+            json.dump({"scene": wanted, "by": _DEMO}, request)
 
     def play_requested(self) -> bool:
         """Play what is asked for, to its end; False where nothing is."""
@@ -125,10 +138,14 @@ def _now_ms() -> int:
 
 def main(data: str, brokers: str, demo: str) -> None:
     """Wait for a request and play it, then start anew: clients of Kafka leave threads and memory behind."""
-    player = ScenePlayer(Path(data), int(brokers), demo=demo == "1")
+    size = DemoSize(demo)
+    player = ScenePlayer(Path(data), int(brokers), demo=size is not DemoSize.NONE)
     print(READY_LINE, flush=True)
+    idle_until = time.monotonic() + _SHOW_AFTER_S
     while not player.play_requested():
         time.sleep(_POLL_S)
+        if size is DemoSize.FULL and time.monotonic() > idle_until:
+            player.request_first()
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - itself
 
 

@@ -69,6 +69,11 @@ def orders(stack: Stack, isolation: str) -> set[str]:
     return {value["order"] for value in records(stack, "orders", isolation) if "order" in value}
 
 
+def enriched_orders(stack: Stack) -> dict[str, Any]:
+    found = records(stack, "orders_enriched", "read_committed")
+    return {value["order"]: value for value in found if "order" in value}
+
+
 def transaction(stack: Stack, name: str) -> Any:
     found = stack.api(f"transactions?q={name}")["items"]
     return found[0] if found else None
@@ -225,16 +230,14 @@ def test_sparks_query_writes_only_committed_records(stack: Stack) -> None:
     committed = orders(stack, "read_committed")
     wait_for(lambda: "finished its first batch" in stack.log(), "Spark's first batch", FIRST_BATCH_S)
     wait_for(
-        lambda: (
-            committed <= {value["order"] for value in records(stack, "orders_enriched", "read_committed")}
-        ),
+        lambda: committed <= enriched_orders(stack).keys(),
         "every committed order is enriched",
         DEADLINE_S,
     )
-    enriched = records(stack, "orders_enriched", "read_committed")
+    enriched = enriched_orders(stack)
     still_aborted = aborted - orders(stack, "read_committed")
-    assert still_aborted.isdisjoint(value["order"] for value in enriched)
-    assert all(value["total"] == value["quantity"] * value["price"] for value in enriched)
+    assert still_aborted.isdisjoint(enriched)
+    assert all(value["total"] == value["quantity"] * value["price"] for value in enriched.values())
 
 
 @pytest.mark.soak

@@ -12,14 +12,16 @@ from sandbox.errors import SandboxError
 
 def test_the_sandbox_runs_by_default() -> None:
     read = options.read_options({})
-    assert (read.port, read.has_own_kafka, read.demo) == (8000, True, True)
+    assert (read.port, read.has_own_kafka, read.demo) == (8000, True, options.DemoSize.FULL)
     assert read.data == options.ROOT / ".data"
     assert (read.brokers, read.shards, read.redis_port) == (1, 1, 0)
 
 
 def test_the_demo_runs_in_the_sandbox_alone() -> None:
-    asked: tuple[dict[str, str], ...] = ({}, {"DEMO": "0"}, {"BOOTSTRAP": "kafka:9092"})
-    assert [options.read_options(each).has_demo for each in asked] == [True, False, False]
+    asked: tuple[dict[str, str], ...] = ({}, {"DEMO": "lite"}, {"DEMO": "0"}, {"BOOTSTRAP": "kafka:9092"})
+    read = [options.read_options(each) for each in asked]
+    assert [each.has_demo for each in read] == [True, True, False, False]
+    assert [each.has_full_demo for each in read] == [True, False, False, False]
 
 
 def test_three_brokers_and_several_shards_are_optional() -> None:
@@ -46,7 +48,7 @@ def test_a_real_kafka_is_accepted(tmp_path: Path) -> None:
             {"REDIS_PORT": "6379", "REDIS_URL": "redis://h"},
             "REDIS_PORT is for the embedded Redis: leave it out with REDIS_URL",
         ),
-        ({"DEMO": "no"}, "DEMO=no: give 0 or 1"),
+        ({"DEMO": "no"}, "DEMO=no: give 1, lite or 0"),
         ({"BROKERS": "2"}, "BROKERS=2: give 1 or 3"),
         ({"BROKERS": "3", "BOOTSTRAP": "a:1"}, "BROKERS is for the sandbox's own Kafka: leave it out"),
         ({"BOOTSTRAP": "kafka"}, "BOOTSTRAP=kafka: give host:port, several with commas between"),

@@ -58,3 +58,13 @@ def test_its_secret_is_for_the_receiver_and_for_what_adds_the_channel_alone(tmp_
 def test_a_port_is_the_receiver_s_again_at_the_next_start(tmp_path: Path) -> None:
     pages = {receiver_page(stack(tmp_path)) for _ in range(2)}
     assert len(pages) == 1
+
+
+@pytest.mark.parametrize(("size", "jobs"), [("1", {"audit", "history"}), ("lite", set())])
+def test_only_the_full_demo_has_jobs_and_names_where_they_write(
+    tmp_path: Path, size: str, jobs: set[str]
+) -> None:
+    stack(tmp_path, DEMO=size)
+    written = tomllib.loads((tmp_path / "fenceline.toml").read_text())
+    assert {"audit", "history"} & written.keys() == jobs
+    assert {written[job]["url"] for job in jobs} <= {str(tmp_path / "spark" / "outputs")}

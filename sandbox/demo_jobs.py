@@ -1,0 +1,74 @@
+"""The two PySpark jobs of the demo, in the driver that runs its queries: the audit and the history.
+
+Both are what `spark_pipeline/audit.py` and `spark_pipeline/history.py` run elsewhere, one after the other and
+again and again. `[audit]` and `[history]` of fenceline.toml name the folder that they write to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_pipeline import audit, history
+
+CLUSTER = "sandbox"
+#: The audit runs so often, and the history at the first and then each so many times.
+AUDIT_EVERY_S = 20.0
+HISTORY_ONE_IN = 6
+
+
+class DemoJobs:
+    """Runs both jobs in a thread until `stop` is set."""
+
+    def __init__(
+        self, spark: SparkSession, bootstrap: str, checkpoint: Path, outputs: Path, stop: threading.Event
+    ) -> None:
+        # A session of its own: the history sets what queries of the demo must not have.
+        self._spark, self._stop = spark.newSession(), stop
+        self._bootstrap, self._checkpoint, self._outputs = bootstrap, checkpoint, outputs
+
+    def start(self) -> threading.Thread:
+        """Start the thread."""
+        thread = threading.Thread(target=self._run, name="jobs", daemon=True)
+        thread.start()
+        return thread
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stop.wait(AUDIT_EVERY_S):
+                return
+            self._try("audit", self._audit)
+            if number % HISTORY_ONE_IN == 0:
+                self._try("history", self._history)
+
+    def _try(self, name: str, job: Callable[[], str]) -> None:
+        try:
+            print(f"demo: {name}: {job()}", flush=True)
+        except Exception as error:
+            # It runs again: what it had written counts for nothing.
+            if not self._stop.is_set():
+                print(f"demo: {name} failed: {str(error).splitlines()[0]}", flush=True)
+
+    def _audit(self) -> str:
+        arguments = [
+            *self._common(),
+            "--pipeline",
+            self._checkpoint.name,
+            "--checkpoint",
+            str(self._checkpoint),
+        ]
+        return audit.run_audit(self._spark, audit.argument_parser().parse_args(arguments))
+
+    def _history(self) -> str:
+        arguments = [*self._common(), "--checkpoint", str(self._outputs / "history-checkpoint")]
+        return history.run_history(self._spark, history.argument_parser().parse_args(arguments))
+
+    def _common(self) -> list[str]:
+        return [
+            "--bootstrap-servers", self._bootstrap, "--cluster", CLUSTER,
+            "--kafka", "client.id=demo-jobs", "--output", str(self._outputs),
+        ]  # fmt: skip
