@@ -37,6 +37,14 @@ class TransactionState(StrEnum):
 OPEN_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
+class Isolation(StrEnum):
+    """The isolation level of a reader; Kafka does not report it."""
+
+    UNKNOWN = "unknown"
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
 class Severity(StrEnum):
     """How much a finding matters, worst first."""
 

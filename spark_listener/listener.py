@@ -16,7 +16,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pyspark
@@ -35,7 +35,20 @@ _LONGEST_EXCEPTION = 20_000
 #: More queries than any driver runs: the others are reported by their events alone.
 _MOST_ALIVE = 500
 
+#: As Spark names what reads a stream, and Kafka how it reads; Spark's default is the second level.
+_SOURCE, _ISOLATION = "StreamingRelationV2", "kafka.isolation.level"
+_UNCOMMITTED = "read_uncommitted"
+
 log = logging.getLogger("spark_listener")
+
+
+class RunFacts(NamedTuple):
+    """What no event and no file of a checkpoint has of a run; None where it is not known."""
+
+    #: Whether it tracks its progress asynchronously.
+    asynchronous: bool | None = None
+    #: How it reads Kafka (`kafka.isolation.level`), the weakest of its sources.
+    isolation: str | None = None
 
 
 class FencelineListener(StreamingQueryListener):
@@ -67,8 +80,8 @@ class FencelineListener(StreamingQueryListener):
         about = {"cluster": cluster, "listener": VERSION, "spark": pyspark.__version__}
         most_bytes = int(spool_mb * 2**20)
         self._alive: dict[str, str] = {}
-        #: By run id: whether it tracks its progress asynchronously.
-        self._asynchronous: dict[str, bool | None] = {}
+        #: By run id.
+        self._facts: dict[str, RunFacts] = {}
         self._failed = False
         self._pid = os.getpid()
         self._spool = Spool(root, about, most_bytes)
@@ -94,9 +107,9 @@ class FencelineListener(StreamingQueryListener):
             progress = event.progress
             text = progress.json.replace("\n", " ")
             self._alive[str(progress.runId)] = str(progress.id)
-            tracked = json.dumps(self._is_asynchronous(str(progress.id), str(progress.runId)))
-            head = f'"kind":"progress","asynchronous":{tracked}'
-            self._spool.append(f'{head},"progress":{text}}}'.encode(), at_ms)
+            facts = self._run_facts(str(progress.id), str(progress.runId))
+            head = json.dumps({"kind": "progress", **facts._asdict()})[1:-1]
+            self._spool.append(f'{head}, "progress":{text}}}'.encode(), at_ms)
         except Exception as error:  # nothing of ours may reach Spark's listener bus
             self._warn(error)
 
@@ -130,22 +143,22 @@ class FencelineListener(StreamingQueryListener):
                 "id": query,
                 "runId": run,
                 "timestamp": getattr(event, "timestamp", None),
-                "asynchronous": self._is_asynchronous(query, run),
+                **self._run_facts(query, run)._asdict(),
             }
             if ends:
                 self._alive.pop(run, None)
-                self._asynchronous.pop(run, None)
+                self._facts.pop(run, None)
             else:
                 self._alive[run] = query
             self._spool.append(json.dumps({**document, **more})[1:].encode(), at_ms)
         except Exception as error:
             self._warn(error)
 
-    def _is_asynchronous(self, query: str, run: str) -> bool | None:
-        """Whether a run tracks its progress asynchronously; asked for once. None under Spark Connect."""
-        if run not in self._asynchronous:
-            self._asynchronous[run] = _tracks_asynchronously(query)
-        return self._asynchronous[run]
+    def _run_facts(self, query: str, run: str) -> RunFacts:
+        """Return what no event has of a run; asked for once. Nothing is known under Spark Connect."""
+        if run not in self._facts:
+            self._facts[run] = _read_facts(query)
+        return self._facts[run]
 
     def _running(self) -> list[list[str]]:
         """Return query id and run id of the runs that have begun and not ended, as far as is known."""
@@ -168,17 +181,27 @@ class FencelineListener(StreamingQueryListener):
         self._failed = True
 
 
-def _tracks_asynchronously(query: str) -> bool | None:
-    """Return it from Spark's class that executes the query; no event and no file of a checkpoint has it."""
+def _read_facts(query: str) -> RunFacts:
+    """Return them from Spark's class that executes the query and from its plan."""
     try:
         session: Any = SparkSession._instantiatedSession
         queries = session._jsparkSession.sharedState().activeStreamingQueries()
-        jvm = session._jvm
-        execution = queries.get(jvm.java.util.UUID.fromString(query))
-        return None if execution is None else "Async" in str(execution.getClass().getSimpleName())
+        execution = queries.get(session._jvm.java.util.UUID.fromString(query))
+        if execution is None:
+            return RunFacts()
+        asynchronous = "Async" in str(execution.getClass().getSimpleName())
+        return RunFacts(asynchronous, _isolation(execution.analyzedPlan().collectLeaves()))
     except Exception as error:  # internals of another Spark may differ: then it is not known
-        log.debug("the kind of query %s is not known: %s", query, error)
-        return None
+        log.debug("what runs query %s is not known: %s", query, error)
+        return RunFacts()
+
+
+def _isolation(leaves: Any) -> str | None:
+    """Return the weakest isolation level of a plan's Kafka sources, None without any."""
+    plans = [leaves.apply(number) for number in range(leaves.size())]
+    sources = [each for each in plans if each.nodeName() == _SOURCE and each.sourceName() == "kafka"]
+    levels = {str(each.extraOptions().get(_ISOLATION) or _UNCOMMITTED) for each in sources}
+    return max(levels, key=_UNCOMMITTED.__eq__, default=None)
 
 
 def _made(arguments: dict[str, Any]) -> FencelineListener:

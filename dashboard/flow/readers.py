@@ -29,10 +29,10 @@ from dashboard.transactions.sql import unpacked_partitions
 from dashboard.transactions.topic_tallies import LONG_S, SHORT_S
 from fenceline import histograms
 from fenceline.decode.text import escape_bytes
+from fenceline.facts import Isolation
 from fenceline.flow.graph import FlowGap, Latency
 from fenceline.flow.observations import (
     GroupReads,
-    Isolation,
     OffsetWrites,
     ProducerKind,
     QueryLinks,
@@ -232,6 +232,7 @@ def query_links(cluster: str, *, now_ms: int | None) -> Sequence[QueryLinks]:
             error=row.error,
             checkpoint=row.planned is not None and bool(row.checkpoint),
             asynchronous=row.asynchronous,
+            isolation=Isolation(row.isolation or Isolation.UNKNOWN),
             lost=lost.get(row.pk, 0),
             ledger_damaged=bool((row.detail.get("ledger") or {}).get("broken")),
         )

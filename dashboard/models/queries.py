@@ -30,6 +30,8 @@ class Query(models.Model):
     run_id = models.CharField(max_length=36, blank=True)
     #: Whether its newest run tracks its progress asynchronously, as its listener reported; null: unknown.
     asynchronous = models.BooleanField(null=True)
+    #: How it reads Kafka (`fenceline.facts.Isolation`), as its listener reported; "" is unknown.
+    isolation = models.CharField(max_length=16, blank=True, default="")
     #: The last heartbeat of its listener, by our clock; begin and end of its newest run, by its driver's.
     heard_ms = models.BigIntegerField(null=True)
     #: How often its listener posts at least, as it reports; null where it reports no interval.

@@ -21,6 +21,7 @@ from dashboard.runtime.sql import overwrite_changes, upsert_statement
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write
 from dashboard.streaming.registry import find_or_add
 from fenceline.decode.ingest_payload import EventKind, ListenerEvent, Post
+from fenceline.facts import Isolation
 from fenceline.spark.records import BatchProgress, QueryState, SourceProgress
 
 #: The progress columns of a batch's row, as values of a statement.
@@ -44,7 +45,9 @@ _RUN = [
     "name", "started_ms", "ended_ms", "first_heard_ms", "heard_ms", "exception", "batch_id", "spooled",
     "dropped", "spool_age_ms", "spark_version",
 ]  # fmt: skip
-_NAMED = ("name", "state", "run_id", "asynchronous", "started_ms", "ended_ms", "exception", "sink")
+_NAMED = (
+    "name", "state", "run_id", "asynchronous", "isolation", "started_ms", "ended_ms", "exception", "sink",
+)  # fmt: skip
 #: The heartbeat of a run is saved this often: it changes no page.
 _HEARTBEAT_EVERY_MS = 1_000
 #: How Spark describes the sinks that it brings for Kafka.
@@ -246,7 +249,7 @@ class _Part:
         before = [getattr(row, name) for name in _NAMED]
         heard_ms, row.heard_ms = row.heard_ms, max(run.heard_ms, row.heard_ms or 0)
         if row.run_id != run.run_id:
-            row.asynchronous = None
+            row.asynchronous, row.isolation = None, ""
         row.run_id, row.name = run.run_id, run.name or row.name
         row.started_ms, row.ended_ms, row.exception = run.started_ms, run.ended_ms, run.exception
         row.state = _state(run, event, row.state).value
@@ -254,6 +257,8 @@ class _Part:
             row.heartbeat_every_ms = self._report.heartbeat_every_ms
         if event is not None and event.asynchronous is not None:
             row.asynchronous = event.asynchronous
+        if event is not None and event.isolation is not Isolation.UNKNOWN:
+            row.isolation = event.isolation.value
         if not row.sink and event is not None and event.progress is not None:
             row.sink = "kafka" if _KAFKA_SINK in event.progress.sink else "other"
         if before != [getattr(row, name) for name in _NAMED]:

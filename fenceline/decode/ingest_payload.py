@@ -6,7 +6,8 @@
         {"seq": 3, "at_ms": …, "kind": "idle", "id": …, "runId": …, "timestamp": …},
         {"seq": 4, "at_ms": …, "kind": "terminated", "id": …, "runId": …, "exception": …, "errorClass": …}]}
 
-Every event may say whether its run tracks its progress asynchronously: "asynchronous": true or false.
+Every event may have what its run does: "asynchronous", whether it tracks its progress so, and "isolation",
+"read_committed" or "read_uncommitted", the weakest of its Kafka sources; null is not known.
 An event that cannot be used is refused by its number and leaves its neighbours alone.
 """
 
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 from fenceline.decode import progress
 from fenceline.decode.progress import UnusableEvent, clean_text, event_identity, parse_instant
+from fenceline.facts import Isolation
 from fenceline.spark.records import BatchProgress
 
 VERSION = 1
@@ -54,6 +56,8 @@ class ListenerEvent(NamedTuple):
     progress: BatchProgress | None = None
     #: Whether the run tracks its progress asynchronously; None where the listener cannot know.
     asynchronous: bool | None = None
+    #: How the run reads Kafka; UNKNOWN where the listener cannot know.
+    isolation: Isolation = Isolation.UNKNOWN
 
 
 class Report(NamedTuple):
@@ -124,8 +128,9 @@ def _decode_event(event: object, strange: Counter[str]) -> ListenerEvent:
         done = found.progress
         names = done.query_id, done.run_id, done.name
         return ListenerEvent(
-            EventKind.PROGRESS, *names, at_ms, progress=done, asynchronous=_asynchronous(event)
-        )
+            EventKind.PROGRESS, *names, at_ms, progress=done, asynchronous=_asynchronous(event),
+            isolation=_isolation(event),
+        )  # fmt: skip
     if not isinstance(kind, str) or kind not in set(EventKind):
         raise UnusableEvent("nobody knows this kind of event")
     query_id, run_id, name = event_identity(event)
@@ -139,12 +144,18 @@ def _decode_event(event: object, strange: Counter[str]) -> ListenerEvent:
         since_ms,
         _exception(event),
         asynchronous=_asynchronous(event),
+        isolation=_isolation(event),
     )
 
 
 def _asynchronous(event: Mapping[str, Any]) -> bool | None:
     value = event.get("asynchronous")
     return value if isinstance(value, bool) else None
+
+
+def _isolation(event: Mapping[str, Any]) -> Isolation:
+    value = event.get("isolation")
+    return Isolation(value) if isinstance(value, str) and value in set(Isolation) else Isolation.UNKNOWN
 
 
 def _exception(event: Mapping[str, Any]) -> str:

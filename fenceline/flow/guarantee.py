@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from fenceline.facts import Isolation
 from fenceline.flow.graph import FlowEdge, FlowNode, LinkKind, NodeKind
-from fenceline.flow.observations import FlowObservations, GroupReads, Isolation, ProducerKind, QueryLinks
+from fenceline.flow.observations import FlowObservations, GroupReads, ProducerKind, QueryLinks
 from fenceline.flow.pipelines import Pipeline
 
 

@@ -7,19 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.facts import Severity
+from fenceline.facts import Isolation, Severity
 from fenceline.flow.graph import UNKNOWN_LATENCY, FlowGap, Latency
 from fenceline.histograms import Histogram
 from fenceline.kafka.groups import GroupStatus
 from fenceline.spark.records import QueryState
-
-
-class Isolation(StrEnum):
-    """The isolation level of a reader; Kafka does not report it."""
-
-    UNKNOWN = "unknown"
-    READ_COMMITTED = "read_committed"
-    READ_UNCOMMITTED = "read_uncommitted"
 
 
 class ProducerKind(StrEnum):

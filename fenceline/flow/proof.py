@@ -57,7 +57,7 @@ class PipelineProof:
         """Return its weakest link in words, and how many links are not known."""
         weakest, links = self.guarantee.weakest, count_noun(len(self.guarantee.links), "link")
         if weakest.guarantee is Guarantee.EXACTLY_ONCE:
-            return f"As observed, all of {links} are exactly once."
+            return f"As observed, exactly once on each link: {links}."
         words = f"Weakest link: {weakest.name} ({GUARANTEE_WORDS[weakest.guarantee]})."
         return f"{words} Not known: {self.guarantee.unknown} of {links}." if self.guarantee.unknown else words
 

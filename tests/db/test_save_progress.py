@@ -237,3 +237,13 @@ def test_whether_progress_is_tracked_asynchronously_is_as_the_newest_run_reporte
     Query.objects.update(asynchronous=True)
     save(listener_event("started", NOW_MS + 10, run=OTHER_RUN), now_ms=NOW_MS + 20)
     assert query().asynchronous is None
+
+
+def test_how_kafka_is_read_is_as_the_newest_run_reported() -> None:
+    save({**listener_event("started", NOW_MS - 30, name="orders"), "isolation": "read_committed"})
+    assert query().isolation == "read_committed"
+    for unknown in (None, "nonsense", 1, "unknown"):
+        save({**listener_event("idle", NOW_MS - 20), "isolation": unknown})
+        assert query().isolation == "read_committed"
+    save({**listener_event("started", NOW_MS, run=LATER_RUN), "isolation": None})
+    assert query().isolation == ""

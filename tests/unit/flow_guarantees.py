@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from fenceline.facts import Isolation
 from fenceline.flow.graph import NodeKind
 from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.observations import (
     FlowObservations,
     GroupReads,
-    Isolation,
     ProducerKind,
     QueryLinks,
     TopicWrites,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from fenceline.facts import Isolation
 from fenceline.flow import guarantee as reasons
 from fenceline.flow.derive import derive_flow
 from fenceline.flow.guarantee import (
@@ -16,7 +17,6 @@ from fenceline.flow.guarantee import (
 from fenceline.flow.observations import (
     FlowObservations,
     GroupReads,
-    Isolation,
     ProducerKind,
     QueryLinks,
     TopicWrites,

@@ -16,9 +16,10 @@ from fenceline.audit.manifest import (
     AuditVerdict,
     ObstacleKind,
 )
+from fenceline.facts import Isolation
 from fenceline.flow.derive import derive_flow
 from fenceline.flow.guarantee import Guarantee
-from fenceline.flow.observations import FlowObservations, GroupReads, Isolation, QueryLinks, TopicWrites
+from fenceline.flow.observations import FlowObservations, GroupReads, QueryLinks, TopicWrites
 from fenceline.flow.pipelines import find_pipelines
 from fenceline.flow.proof import PipelineProof, audit_statement, pipeline_proofs, proof_document
 from tests.audit_manifests import audit_manifest, proved_batch
@@ -65,7 +66,7 @@ def test_links_that_are_all_exactly_once_are_no_proof() -> None:
     groups = [GroupReads("copier-group", "orders", "copier", isolation=Isolation.READ_COMMITTED)]
     writes = [TopicWrites("gateway", "orders", 1), TopicWrites("copier", "copies", 1)]
     proof = proof_of(observed=FlowObservations(60, writes, groups=groups))
-    assert proof.known == "As observed, all of 3 links are exactly once."
+    assert proof.known == "As observed, exactly once on each link: 3 links."
     assert proof.statements == ["Not proved: no audit of it was read."]
 
 
