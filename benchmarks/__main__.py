@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks import (
     abuse,
     alerts,
+    audit,
     cold,
     commits,
     groups,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "stuck": stuck.run,
     "abuse": abuse.run,
     "alerts": alerts.run,
+    "audit": audit.run,
     "intake": intake.run,
     "listener": listener.run,
     "pages": pages.run,

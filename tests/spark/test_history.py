@@ -8,12 +8,8 @@ silence.
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
@@ -44,10 +40,10 @@ from tests.kafka.random_transactions import ClientCluster, run_clients
 from tests.kafka.topic_records import RawRecord, raw_records
 from tests.seeds import SEED
 from tests.spark import test_history_task
-from tests.spark.conftest import ROOT, environment, settings
+from tests.spark.conftest import ROOT
+from tests.spark.kills.killed_job import kill_job
 from tests.spark.offline_replay import replay, sums
 from tests.spark.test_history_task import transition_of
-from tests.waiting import wait_for
 
 __all__ = ["java"]
 
@@ -209,24 +205,7 @@ def test_a_driver_killed_anywhere_changes_nothing(
 
 
 def kill_when(job: Job, folder: Path, there: Callable[[], object]) -> None:
-    """Run the job under spark-submit and kill it with SIGKILL at some point, its Python workers with it."""
-    confs = [word for key, value in settings(folder).items() for word in ("--conf", f"{key}={value}")]
-    command = [
-        str(Path(sys.executable).with_name("spark-submit")), *confs,
-        str(ROOT / "spark_pipeline" / "history.py"), *job.arguments,
-    ]  # fmt: skip
-    variables = os.environ | environment(folder) | {"PYTHONPATH": str(ROOT)}
-    log = folder / "driver.log"
-    with log.open("w") as out:
-        driver = subprocess.Popen(
-            command, env=variables, stdout=out, stderr=out, cwd=folder, start_new_session=True
-        )
-        try:
-            wait_for(lambda: there() or driver.poll() is not None, "the moment to kill the driver", 240)
-            assert driver.poll() is None, log.read_text()
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
+    kill_job(ROOT / "spark_pipeline" / "history.py", job.arguments, folder, there)
 
 
 def test_spark_without_the_internal_topic_is_refused(
