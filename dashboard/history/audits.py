@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +73,13 @@ def read_audits(url: str, cluster: str) -> AuditStatus:
         where = f"{both_spellings(url, to_url(url))}/{audits_folder(cluster)}"
         silent = TimeoutError(f"no answer for {time.monotonic() - begun:.0f} s")
         return AuditStatus(troubles=[store_trouble(_UNREADABLE, _KEY, where, silent)])
+
+
+def audited_markers(url: str, cluster: str, query_id: str, batch_id: int) -> Mapping[str, int]:
+    """Return the offsets of a batch's commit markers by partition, as the newest audit found them."""
+    found = (each for each in read_audits(url, cluster).manifests if each.query_id == query_id)
+    batches = (batch for each in found for batch in each.batches if batch.batch_id == batch_id)
+    return {f"{each.topic}-{each.partition}": each.offset for batch in batches for each in batch.markers}
 
 
 def clear_cache() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.http import HttpRequest
 
 from dashboard.evaluation import finding_queries
+from dashboard.history.audits import audited_markers
 from dashboard.labels import query as query_labels
 from dashboard.models import Batch, Query
 from dashboard.runtime.criteria import Ranged
@@ -30,7 +32,7 @@ from dashboard.web.onboarding import attach_lines
 from dashboard.web.request_time import now_ms
 from dashboard.web.subject_history import subject_history
 from fenceline.facts import Severity
-from fenceline.spark.batch_chain import first_broken_link
+from fenceline.spark.batch_chain import first_broken_link, with_markers
 from fenceline.time_range import TimeRange
 
 #: Batches of the charts, batches and partitions of a page.
@@ -93,7 +95,7 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
     asked = request.GET.get("batch", "")
     number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
     entry = _entry(row, number, newest)
-    links = chain_of(row, entry.batch if entry else None, now_ms=at_ms)
+    links = with_markers(chain_of(row, entry.batch if entry else None, now_ms=at_ms), _markers(row, entry))
     decision = entry.decision if entry else None
     return {
         "asked_batch": number,
@@ -105,6 +107,11 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
         "sent": streaming_batches.sent_transactions(row, decision),
         "expires_ms": _expires_ms(entry),
     }
+
+
+def _markers(row: Query, entry: BatchEntry | None) -> Mapping[str, int]:
+    url = settings.FENCELINE.audit_url
+    return audited_markers(url, row.cluster.name, row.query_id, entry.batch.batch_id) if url and entry else {}
 
 
 def _batch_offers(request: HttpRequest, row: Query, entry: BatchEntry | None) -> Sequence[Button]:

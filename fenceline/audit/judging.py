@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.audit.ledgers import LedgerIndex
-from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
+from fenceline.audit.manifest import (
+    AuditedBatch,
+    AuditedMarker,
+    AuditedRange,
+    AuditObstacle,
+    AuditVerdict,
+    ObstacleKind,
+)
 from fenceline.audit.runs import COMMIT, PartitionRuns, ProducerRun
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
@@ -132,6 +139,7 @@ def judge_batch(
         missing,
         losses[:MOST_RANGES],
         tuple(_range(run) for run in again)[:MOST_RANGES],
+        tuple(_markers(runs))[:MOST_RANGES],
     )
     return Judged(batch, _rows(decision.batch_id, runs, again, output), tuple(obstacles), losses)
 
@@ -254,6 +262,12 @@ def _dropped(batch_id: int, read: BatchInput, declared: int) -> tuple[int | None
 
 def _is_readable(run: ProducerRun, output: Output) -> bool:
     return run.is_committed and run.last < output.ranges[run.partition].lso
+
+
+def _markers(runs: Iterable[ProducerRun]) -> Iterable[AuditedMarker]:
+    for run in sorted(runs, key=lambda run: run.partition):
+        if run.end == COMMIT and run.marker is not None:
+            yield AuditedMarker(*run.partition, run.marker)
 
 
 def _range(run: ProducerRun) -> AuditedRange:

@@ -88,6 +88,14 @@ class AuditedRange(NamedTuple):
     to_offset: int
 
 
+class AuditedMarker(NamedTuple):
+    """A commit marker of a batch in one partition of its output."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 class AuditedPosition(NamedTuple):
     """How far a partition of the output was audited: the job goes on here."""
 
@@ -122,6 +130,8 @@ class AuditedBatch:
     #: Input ranges that are missing in the output, and output ranges that are there again: the first of each.
     losses: tuple[AuditedRange, ...] = ()
     duplicates: tuple[AuditedRange, ...] = ()
+    #: Where its transactions were committed: the first markers.
+    markers: tuple[AuditedMarker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,4 +240,5 @@ def _ranges(found: Sequence[Sequence[Any]]) -> tuple[AuditedRange, ...]:
 
 def _batch(found: Mapping[str, Any]) -> AuditedBatch:
     ranges = {name: _ranges(found[name]) for name in ("losses", "duplicates")}
-    return AuditedBatch(**{**found, **ranges, "verdict": AuditVerdict(found["verdict"])})
+    markers = tuple(AuditedMarker(*each) for each in found.get("markers", ()))
+    return AuditedBatch(**{**found, **ranges, "markers": markers, "verdict": AuditVerdict(found["verdict"])})

@@ -7,7 +7,7 @@ has the coordinators commit, and records that (`N.R.done`). Of other sinks the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -280,6 +280,17 @@ def _all_complete(decision: Decision) -> str:
     if not firsts:
         return words
     return f"{words}; records from offsets {list_names([f'{name}: {at}' for name, at in firsts.items()])}"
+
+
+def with_markers(links: Iterable[ChainLink], markers: Mapping[str, int]) -> tuple[ChainLink, ...]:
+    """Return the links of a batch with what an audit found of its commit markers, by partition."""
+    if not markers:
+        return tuple(links)
+    words = f"markers at {list_names([f'{name}: {at}' for name, at in markers.items()])}, by the audit"
+    return tuple(
+        each._replace(evidence=f"{each.evidence}; {words}") if each.link is BatchStep.COMMITTED else each
+        for each in links
+    )
 
 
 def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from fsspec import AbstractFileSystem
 from dashboard.config import Config
 from dashboard.history import audits
 from dashboard.models import Cluster
-from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
+from fenceline.audit.manifest import (
+    AuditedBatch,
+    AuditedMarker,
+    AuditedRange,
+    AuditObstacle,
+    AuditVerdict,
+    ObstacleKind,
+)
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.web import factories, scenarios
 from tests.web.roles import page_html
@@ -70,6 +78,14 @@ def test_what_rows_say_of_links_changes_them(page: Client, prod: Cluster, place:
     assert found["orders_enrich orders_enriched"] == "at_most_once"
     assert found["other producers order_events"] == "at_least_once"
     assert found["payments ledger-writer"] == "at_least_once"
+
+
+def test_the_link_committed_has_the_markers_that_an_audit_found(page: Client, place: Path) -> None:
+    marked = replace(proved_batch(1_203), markers=(AuditedMarker("orders_enriched", 1, 70_003),))
+    leave_audit(place, audit_manifest(batches=(marked, proved_batch(1_202)), **ENRICHED))
+    link = "markers at orders_enriched-1: 70003, by the audit"
+    assert link in page_html(page, f"/queries/prod/{factories.QUERY_ID}")
+    assert "markers at" not in page_html(page, f"/queries/prod/{factories.QUERY_ID}?batch=1202")
 
 
 def test_a_transactional_producer_of_a_replica_is_not_outside(
