@@ -256,7 +256,7 @@ def _dropped(batch_id: int, read: BatchInput, declared: int) -> tuple[int | None
         ObstacleKind.INPUT_UNKNOWN,
         "query",
         f"batch {batch_id} read {count_noun(read.records, 'record')} and wrote {wrote}",
-        "nothing says how many of them the query drops or adds: say --one-to-one where it does neither",
+        "how many of them the query drops or adds is not known; where it does neither, use --one-to-one",
     )
 
 

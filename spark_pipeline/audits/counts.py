@@ -277,7 +277,7 @@ def _input_unknown(batch_id: int, why: str) -> AuditObstacle:
         ObstacleKind.INPUT_UNKNOWN,
         f"offsets/{batch_id}",
         why,
-        "how many records such a batch read is not known: nothing says that none is missing",
+        "how many records such a batch read is not known, so a missing one would not be seen",
     )
 
 
