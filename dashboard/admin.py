@@ -15,6 +15,7 @@ from dashboard.models import (
     Alert,
     AlertChange,
     AuditEntry,
+    AuditViolationRecord,
     Batch,
     Channel,
     Cluster,
@@ -221,6 +222,12 @@ _show(
     ["at", "event", "subject_name", "actor", "via", "address", "count"],
     filters=["event", "via"],
     search=["subject_name", "actor"],
+)
+_show(
+    AuditViolationRecord,
+    ["pipeline", "cluster", "missing", "duplicated", "since_ms"],
+    filters=["cluster"],
+    search=["pipeline"],
 )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fenceline.audit.violations import AuditViolation
 from fenceline.baselines import Habit, UsualCommit
 from fenceline.facts import TopicPartitions, TransactionState, TransitionKind, VisibilityGap
 from fenceline.kafka.groups import Waiting
@@ -215,6 +216,8 @@ class Snapshot:
     partitions: tuple[PinnedPartition, ...] = ()
     groups: tuple[BlockedGroup, ...] = ()
     queries: tuple[QueryStatus, ...] = ()
+    #: Pipelines in which the newest audit found records missing or duplicated.
+    audits: tuple[AuditViolation, ...] = ()
     #: How long commits take, by application, where it has enough of them.
     usual: Mapping[str, UsualCommit] = field(default_factory=dict)
     applications: tuple[ApplicationFigures, ...] = ()

@@ -34,6 +34,8 @@ class Sense(StrEnum):
     QUERIES = "queries"
     #: The coordinators' own lists.
     LISTS = "lists"
+    #: What the audit job left of each pipeline.
+    AUDITS = "audits"
 
 
 #: The kinds of things that a sense observes one by one; all others are visible or hidden as a whole.
@@ -44,9 +46,10 @@ _THINGS: Mapping[Sense, Collection[str]] = {
     Sense.GROUPS: ("group",),
     Sense.QUERIES: ("query",),
     Sense.LISTS: (),
+    Sense.AUDITS: ("pipeline",),
 }
 #: Scopes that are a thing's own name, and those that are places; Kafka's own topics begin with "__".
-_NAMED = ("partition", "group", "transaction", "query")
+_NAMED = ("partition", "group", "transaction", "query", "pipeline")
 _PLACES = ("broker", "topic", "shard", "root", "checkpoint")
 
 

@@ -19,6 +19,7 @@ from django.db.models import BooleanField, F, Func, Q
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
 from dashboard.evaluation.open_transactions import OpenTransactionSeries
 from dashboard.evaluation.second_polls import SecondPolls
+from dashboard.history.audit_store import read_violations
 from dashboard.models import (
     IS_OPEN,
     Cluster,
@@ -35,6 +36,7 @@ from dashboard.models import (
 from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
+    AUDITS,
     CHECKPOINTS,
     DELIVERIES,
     GROUPS,
@@ -74,6 +76,7 @@ _SENSES = {
     GROUPS: Sense.GROUPS,
     RECONCILE: Sense.LISTS,
     CHECKPOINTS: Sense.QUERIES,
+    AUDITS: Sense.AUDITS,
 }
 #: Written out and not as a parameter: SQLite takes an index of a part of a table only for the same text.
 _IS_PINNED = Func(F("verdict"), template="NOT (%(expressions)s = 'clear')", output_field=BooleanField())
@@ -131,6 +134,7 @@ class SnapshotReader:
             partitions=partitions,
             groups=groups,
             queries=queries,
+            audits=read_violations(self._cluster.pk),
             usual=self._figures.usual_commits(_past_usual(transactions, now_ms, limits), now_ms),
             applications=lately.applications,
             takeovers=lately.takeovers,

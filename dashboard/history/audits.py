@@ -18,6 +18,7 @@ import fsspec
 
 from dashboard.history.report_types import ReportTrouble
 from dashboard.history.stores import store_trouble
+from dashboard.runtime import loop
 from fenceline.audit.manifest import (
     AuditManifest,
     NewerAudit,
@@ -45,10 +46,39 @@ _PREFIX = "pipeline="
 
 @dataclass(frozen=True, slots=True)
 class AuditStatus:
-    """What is there of one cluster: the newest manifest of each pipeline, and what cannot be read."""
+    """What is there of one cluster, by pipeline as its folder is called, and what cannot be read."""
 
-    manifests: Sequence[AuditManifest] = ()
-    troubles: Sequence[ReportTrouble] = ()
+    #: The newest manifest that can be read, or why there is none.
+    pipelines: Mapping[str, AuditManifest | ReportTrouble] = field(default_factory=dict)
+    #: Why nothing is known of any pipeline; None where something is.
+    trouble: ReportTrouble | None = None
+    #: When the poll began.
+    at_ms: int = 0
+
+    @property
+    def manifests(self) -> Sequence[AuditManifest]:
+        """Return the newest manifest of each pipeline that has one."""
+        return [each for each in self.pipelines.values() if isinstance(each, AuditManifest)]
+
+    @property
+    def troubles(self) -> Sequence[ReportTrouble]:
+        """Return why manifests are missing, each reason once."""
+        found = [each for each in self.pipelines.values() if isinstance(each, ReportTrouble)]
+        return list(dict.fromkeys([*([self.trouble] if self.trouble else []), *found]))
+
+    @property
+    def unreadable(self) -> Mapping[str, ReportTrouble]:
+        """Return the pipelines that are there and of which nothing can be concluded, with the reason."""
+        return {
+            name: each
+            for name, each in self.pipelines.items()
+            if isinstance(each, ReportTrouble) and each.what != _NONE_YET
+        }
+
+    @property
+    def why_blind(self) -> ReportTrouble | None:
+        """Return why the store cannot be read; None where it can, also when it holds nothing."""
+        return None if self.trouble is None or self.trouble.what == _NONE_YET else self.trouble
 
 
 @dataclass(slots=True)
@@ -62,17 +92,20 @@ class _Cache:
 _cache = _Cache()
 
 
-def read_audits(url: str, cluster: str) -> AuditStatus:
-    """Return what the job has left of a cluster below `url`; "" where none is configured."""
+def read_audits(url: str, cluster: str, *, patience_s: float | None = None) -> AuditStatus:
+    """Return what the job has left of a cluster below `url`; "" where none is configured.
+
+    A store that does not answer for `patience_s`, for pages `PATIENCE_S`, cannot be read.
+    """
     if not url:
-        return AuditStatus(troubles=[NOT_CONFIGURED])
+        return AuditStatus(trouble=NOT_CONFIGURED)
+    patience_s = PATIENCE_S if patience_s is None else patience_s
     begun, poll = _newest_poll(url, cluster)
     try:
-        return poll.result(max(0.0, begun + PATIENCE_S - time.monotonic()))
+        return poll.result(max(0.0, begun + patience_s - time.monotonic()))
     except TimeoutError:
-        where = f"{both_spellings(url, to_url(url))}/{audits_folder(cluster)}"
-        silent = TimeoutError(f"no answer for {time.monotonic() - begun:.0f} s")
-        return AuditStatus(troubles=[store_trouble(_UNREADABLE, _KEY, where, silent)])
+        silent = TimeoutError(f"no answer for {patience_s:.0f} s")
+        return AuditStatus(trouble=store_trouble(_UNREADABLE, _KEY, _where(url, cluster), silent))
 
 
 def audited_markers(url: str, cluster: str, query_id: str, batch_id: int) -> Mapping[str, int]:
@@ -102,31 +135,34 @@ def _finish(poll: Future[AuditStatus], url: str, cluster: str) -> None:
     poll.set_result(_poll(url, cluster))
 
 
+def _where(url: str, cluster: str) -> str:
+    return f"{both_spellings(url, to_url(url))}/{audits_folder(cluster)}"
+
+
 def _poll(url: str, cluster: str) -> AuditStatus:
-    where = f"{both_spellings(url, to_url(url))}/{audits_folder(cluster)}"
+    where, at_ms = _where(url, cluster), loop.now_ms()
     try:
         fs, root = fsspec.core.url_to_fs(to_url(url))
         fs.invalidate_cache()
         folder = f"{root.rstrip('/')}/{audits_folder(cluster)}"
         names = [name for name in _names(fs, folder) if name.startswith(_PREFIX)]
     except FileNotFoundError:
-        return AuditStatus(troubles=[ReportTrouble(_NONE_YET, f"{where} does not exist.", _RUN)])
+        return AuditStatus(trouble=ReportTrouble(_NONE_YET, f"{where} does not exist.", _RUN), at_ms=at_ms)
     except Exception as error:  # Each store has its own; none may end as a page that fails.
-        return AuditStatus(troubles=[store_trouble(_UNREADABLE, _KEY, where, error)])
+        return AuditStatus(trouble=store_trouble(_UNREADABLE, _KEY, where, error), at_ms=at_ms)
     if not names:
-        return AuditStatus(troubles=[ReportTrouble(_NONE_YET, f"{where} holds no pipeline.", _RUN)])
-    found = [_newest(fs, f"{folder}/{name}/log", f"{where}/{name}/log") for name in names[:_MOST_PIPELINES]]
-    return AuditStatus(
-        [each for each in found if isinstance(each, AuditManifest)],
-        [*(each for each in found if isinstance(each, ReportTrouble)), *_left_out(where, names)],
-    )
+        return AuditStatus(trouble=ReportTrouble(_NONE_YET, f"{where} holds no pipeline.", _RUN), at_ms=at_ms)
+    read = {
+        name: _newest(fs, f"{folder}/{name}/log", f"{where}/{name}/log") for name in names[:_MOST_PIPELINES]
+    }
+    found = {**read, **_left_out(where, names)}
+    return AuditStatus({name.removeprefix(_PREFIX): each for name, each in found.items()}, at_ms=at_ms)
 
 
-def _left_out(where: str, names: Sequence[str]) -> Sequence[ReportTrouble]:
-    if len(names) <= _MOST_PIPELINES:
-        return []
+def _left_out(where: str, names: Sequence[str]) -> Mapping[str, ReportTrouble]:
     why = f"{where} holds {len(names):,} pipelines; the first {_MOST_PIPELINES} by name are read."
-    return [ReportTrouble("Not all audits are read", why, "Delete folders of pipelines that are gone.")]
+    remedy = "Delete folders of pipelines that are gone."
+    return dict.fromkeys(names[_MOST_PIPELINES:], ReportTrouble("Not all audits are read", why, remedy))
 
 
 def _names(fs: Any, folder: str) -> Sequence[str]:

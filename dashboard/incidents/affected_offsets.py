@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from dashboard.history.audit_store import read_violations
 from dashboard.models import Incident, PartitionRecord, PinRecord, Recovery
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.system.owners import split_partition
@@ -26,7 +27,7 @@ class AffectedOffsets(NamedTuple):
     last_offset: int
     records: int | None
     #: aborted: an aborted transaction wrote there; open: one that is not decided has begun there; blocked:
-    #: readers of committed records do not get them.
+    #: readers of committed records do not get them; missing and duplicated: by an audit, the first of them.
     effect: str
     transactional_id: str
     sure: bool
@@ -45,6 +46,7 @@ def affected_offsets(row: Incident) -> Sequence[AffectedOffsets]:
             if each.startswith("partition:")
         ]
         found += [*_open(row, names), *_blocked(row, [place for place in places if place])]
+        found += [*_audited(row, subjects)]
     return sorted(found[:_MOST])
 
 
@@ -91,6 +93,14 @@ def _blocked(row: Incident, places: Collection[tuple[str, int]]) -> Iterator[Aff
                 each.topic, each.partition, each.lso, each.high_watermark - 1, None,
                 "blocked", "", False, "markers count as offsets too",
             )  # fmt: skip
+
+
+def _audited(row: Incident, subjects: Collection[str]) -> Iterator[AffectedOffsets]:
+    for each in read_violations(row.cluster_id):
+        ranges = ((each.losses, "missing"), (each.duplicates, "duplicated"))
+        for some, effect in ranges if f"pipeline:{each.pipeline}" in subjects else ():
+            for topic, number, first, end in some:
+                yield AffectedOffsets(topic, number, first, end - 1, end - first, effect, "", True, "")
 
 
 def _ends(row: Incident, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int | None]:

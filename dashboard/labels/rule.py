@@ -9,6 +9,7 @@ from types import MappingProxyType
 _LABELS: Mapping[str, str] = MappingProxyType(
     {
         "abort_rate_anomaly": "abnormal abort rate",
+        "audit_violated": "records missing or duplicated",
         "epoch_burn": "epoch exhaustion",
         "id_explosion": "transactional id churn",
     }

@@ -13,6 +13,7 @@ from dashboard.models.access import Token
 from dashboard.models.acting import Action, ActionRecord
 from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence
 from dashboard.models.audit import SIGN_INS, AuditEntry
+from dashboard.models.audited_pipelines import AuditViolationRecord
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.flow import TopicTally
 from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
@@ -47,6 +48,7 @@ __all__ = [
     "Alert",
     "AlertChange",
     "AuditEntry",
+    "AuditViolationRecord",
     "Batch",
     "Beginning",
     "Channel",

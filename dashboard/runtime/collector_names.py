@@ -21,6 +21,8 @@ ACTIONS, ALERTS, DELIVERIES = "actions", "alerts", "deliveries"
 TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
 #: Queries are known from the collector of checkpoints; listeners only add to it.
 QUERIES, CHECKPOINTS = "queries", "checkpoints"
+#: What the audit job left of pipelines.
+AUDITS = "audits"
 #: The nouns of a page about all of them.
 EVERYTHING = "everything"
 

@@ -13,6 +13,7 @@ from django.db.models import F, QuerySet
 
 from dashboard.models import Cluster, Collector, GapRecord, Position
 from dashboard.runtime.collector_names import (
+    AUDITS,
     CHECKPOINTS,
     GROUPS,
     OFFSETS,
@@ -56,11 +57,14 @@ def sync_clusters(names: Iterable[str]) -> None:
     Cluster.objects.filter(name__in=wanted, configured=False).update(configured=True)
 
 
-def keep_collectors(shards: int, limits: Limits, rooted: Collection[str], now_ms: int) -> None:
+def keep_collectors(
+    shards: int, limits: Limits, rooted: Collection[str], now_ms: int, *, audited: bool
+) -> None:
     """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
 
-    `rooted` are the clusters that have a root of checkpoints: in all others none are read. What the removed
-    collectors could not see is no open gap any more: nothing polls for it.
+    `rooted` are the clusters that have a root of checkpoints: in all others none are read. `audited`: whether
+    there is a place for audits. What the removed collectors could not see is no open gap any more: nothing
+    polls for it.
     """
     gone = Collector.objects.none()
     for of in TAIL, OFFSETS:
@@ -70,6 +74,8 @@ def keep_collectors(shards: int, limits: Limits, rooted: Collection[str], now_ms
     pace[GROUPS], pace[CHECKPOINTS] = limits.groups_every_s, limits.checkpoints_every_s
     gone |= Collector.objects.filter(name__in=[name for name, every_s in pace.items() if not every_s])
     gone |= Collector.objects.filter(name=CHECKPOINTS).exclude(cluster__name__in=rooted)
+    if not audited:
+        gone |= Collector.objects.filter(name=AUDITS)
     for row in gone:
         _remove_collector(row, now_ms)
 

@@ -69,4 +69,4 @@ def _of_subject(subject: str) -> Owner | None:
         return of_transaction(name)
     if kind == "partition" and (at := split_partition(name)):
         return find_owner(name, at[0])
-    return find_owner(name) if kind in ("group", "application") else None
+    return find_owner(name) if kind in ("group", "application", "pipeline") else None

@@ -107,6 +107,8 @@ def subject_url(cluster: str, about: str) -> str:
         return query_url(cluster, name)
     if kind == "partition" and (at := split_partition(name)):
         return partition_url(cluster, *at)
+    if kind == "pipeline":
+        return f"{reverse('pipelines')}?{urlencode({'cluster': cluster})}#audit-{cluster}-{_part(name)}"
     if kind == "application":
         return f"{reverse('events')}?{urlencode({'application': name, 'cluster': cluster})}"
     if kind == "collector":
@@ -173,6 +175,7 @@ _LABELS = {
     "group": "Open group",
     "partition": "Open partition",
     "query": "Open query",
+    "pipeline": "Open pipeline",
     "application": "See its events",
     "collector": "See collectors",
 }

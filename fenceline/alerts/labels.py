@@ -19,6 +19,7 @@ _NAMES = {
     "query": "query",
     "application": "application",
     "collector": "collector",
+    "pipeline": "pipeline",
 }
 _PAGES = {"transaction": "transactions", "group": "groups", "query": "queries"}
 #: Names that no path can have as they are lead to the rule's page, which every alert has.
@@ -80,6 +81,8 @@ def page_of(labels: Mapping[str, str], external_url: str) -> str:
         return f"{external_url}/partitions/{cluster}/{quote(labels['topic'], safe='')}/{labels['partition']}"
     name = labels.get(_NAMES.get(kind, ""), "")
     plain = len(name) < LONGEST and not _ODD & set(name.replace("\\", "/").split("/"))
+    if kind == "pipeline":
+        return f"{external_url}/pipelines?cluster={cluster}#audit-{cluster}-{quote(name, safe='')}"
     if kind in _PAGES and plain:
         return f"{external_url}/{_PAGES[kind]}/{cluster}/{quote(name, safe='')}"
     return f"{external_url}/rules/{quote(labels.get('alertname', ''), safe='')}"

@@ -21,6 +21,7 @@ _SOURCES: Sequence[tuple[Sense, str]] = (
     (Sense.TRANSACTIONS, "__transaction_state"),
     (Sense.HISTORY, "__transaction_state"),
     (Sense.LISTS, "coordinators' lists"),
+    (Sense.AUDITS, "audit"),
 )
 #: Where a step of a batch was read, N for the batch and R for the round of its decision.
 _FILES: Mapping[BatchStep, str] = MappingProxyType(

@@ -124,7 +124,8 @@ def _producer_end(facts: IncidentFacts, now_ms: int) -> str:
 def _reader_rows(
     facts: IncidentFacts, effects: Mapping[str, Effect] | None, now_ms: int
 ) -> Iterator[OutcomeRow]:
-    if not (facts.groups or facts.queries or facts.partitions):
+    # Records that are missing, or there again, block nobody.
+    if facts.rule == "audit_violated" or not (facts.groups or facts.queries or facts.partitions):
         return
     acted = Outcome("resume once it is committed", "ok") if _completes_on_restart(facts, now_ms) else None
     if effects is not None:

@@ -7,7 +7,16 @@ from heapq import nsmallest
 
 from fenceline.facts import Finding
 from fenceline.limits import Limits
-from fenceline.rules import applications, collectors, groups, partitions, queries, sources, transactions
+from fenceline.rules import (
+    applications,
+    audits,
+    collectors,
+    groups,
+    partitions,
+    queries,
+    sources,
+    transactions,
+)
 from fenceline.rules.rule import Rule
 from fenceline.snapshot import Snapshot
 from fenceline.visibility import Sense, Visibility
@@ -49,6 +58,7 @@ _ALL = (
     Rule("query_failed", queries.query_failed),
     Rule("progress_dropped", queries.progress_dropped),
     Rule("checkpoint_unreadable", queries.checkpoint_unreadable),
+    Rule("audit_violated", audits.audit_violated, frozenset({Sense.AUDITS})),
     Rule("coordinator_loading", collectors.coordinator_loading, frozenset({Sense.LISTS})),
     # A collector's own status is visible even when its cluster is not.
     Rule("collector_behind", collectors.collector_behind),

@@ -133,8 +133,8 @@ def test_collectors_turned_off_or_resharded_are_removed(settings: Settings) -> N
     settings.FENCELINE = Config(clusters=clusters, limits=Limits(partitions_every_s=0))
     settings.SHARDS = 2
     call_command("prepare")
-    # Nobody named a root of checkpoints.
-    gone = {"transaction_state", "consumer_offsets-2", "partitions", "checkpoints"}
+    # Nobody named a root of checkpoints, nor a place for audits.
+    gone = {"transaction_state", "consumer_offsets-2", "partitions", "checkpoints", "audits"}
     left = {"transaction_state-1", "groups", "judge"}
     for name in sorted(gone | left):
         leases.acquire("a", name, holder="test", now_ms=1)

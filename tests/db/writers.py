@@ -26,11 +26,15 @@ from dashboard.alerts.senders import SendOutcome
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.groups import commit_store
 from dashboard.groups import store as group_store
+from dashboard.history import audit_store
+from dashboard.history.audits import AuditStatus
+from dashboard.history.report_types import ReportTrouble
 from dashboard.incidents import operators
 from dashboard.models import (
     Action,
     Alert,
     AuditEntry,
+    AuditViolationRecord,
     Batch,
     Channel,
     Cluster,
@@ -87,6 +91,7 @@ from fenceline.kafka.partitions import (
 from fenceline.kafka.reconcile import Correction, Reconciliation
 from fenceline.limits import Retention
 from fenceline.plans.plan import Act, Plan, SubjectPlan
+from tests.audit_manifests import audit_manifest
 from tests.db import factories, listener_posts
 from tests.db.conftest import NOW_MS
 from tests.db.test_save_commits import key, value
@@ -523,6 +528,24 @@ class Prune(Writer):
         return old + Recovery.objects.filter(transactional_id="old").count()
 
 
+class Audits(Writer):
+    """The collector of audits: two pipelines in turn, the other one of which cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lease = lease(audit_store.NAME)
+
+    def write(self, number: int) -> None:
+        names = [f"p-{(number + each) % 2}" for each in range(2)]
+        unreadable = ReportTrouble("The audits cannot be read", f"no answer: {number}.", "Wait.")
+        found = {names[0]: audit_manifest(names[0], missing=number + 1), names[1]: unreadable}
+        audit_store.save_audits(self.lease, AuditStatus(found, at_ms=self.now_ms), now_ms=self.now_ms)
+
+    def lost(self) -> object:
+        there = AuditViolationRecord.objects.values_list("missing", flat=True)
+        return sorted(there) != [each for each in (self.number - 1, self.number) if each > 0]
+
+
 class Trouble(Writer):
     """A collector whose cluster is unavailable, each time for another reason."""
 
@@ -551,7 +574,7 @@ class Starts(Writer):
 WRITERS: tuple[Callable[[], Writer], ...] = (
     lambda: Tail(0), lambda: Tail(1), Corrections, Checkpoints, Progress, Groups, lambda: Commits(0),
     lambda: Commits(1), Partitions, Replicas, Evaluations, Operators, Alerts, Deliveries, Channels, Silences,
-    SignIns, Actions, Recoveries, Prune, Trouble, Starts,
+    SignIns, Actions, Recoveries, Audits, Prune, Trouble, Starts,
 )  # fmt: skip
 
 

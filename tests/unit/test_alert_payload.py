@@ -113,6 +113,7 @@ def test_a_sample_of_each_kind_is_json(kind: str) -> None:
         (8, "coordinators:prod", {}, "/rules/coordinator_overdue"),
         (9, "group:..", {"group": ".."}, "/rules/coordinator_overdue"),
         (10, "partition:nonsense", {}, "/rules/coordinator_overdue"),
+        (12, "pipeline:orders", {"pipeline": "orders"}, "/pipelines?cluster=prod#audit-prod-orders"),
         (11, "transaction:", {"application": "(nameless)"}, "/rules/coordinator_overdue"),
     ],
 )  # fmt: skip

@@ -42,7 +42,9 @@ class Command(BaseCommand):
             collector_store.sync_clusters(settings.FENCELINE.clusters)
             config = settings.FENCELINE
             rooted = {each.cluster for each in config.checkpoints}
-            collector_store.keep_collectors(settings.SHARDS, config.limits, rooted, loop.now_ms())
+            collector_store.keep_collectors(
+                settings.SHARDS, config.limits, rooted, loop.now_ms(), audited=bool(config.audit_url)
+            )
             access.ensure_roles()
             self._ensure_admin(read_secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
             _ensure_ingest_token(read_secret(os.environ, "FENCELINE_INGEST_TOKEN"))

@@ -139,12 +139,14 @@ def shared_effects(problems: Iterable[OpenProblem]) -> Mapping[int, Sequence[int
 def impact_words(row: Incident) -> Sequence[tuple[str, int]]:
     """Return the figures of an incident's impact that are known and not zero."""
     is_batch = row.rule in _OF_BATCHES
+    # Records that are missing, or there again, block nobody.
+    blocked = "" if row.rule == "audit_violated" else " blocked"
     words = {
         "transactions": "transactions prepared" if is_batch else "transactions",
-        "partitions": "partitions blocked",
+        "partitions": f"partitions{blocked}",
         "backlog": "uncommitted backlog",
         "groups": "groups blocked",
-        "queries": "queries blocked",
+        "queries": f"queries{blocked}",
         "records_lost": "records at risk",
     }
     # A query that is the cause is not blocked by itself.

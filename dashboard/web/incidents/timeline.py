@@ -32,7 +32,16 @@ _BATCHES, _ACTIONS = 60, 20
 #: What is shown before the incident, at least and as a share of its length; and after it.
 _BEFORE_MS, _BEFORE, _AFTER = 60_000, 0.5, 0.04
 #: From cause to effect.
-_KINDS = ("query", "application", "transaction", "coordinators", "collector", "partition", "group")
+_KINDS = (
+    "query",
+    "application",
+    "transaction",
+    "coordinators",
+    "collector",
+    "partition",
+    "group",
+    "pipeline",
+)
 _PLURALS = {"query": "queries", "coordinators": "coordinators"}
 #: What a bar is called, where the rule's own name is of a limit.
 _BAR_LABELS = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fenceline.audit.manifest import AuditMode
+from fenceline.audit.violations import AuditViolation
 from fenceline.facts import (
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     Finding,
@@ -58,7 +60,8 @@ PARTITIONS = collector("partitions", Sense.PARTITIONS)
 GROUPS = collector("groups", Sense.GROUPS)
 LISTS = collector("reconcile", Sense.LISTS)
 CHECKPOINTS = collector("checkpoints", Sense.QUERIES)
-ALL_COLLECTORS = (TAIL, PARTITIONS, GROUPS, LISTS, CHECKPOINTS)
+AUDITS = collector("audits", Sense.AUDITS)
+ALL_COLLECTORS = (TAIL, PARTITIONS, GROUPS, LISTS, CHECKPOINTS, AUDITS)
 
 
 def snapshot(**facts: Any) -> Snapshot:
@@ -196,3 +199,11 @@ def source_position(position: int = 812, unmoved_s_ago: float | None = 90, **fac
     since_ms = None if unmoved_s_ago is None else ago(unmoved_s_ago)
     values = {"partition": 0, "log_start": 0, "high_watermark": 5_812, **facts}
     return SourcePosition("payments", position=position, stands_ms=since_ms, **values)
+
+
+def violation(**facts: Any) -> AuditViolation:
+    """Return a pipeline of a known query in which three records are missing, by counts in batch 1,203."""
+    values = {"missing": 3, "duplicated": 0, "query_id": "q-1", "queries": ("query:q-1",), **facts}
+    values = {"sources": ("orders",), "targets": ("enriched",), "batches": (1_203,), **values}
+    mode, since_ms = values.pop("mode", AuditMode.COUNTS), values.pop("since_ms", ago(600))
+    return AuditViolation("orders_enrich", mode, since_ms, **values)

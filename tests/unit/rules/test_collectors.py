@@ -59,6 +59,13 @@ def test_collector_behind(
             "no episode is followed",
         ),
         (6, collector("reconcile", Sense.LISTS, error="x"), "info", "not checked", "the log is read"),
+        (
+            10,
+            collector("audits", Sense.AUDITS, seen_s_ago=61, error="x"),
+            "warning",
+            "duplicated",
+            "no store",
+        ),
         (7, collector("reconcile", Sense.LISTS, seen_s_ago=900), None, "", "its pace is its own"),
         (
             8,

@@ -14,6 +14,7 @@ from fenceline.snapshot import CollectorStatus
 from fenceline.visibility import Sense, Visibility, expected_ms, stale_gap
 from tests.unit.rules.factories import (
     ALL_COLLECTORS,
+    AUDITS,
     CHECKPOINTS,
     LIMITS,
     NOW_MS,
@@ -54,6 +55,8 @@ PLACES = {
         (14, Sense.TRANSACTIONS, ("shard:0",), ("partition:a-0",), False, "any id may own a producer id"),
         (15, Sense.HISTORY, ("shard:0",), ("application:x",), False, "its ids lie everywhere"),
         (16, Sense.GROUPS, ("__consumer_offsets-7",), ("group:g",), False, "its part of the log"),
+        (20, Sense.AUDITS, ("pipeline:a",), ("pipeline:a", "query:q"), False, "its manifests are torn"),
+        (21, Sense.AUDITS, ("pipeline:a",), ("pipeline:b", "query:q"), True, "another one's are"),
     ],
 )
 def test_a_sense_covers_what_no_gap_hides(
@@ -81,7 +84,7 @@ def test_nothing_is_hidden_while_all_collectors_are_on_time() -> None:
 def test_a_sense_without_a_collector_is_unavailable() -> None:
     assert hidden(collectors=(TAIL,)) == {
         sense: frozenset({"cluster"})
-        for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS, Sense.QUERIES)
+        for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS, Sense.QUERIES, Sense.AUDITS)
     }
 
 
@@ -115,7 +118,7 @@ def test_partial_lists_are_current_and_what_depends_on_them_is_unavailable() -> 
     alone = collector(
         "reconcile", Sense.LISTS, Sense.TRANSACTIONS, seen_s_ago=600, unseen=("broker 2: loading",)
     )
-    found = hidden(collectors=(alone, *ALL_COLLECTORS[1:3], CHECKPOINTS))
+    found = hidden(collectors=(alone, *ALL_COLLECTORS[1:3], CHECKPOINTS, AUDITS))
     assert found == {Sense.TRANSACTIONS: frozenset({"cluster"}), Sense.HISTORY: frozenset({"cluster"})}
 
 

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("dashboard", "0004_incident_deadlines"),
+        ("dashboard", "0005_audit_violations"),
     ]
 
     operations = [

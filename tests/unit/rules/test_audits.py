@@ -1,0 +1,150 @@
+"""Proves the rule about audited pipelines by numbered cases: what it states, whom it affects, what to do, and
+when it is silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, AuditVerdict
+from fenceline.audit.violations import find_violation
+from fenceline.facts import Finding, Severity
+from tests.audit_manifests import audit_manifest, proved_batch
+from tests.unit.rules.factories import NOW_MS, ago, findings_of, gap, violation, with_stale_collector
+
+LOSS, AGAIN = AuditedRange("orders", 3, 5, 8), AuditedRange("enriched", 0, 9, 10)
+REPLAY = "spark_pipeline/replay.py"
+
+
+def finding(**facts: Any) -> Finding:
+    (found,) = findings_of("audit_violated", audits=(violation(**facts),))
+    return found
+
+
+def test_a_violated_pipeline_is_critical_since_its_oldest_batch() -> None:
+    found = finding(losses=(LOSS,))
+    assert (found.subject, found.severity) == ("pipeline:orders_enrich", Severity.CRITICAL)
+    assert found.since_ms == ago(600)
+    assert found.affected == ("query:q-1", "partition:orders-3")
+    assert findings_of("audit_violated") == []
+
+
+@pytest.mark.parametrize(
+    ("number", "facts", "summary", "why"),
+    [
+        (1, {}, "3 records are missing in enriched, compared with orders", "the figure, and between what"),
+        (2, {"missing": 1}, "1 record is missing in enriched, compared with orders", "one"),
+        (3, {"missing": 0, "duplicated": 1_204},
+         "1,204 records are duplicated in enriched, compared with orders", "duplicates alone"),
+        (4, {"duplicated": 1},
+         "3 records are missing and 1 record is duplicated in enriched, compared with orders", "both"),
+        (5, {"sources": (), "targets": ()}, "3 records are missing in its output, compared with its input",
+         "no topic is known"),
+    ],
+)  # fmt: skip
+def test_its_summary_is_a_fact(number: int, facts: dict[str, Any], summary: str, why: str) -> None:
+    assert finding(**facts).summary == summary, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "facts", "evidence", "why"),
+    [
+        (1, {}, "by counts in batch 1,203", "a batch where no offset is known"),
+        (2, {"batches": (1, 2, 3, 4)}, "by counts in batches 1, 2, 3 and 1 more", "the first ones"),
+        (3, {"batches": ()}, "by counts", "they left the manifest"),
+        (4, {"losses": (LOSS,), "duplicates": (AGAIN,), "duplicated": 1},
+         "by counts in batch 1,203; missing: orders-3 at 5 to 7; duplicated: enriched-0 at 9", "with ranges"),
+        (5, {"mode": AuditMode.KEYS, "batches": (), "losses": (LOSS, AGAIN, LOSS, AGAIN)},
+         "by key; missing: orders-3 at 5 to 7, enriched-0 at 9, orders-3 at 5 to 7 and 1 more",
+         "the first ones"),
+    ],
+)  # fmt: skip
+def test_its_evidence_has_batches_and_offsets(
+    number: int, facts: dict[str, Any], evidence: str, why: str
+) -> None:
+    wanted = f"the audit of orders_enrich found it {evidence}"
+    assert finding(**facts).evidence == wanted, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "facts", "replay", "keys", "producers", "why"),
+    [
+        (1, {"losses": (LOSS,)}, True, False, False, "the ranges that are missing can be written"),
+        (2, {}, True, True, False, "which records are missing is not known yet"),
+        (3, {"missing": 0, "duplicated": 2}, False, False, True, "nothing is to be written again"),
+        (4, {"duplicated": 2, "losses": (LOSS,)}, True, False, True, "both"),
+    ],
+)
+def test_the_next_step_is_of_what_was_found(
+    number: int, facts: dict[str, Any], replay: bool, keys: bool, producers: bool, why: str
+) -> None:
+    step = finding(**facts).next_step
+    found = REPLAY in step, "--mode keys" in step, "See which producers write to enriched" in step
+    assert found == (replay, keys, producers), f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("number", "scope", "is_found", "why"),
+    [
+        (1, "cluster", False, "the store cannot be read"),
+        (2, "pipeline:orders_enrich", False, "its manifests cannot"),
+        (3, "pipeline:billing", True, "another one's cannot"),
+        (4, "pipeline:z and 3 more", True, "some are too many to be read"),
+    ],
+)
+def test_it_is_suppressed_by_gaps_in_what_it_needs(number: int, scope: str, is_found: bool, why: str) -> None:
+    facts = {"audits": (violation(losses=(LOSS,)),), "gaps": (gap("audits", scope),)}
+    assert bool(findings_of("audit_violated", **facts)) is is_found, f"case {number}: {why}"
+
+
+def test_a_late_collector_suppresses_it_and_no_other_one_does() -> None:
+    for name, is_found in (("audits", False), ("checkpoints", True), ("partitions", True)):
+        found = findings_of("audit_violated", audits=(violation(),), collectors=with_stale_collector(name))
+        assert bool(found) is is_found, name
+
+
+def test_its_texts_do_not_change_while_time_passes() -> None:
+    audits = (violation(losses=(LOSS,), duplicates=(AGAIN,), duplicated=1),)
+    first, later = (findings_of("audit_violated", audits=audits, now_ms=NOW_MS + ms) for ms in (0, 20_000))
+    assert first == later
+
+
+def batch(number: int, at_ms: int | None, *losses: AuditedRange) -> AuditedBatch:
+    return AuditedBatch(number, AuditVerdict.VIOLATED, at_ms, missing=1, losses=losses)
+
+
+RUN_MS = audit_manifest().at_ms
+
+
+@pytest.mark.parametrize(
+    ("number", "batches", "since_ms", "numbers", "why"),
+    [
+        (1, (proved_batch(4), batch(3, 300), batch(2, 200)), 200, (2, 3), "the oldest that is violated"),
+        (2, (batch(3, None), batch(2, 250)), 250, (2, 3), "the ledger has lost one"),
+        (3, (batch(3, None),), RUN_MS, (3,), "it has lost all"),
+        (4, (proved_batch(4),), RUN_MS, (), "the batch has left the manifest"),
+    ],
+)
+def test_a_manifest_becomes_a_violation(
+    number: int, batches: tuple[AuditedBatch, ...], since_ms: int, numbers: tuple[int, ...], why: str
+) -> None:
+    found = find_violation("orders", audit_manifest(missing=1, batches=batches))
+    assert found is not None
+    assert (found.pipeline, found.since_ms, found.batches) == ("orders", since_ms, numbers), (
+        f"{number}: {why}"
+    )
+
+
+def test_a_manifest_without_deviation_is_no_violation() -> None:
+    assert find_violation("orders", audit_manifest()) is None
+    assert find_violation("orders", audit_manifest(proved_through=None)) is None
+
+
+def test_a_violation_has_the_first_ranges_alone() -> None:
+    losses = tuple(AuditedRange("orders", 0, each, each + 1) for each in range(15))
+    batches = (batch(3, 300, *losses), batch(2, 200, *losses))
+    found = find_violation("orders", audit_manifest(missing=30, batches=batches, duplicates=(AGAIN,)))
+    assert found is not None
+    assert found.losses == (*losses, *losses[:5])
+    assert found.duplicates == (AGAIN,)
