@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from dashboard.actions import admin_actions
 from dashboard.models import (
     Action,
+    AddedOffsetsRecord,
     Alert,
     AlertChange,
     AuditEntry,
@@ -141,6 +142,13 @@ _show(
     ["group_id", "topic", "partition", "cluster", "offset", "commit_ms"],
     filters=["cluster"],
     search=["group_id", "topic"],
+)
+_show(
+    AddedOffsetsRecord,
+    ["producer_id", "log_partition", "cluster", "producer_epoch", "total", "marker", "read_ms"],
+    filters=["cluster"],
+    search=["offsets"],
+    hidden=["offsets"],
 )
 _show(
     GroupRecord,

@@ -15,7 +15,7 @@ from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Sil
 from dashboard.models.audit import SIGN_INS, AuditEntry
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.flow import TopicTally
-from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
+from dashboard.models.groups import AddedOffsetsRecord, CommitRecord, Group, GroupOffset, GroupRecord
 from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding
 from dashboard.models.judging import FindingRecord
 from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
@@ -44,6 +44,7 @@ __all__ = [
     "SIGN_INS",
     "Action",
     "ActionRecord",
+    "AddedOffsetsRecord",
     "Alert",
     "AlertChange",
     "AuditEntry",
