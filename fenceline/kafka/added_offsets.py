@@ -78,6 +78,9 @@ class TransactionOffsets:
     missing: tuple[str, ...] = ()
 
 
+NOTHING_ADDED = TransactionOffsets()
+
+
 def newest_offsets(
     written: Iterable[AddedOffset],
     producer: tuple[int, int],
@@ -117,7 +120,7 @@ def offsets_of(
     `record.partitions` is None where they are not known, of every state but Empty.
     """
     if record.state is TransactionState.EMPTY:
-        return TransactionOffsets()
+        return NOTHING_ADDED
     own = {each.log_partition: each for each in read if _is_of(each, record)}
     missing = (*_missing(record, own, unread_because), *_unread(record, own.values()))
     offsets = tuple(sorted(offset for each in own.values() for offset in each.offsets))

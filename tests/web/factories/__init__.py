@@ -44,7 +44,7 @@ from tests.web.factories.clusters import (
 )
 from tests.web.factories.findings import finding, incident, incident_of
 from tests.web.factories.flow import topic_tally
-from tests.web.factories.groups import blocked_offset, group, group_offset, spark_group_id
+from tests.web.factories.groups import added_offsets, blocked_offset, group, group_offset, spark_group_id
 from tests.web.factories.histories import (
     APPLICATIONS,
     EVENT_WEIGHTS,
