@@ -21,9 +21,10 @@ ADDED = {"orders": [0], "__consumer_offsets": [12]}
 
 
 class Shown(NamedTuple):
-    """What a page shows of added offsets: how completely they were read, each one, and what is missing."""
+    """What a page shows of added offsets: how completely they were read, of which groups, what is missing."""
 
     observation: list[str]
+    groups: list[str]
     offsets: list[str]
     missing: list[str]
 
@@ -32,6 +33,7 @@ def shown(page: Client, row: Transaction) -> Shown:
     html = page.get(f"/transactions/prod/{row.transactional_id}").content.decode()
     return Shown(
         re.findall(r'data-offsets="(\w+)"', html),
+        [text_of(each) for each in re.findall(r"data-added-group>(.*?)</a>", html)],
         [text_of(each) for each in re.findall(r"<li data-added-offset>(.*?)</li>", html)],
         [text_of(each) for each in re.findall(r"<span [^>]*data-missing>(.*?)</span>", html)],
     )
@@ -57,9 +59,9 @@ def test_an_open_transaction_shows_group_partition_offset_and_instant(page: Clie
     row = factories.transaction(factories.cluster(), age_ms=5_000, partitions=ADDED)
     record = factories.added_offsets(row)
     found = shown(page, row)
-    assert (found.observation, found.missing) == (["complete"], [])
+    assert (found.observation, found.groups, found.missing) == (["complete"], ["enrich"], [])
     assert [each.rsplit(" ", 1)[0] for each in found.offsets] == [
-        f"enrich · payments-{n} → offset {100 + n}" for n in range(2)
+        f"payments-{n} → offset {100 + n}" for n in range(2)
     ]
     (at_ms,) = {each.at_ms for each in unpack_offsets(record.offsets)}
     assert all(f"{at_ms % 60_000 / 1_000:06.3f}" in each for each in found.offsets)
@@ -91,8 +93,8 @@ def test_the_offsets_of_the_transaction_before_are_not_shown(page: Client) -> No
 
 def test_a_transaction_without_offsets_has_no_such_step(page: Client) -> None:
     prod = factories.cluster()
-    assert shown(page, factories.transaction(prod, partitions={"orders": [0]})) == Shown([], [], [])
-    assert shown(page, factories.transaction(prod, "idle", TransactionState.EMPTY)) == Shown([], [], [])
+    assert shown(page, factories.transaction(prod, partitions={"orders": [0]})) == Shown([], [], [], [])
+    assert shown(page, factories.transaction(prod, "idle", TransactionState.EMPTY)) == Shown([], [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -128,5 +130,5 @@ def test_hostile_group_names_are_escaped_and_many_offsets_are_folded(page: Clien
     html = page.get(f"/transactions/prod/{row.transactional_id}").content.decode()
     assert "<script>alert" not in html
     assert html.count("data-added-offset") == 9
-    folded = html.split('id="added-offsets"')[1].split("</details>")[0]
+    folded = html.split('id="added-offsets-1"')[1].split("</details>")[0]
     assert folded.count("data-added-offset") == 3
