@@ -35,8 +35,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "verbose_name": "offsets of a transaction",
-                "verbose_name_plural": "offsets of transactions",
+                "verbose_name": "added offset list",
+                "verbose_name_plural": "added offset lists",
                 "indexes": [models.Index(fields=["cluster", "read_ms"], name="added_offsets_read")],
                 "constraints": [
                     models.UniqueConstraint(

@@ -83,8 +83,8 @@ class AddedOffsetsRecord(models.Model):
     read_ms = models.BigIntegerField()
 
     class Meta:
-        verbose_name = "offsets of a transaction"
-        verbose_name_plural = "offsets of transactions"
+        verbose_name = "added offset list"
+        verbose_name_plural = "added offset lists"
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "producer_id", "log_partition"], name="added_offsets_key"
