@@ -31,6 +31,7 @@ from dashboard.models import (
     IncidentEvent,
     IncidentFinding,
     ObservedSpan,
+    OperatorStateRecord,
     PartitionRecord,
     PinRecord,
     Position,
@@ -189,6 +190,12 @@ _show(
     Batch,
     ["batch_id", "query", "planned_ms", "committed_ms", "duration_ms", "input_rows"],
     search=["query__name", "query__ident"],
+)
+_show(
+    OperatorStateRecord,
+    ["query", "operator_id", "name", "broken", "read_ms"],
+    search=["name"],
+    hidden=["chains"],
 )
 _show(
     SinkDecision,

@@ -19,7 +19,7 @@ from dashboard.models.groups import AddedOffsetsRecord, CommitRecord, Group, Gro
 from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding
 from dashboard.models.judging import FindingRecord
 from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
-from dashboard.models.queries import Batch, Query, Run, SinkDecision
+from dashboard.models.queries import Batch, OperatorStateRecord, Query, Run, SinkDecision
 from dashboard.models.recoveries import Recovery
 from dashboard.models.series import ObservedSpan, Series, SeriesChunk
 from dashboard.models.transactions import (
@@ -64,6 +64,7 @@ __all__ = [
     "IncidentEvent",
     "IncidentFinding",
     "ObservedSpan",
+    "OperatorStateRecord",
     "Ordered",
     "PartitionRecord",
     "PinRecord",

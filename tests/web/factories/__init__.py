@@ -71,12 +71,14 @@ from tests.web.factories.queries import (
     checkpoint_collector,
     checkpoint_detail,
     coordinator_transactions,
+    operator_state,
     query,
     query_run,
     sink_decision,
     sink_transactional_id,
     sink_transactions,
     source_offsets,
+    state_chain,
     unfinished_batch,
 )
 from tests.web.factories.recoveries import recovery
