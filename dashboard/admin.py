@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from dashboard.actions import admin_actions
 from dashboard.models import (
     Action,
+    AddedOffsetsRecord,
     Alert,
     AlertChange,
     AuditEntry,
@@ -31,6 +32,7 @@ from dashboard.models import (
     IncidentEvent,
     IncidentFinding,
     ObservedSpan,
+    OperatorStateRecord,
     PartitionRecord,
     PinRecord,
     Position,
@@ -144,6 +146,13 @@ _show(
     search=["group_id", "topic"],
 )
 _show(
+    AddedOffsetsRecord,
+    ["producer_id", "log_partition", "cluster", "producer_epoch", "total", "marker", "read_ms"],
+    filters=["cluster"],
+    search=["offsets"],
+    hidden=["offsets"],
+)
+_show(
     GroupRecord,
     ["group_id", "cluster", "log_partition", "log_offset"],
     filters=["cluster"],
@@ -182,6 +191,12 @@ _show(
     Batch,
     ["batch_id", "query", "planned_ms", "committed_ms", "duration_ms", "input_rows"],
     search=["query__name", "query__ident"],
+)
+_show(
+    OperatorStateRecord,
+    ["query", "operator_id", "name", "broken", "read_ms"],
+    search=["name"],
+    hidden=["chains"],
 )
 _show(
     SinkDecision,

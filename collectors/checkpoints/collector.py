@@ -200,7 +200,7 @@ class CheckpointsCollector:
         """
         began, before = time.monotonic(), self._spent_s()
         gaps: dict[str, str] = {}
-        observations = [each for root in self._roots for each in self._observe(root, gaps)]
+        observations = [each for root in self._roots for each in self._observe(root, gaps, now_ms)]
         self._observations = observations
         self._due = began + max(every_s, _PACE * self._lately.add(self._spent_s() - before))
         reasons = [root.blind for root in self._roots]
@@ -218,7 +218,7 @@ class CheckpointsCollector:
         self._known -= self._gone
         self._gone, self._observations = set(), ()
 
-    def _observe(self, root: _Searched, gaps: dict[str, str]) -> Iterator[CheckpointObservation]:
+    def _observe(self, root: _Searched, gaps: dict[str, str], now_ms: int) -> Iterator[CheckpointObservation]:
         if root.is_due():
             self._gone |= root.search()
             self._gone |= self._missed(root)
@@ -230,7 +230,7 @@ class CheckpointsCollector:
         gaps.update(root.trouble)
         for path, folder in root.folders.items():
             try:
-                observation = folder.poll()
+                observation = folder.poll(now_ms)
             except Missing:
                 root.search_soon()
                 continue

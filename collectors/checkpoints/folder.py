@@ -11,6 +11,7 @@ from typing import NamedTuple
 from collectors.checkpoints.ledger_files import LedgerFiles
 from collectors.checkpoints.log import MOST_FOREIGN, MOST_READ, Log, LogListing, batch_of, is_denied
 from collectors.checkpoints.settling import Settling
+from collectors.checkpoints.state_files import StateFiles
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
 from fenceline.decode import checkpoint as decode
 from fenceline.decode import ledger as ledgers
@@ -52,6 +53,7 @@ class CheckpointFolder:
         self._around = _Surroundings()
         self._read_before: dict[str, tuple[FileSeen, bytes | Broken]] = {}
         self._ledger = LedgerFiles(store, path)
+        self._state = StateFiles(store, path)
         self._settling = Settling()
 
     def read_listing(self, listed: Mapping[str, FileEntry]) -> None:
@@ -73,7 +75,7 @@ class CheckpointFolder:
             broken=tuple(bad),
         )
 
-    def poll(self) -> CheckpointObservation:
+    def poll(self, now_ms: int) -> CheckpointObservation:
         """Return what there is now, with what was not saved yet. Raises `CannotRead`.
 
         A changed restart verdict is reported when a second poll agrees (`collectors.checkpoints.settling`).
@@ -89,6 +91,7 @@ class CheckpointFolder:
             planned=tuple(each for _, each in sorted(self._offsets.news.items())),
             finished=tuple(finished.values()),
             committed_ms={number: at for number, at in times.items() if at is not None},
+            state=self._state.read(checkpoint, now_ms),
         )
 
     def mark_saved(self, observation: CheckpointObservation) -> None:
@@ -98,6 +101,7 @@ class CheckpointFolder:
         for finished in observation.finished:
             self._commits.news.pop(finished.batch_id, None)
         self._offsets.skipped = self._commits.skipped = 0
+        self._state.mark_saved()
 
     def unread_reason(self) -> str:
         """Return why a part of the logs was not read since the last save; "" where all of it was."""

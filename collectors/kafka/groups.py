@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from collectors.kafka.pending_commits import PendingReader, Undecided
 from collectors.rate_limit import RecentDuration
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
+from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
 from fenceline.kafka.groups import SHARE, Committed
@@ -105,13 +106,14 @@ class GroupsCollector:
             seen.gaps[scope] = unseen.reason
         # After the offsets: so none is ever beyond the end by a race.
         ends = self._ends(seen)
-        pending = self._undecided(seen, ends, ours)
+        pending, added = self._undecided(seen, ends, ours, now_ms)
         return ObservedGroups(
             at_ms=now_ms,
             groups=seen.groups,
             offsets=ends,
             only_markers=self._only_markers(seen, ends),
             pending=pending,
+            added=added,
             committers=self._committers.read_committers(ours),
             gaps=seen.gaps,
             partial="; ".join(map(str, listing.unseen)),
@@ -182,9 +184,11 @@ class GroupsCollector:
         return {where: each for where, each in found.items() if isinstance(each, Offsets)}
 
     def _undecided(
-        self, seen: _GroupPoll, ends: Ends, ours: PreviousGroupState
-    ) -> Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]]:
+        self, seen: _GroupPoll, ends: Ends, ours: PreviousGroupState, now_ms: int
+    ) -> tuple[Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]], Sequence[AddedOffsets]]:
         """Return the pending commits of partitions of `__consumer_offsets` that stay held back.
+
+        With them what transactions have added there, up to their end.
 
         Commits of a group that has none decided so far are known from nowhere else.
         """
@@ -192,25 +196,27 @@ class GroupsCollector:
         lagging = {number: each for number, each in offsets.items() if each.lso < each.high_watermark}
         held = {number: each for number, each in lagging.items() if self._held.get(number) == each.lso}
         self._held = {number: each.lso for number, each in lagging.items()}
-        undecided = self._pending.read_pending(held)
-        owners = self._owners_of({each.producer_id for each in undecided}, ours)
+        read = self._pending.read_pending(held, offsets, now_ms)
+        owners = self._owners_of({each.producer_id for each in read.undecided}, ours)
         found: dict[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = {}
-        for each in undecided:
-            commit = PendingCommit(*each[2:], owners.get(each.producer_id, ""))
-            key = each.group, each.where
+        for each in read.undecided:
+            owner = owners.get(each.producer_id, "")
+            commit = PendingCommit(each.added.offset, each.producer_id, each.producer_epoch, owner)
+            key = each.added.group, each.where
             found[key] = (*(c for c in found.get(key, ()) if c[1:] != commit[1:]), commit)
             self._add_unstable(seen, each)
-        return found
+        return found, read.added
 
     def _add_unstable(self, seen: _GroupPoll, each: Undecided) -> None:
-        group = seen.groups.get(each.group) or SeenGroup(log_partition=self._log_partition(each.group))
+        name = each.added.group
+        group = seen.groups.get(name) or SeenGroup(log_partition=self._log_partition(name))
         if each.where not in group.committed:
             group = replace(
                 group,
                 committed={**group.committed, each.where: None},
                 unstable=group.unstable | {each.where},
             )
-            seen.groups[each.group] = group
+            seen.groups[name] = group
 
     def _owners_of(self, producer_ids: Collection[int], ours: PreviousGroupState) -> Mapping[int, str]:
         """Return the owners of producer ids: from the tail's rows, else, at a cost, from coordinators."""

@@ -2,12 +2,13 @@
 
 OffsetFetch answers only UNSTABLE_OFFSET_COMMIT. The records behind a partition's last stable offset name
 group, topic and offset; the headers of their batches name the producer. Together they name the transaction.
+Where a transaction was read while it was open, the partition is read on up to its marker.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from fenceline import facts
 from fenceline.batches import RecordBatch
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
+from fenceline.kafka.added_offsets import AddedOffset, AddedOffsets, newest_offsets
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
@@ -27,24 +29,62 @@ _MOST_BYTES, _MOST_FETCHES = 1024 * 1024, 4
 _TIMEOUT_S = 1.0
 
 
-class Undecided(NamedTuple):
-    """A pending commit of a group (escaped text) for a partition, and who would decide it."""
+#: How many records behind a last stable offset reading goes on in order; further back it begins anew there.
+_MOST_BEHIND = 20_000
 
-    group: str
-    where: facts.TopicPartition
-    offset: int
+
+class Undecided(NamedTuple):
+    """A pending commit of a group for a partition, and who would decide it."""
+
+    added: AddedOffset
     producer_id: int
     producer_epoch: int
+
+    @property
+    def where(self) -> facts.TopicPartition:
+        """Return the partition that it is for."""
+        return facts.TopicPartition(self.added.topic, self.added.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRead:
+    """What one poll read: pending commits, and by transaction and partition what was added so far.
+
+    `added` has those whose marker this poll has read, too: once, and complete.
+    """
+
+    undecided: Sequence[Undecided]
+    added: Sequence[AddedOffsets]
 
 
 @dataclass(slots=True)
 class _Held:
-    """What was read behind the last stable offset of one partition."""
+    """What was read of one partition, from a last stable offset on."""
 
+    number: int
     lso: int
     #: Up to here.
     at: int
+    #: The end when reading began. A transaction whose marker lies before it may have begun before `at`.
+    first_end: int
     opened: dict[int, list[Undecided]] = field(default_factory=dict)
+    #: Producers whose marker was read: what they write after it is read from the first record on.
+    ended: set[int] = field(default_factory=set)
+    #: Producers that were open while the LSO was stuck: reading goes on up to their markers.
+    awaited: set[int] = field(default_factory=set)
+
+    def undecided(self) -> Iterator[Undecided]:
+        """Yield commits behind the LSO: those before it are decided, though the marker is not read yet."""
+        for written in self.opened.values():
+            yield from (each for each in written if each.added.log_offset >= self.lso)
+
+    def end(self, producer_id: int, marker_at: int) -> list[Undecided]:
+        """Return all that a producer wrote up to its marker, nothing where the first of it may be missing."""
+        whole = marker_at >= self.first_end or producer_id in self.ended
+        self.ended.add(producer_id)
+        self.awaited.discard(producer_id)
+        written = self.opened.pop(producer_id, [])
+        return written if whole else []
 
 
 class PendingReader:
@@ -62,23 +102,49 @@ class PendingReader:
         if self._consumer is not None:
             self._consumer.close()
 
-    def read_pending(self, offsets: Mapping[int, Offsets]) -> list[Undecided]:
-        """Return what is pending in partitions whose last stable offset lags; of those not seen, nothing."""
-        self._held = {number: self._state(number, each.lso) for number, each in offsets.items()}
+    def read_pending(
+        self, lagging: Collection[int], offsets: Mapping[int, Offsets], now_ms: int
+    ) -> PendingRead:
+        """Return what is pending in partitions whose last stable offset lags; of those not seen, nothing.
+
+        `offsets` are those of every partition: what was pending is read on to its marker.
+        """
+        states = {number: self._state(number, each) for number, each in offsets.items()}
+        self._held = {number: held for number, held in states.items() if number in lagging or held.awaited}
+        ended = self._read(offsets, now_ms)
+        for number in self._held.keys() & set(lagging):
+            self._held[number].awaited |= self._held[number].opened.keys()
+        undecided = [each for held in self._held.values() for each in held.undecided()]
+        return PendingRead(undecided, [*ended, *self._opened(offsets, now_ms)])
+
+    def _state(self, number: int, now: Offsets) -> _Held:
+        before = self._held.get(number)
+        if before is None:
+            return _Held(number, now.lso, now.lso, now.high_watermark)
+        if before.lso != now.lso and (not before.awaited or now.lso - before.at > _MOST_BEHIND):
+            return _Held(number, now.lso, now.lso, now.high_watermark)
+        before.lso = now.lso
+        return before
+
+    def _read(self, offsets: Mapping[int, Offsets], now_ms: int) -> list[AddedOffsets]:
+        """Read on in every partition; return what was added by transactions whose marker came."""
         batches = {
             number: found
-            for number, each in offsets.items()
-            if (found := self._batches(number, self._held[number].at, each.high_watermark))
+            for number, held in self._held.items()
+            if (found := self._batches(number, held.at, offsets[number].high_watermark))
         }
         commits, whole = self._commits({number: found[-1].last + 1 for number, found in batches.items()})
-        for number, found in batches.items():
-            if number in whole:
-                _apply(self._held[number], found, commits[number])
-        return [each for held in self._held.values() for some in held.opened.values() for each in some]
+        return [
+            _added(number, written, now_ms, marker=marker)
+            for number, found in batches.items()
+            if number in whole
+            for marker, written in _apply(self._held[number], found, commits[number])
+        ]
 
-    def _state(self, number: int, lso: int) -> _Held:
-        before = self._held.get(number)
-        return before if before is not None and before.lso == lso else _Held(lso, lso)
+    def _opened(self, offsets: Mapping[int, Offsets], now_ms: int) -> Iterator[AddedOffsets]:
+        for number, held in self._held.items():
+            unread = max(0, offsets[number].high_watermark - held.at)
+            yield from (_added(number, each, now_ms, unread=unread) for each in held.opened.values() if each)
 
     def _batches(self, number: int, at: int, end: int) -> list[RecordBatch]:
         """Return the headers of the next batches from `at` on."""
@@ -137,18 +203,33 @@ def _take(
             found[number][offset] = record
 
 
-def _apply(held: _Held, batches: list[RecordBatch], commits: Mapping[int, OffsetCommit]) -> None:
+def _apply(
+    held: _Held, batches: Sequence[RecordBatch], commits: Mapping[int, OffsetCommit]
+) -> list[tuple[str, list[Undecided]]]:
+    """Go through batches; return markers, with what the transactions that they end have written."""
+    ended = []
     for batch in batches:
         if batch.marker:
-            held.opened.pop(batch.producer_id, None)
+            ended.append((batch.marker, held.end(batch.producer_id, batch.first)))
         elif batch.transactional:
-            held.opened.setdefault(batch.producer_id, []).extend(_of_batch(batch, commits))
+            held.opened.setdefault(batch.producer_id, []).extend(_of_batch(held.number, batch, commits))
     held.at = batches[-1].last + 1
+    return [(marker, written) for marker, written in ended if written]
 
 
-def _of_batch(batch: RecordBatch, commits: Mapping[int, OffsetCommit]) -> Iterator[Undecided]:
-    for offset in range(batch.first, batch.last + 1):
-        record = commits.get(offset)
+def _of_batch(number: int, batch: RecordBatch, commits: Mapping[int, OffsetCommit]) -> Iterator[Undecided]:
+    for at in range(batch.first, batch.last + 1):
+        record = commits.get(at)
         if record is not None:
-            where = facts.TopicPartition(record.topic, record.partition)
-            yield Undecided(record.group, where, record.offset, batch.producer_id, batch.producer_epoch)
+            what = record.group, record.topic, record.partition, record.offset
+            added = AddedOffset(*what, record.commit_ms, number, at)
+            yield Undecided(added, batch.producer_id, batch.producer_epoch)
+
+
+def _added(
+    number: int, written: Sequence[Undecided], now_ms: int, *, marker: str = "", unread: int = 0
+) -> AddedOffsets:
+    """Return what one transaction wrote to a partition. Its epoch is the newest."""
+    producer = written[-1].producer_id, written[-1].producer_epoch
+    offsets = [each.added for each in written]
+    return newest_offsets(offsets, producer, number, marker=marker, unread=unread, read_ms=now_ms)

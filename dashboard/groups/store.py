@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db import connection
 
+from dashboard.groups.added_offset_store import save_added_offsets
 from dashboard.groups.previous_state import GroupRows, PreviousGroups, packed_blockers, packed_points
 from dashboard.models import Group, GroupOffset
 from dashboard.runtime import collector_store
@@ -99,6 +100,7 @@ def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int
     with write_transaction(lease, {"seen_through_ms": observed.at_ms}) as write:
         _miss(list(missing.values()), observed.partial)
         unseen = [SeriesSample(name, None, ended=not observed.partial) for name in missing]
+        save_added_offsets(lease.cluster_id, observed.added)
         save_samples(lease.cluster_id, GROUP, unseen, at_ms=observed.at_ms)
         extend_span(lease.cluster_id, NAME, at_ms=observed.at_ms)
         collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)

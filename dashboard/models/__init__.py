@@ -16,11 +16,11 @@ from dashboard.models.audit import SIGN_INS, AuditEntry
 from dashboard.models.audited_pipelines import AuditViolationRecord
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.flow import TopicTally
-from dashboard.models.groups import CommitRecord, Group, GroupOffset, GroupRecord
+from dashboard.models.groups import AddedOffsetsRecord, CommitRecord, Group, GroupOffset, GroupRecord
 from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding
 from dashboard.models.judging import FindingRecord
 from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
-from dashboard.models.queries import Batch, Query, Run, SinkDecision
+from dashboard.models.queries import Batch, OperatorStateRecord, Query, Run, SinkDecision
 from dashboard.models.recoveries import Recovery
 from dashboard.models.series import ObservedSpan, Series, SeriesChunk
 from dashboard.models.transactions import (
@@ -45,6 +45,7 @@ __all__ = [
     "SIGN_INS",
     "Action",
     "ActionRecord",
+    "AddedOffsetsRecord",
     "Alert",
     "AlertChange",
     "AuditEntry",
@@ -65,6 +66,7 @@ __all__ = [
     "IncidentEvent",
     "IncidentFinding",
     "ObservedSpan",
+    "OperatorStateRecord",
     "Ordered",
     "PartitionRecord",
     "PinRecord",

@@ -62,6 +62,40 @@ class GroupRecord(models.Model):
         return self.group_id
 
 
+class AddedOffsetsRecord(models.Model):
+    """What one partition of `__consumer_offsets` holds of the newest observed transaction of a producer.
+
+    `fenceline.kafka.added_offsets.AddedOffsets`; one row for each producer id and partition.
+    """
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    producer_id = models.BigIntegerField()
+    #: The partition of `__consumer_offsets`.
+    log_partition = models.IntegerField()
+    producer_epoch = models.IntegerField()
+    #: As `fenceline.kafka.added_offsets.pack_offsets` writes them, of `total` at most 500.
+    offsets = models.TextField()
+    total = models.IntegerField()
+    #: "commit" or "abort" once the transaction's marker was read, "" before.
+    marker = models.CharField(max_length=6, blank=True)
+    #: How many records were behind what was read, at `read_ms` by our clock.
+    unread = models.BigIntegerField()
+    read_ms = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "added offset list"
+        verbose_name_plural = "added offset lists"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "producer_id", "log_partition"], name="added_offsets_key"
+            )
+        ]
+        indexes = [models.Index(fields=["cluster", "read_ms"], name="added_offsets_read")]
+
+    def __str__(self) -> str:
+        return f"producer id {self.producer_id} in __consumer_offsets-{self.log_partition}"
+
+
 class Group(models.Model):
     """One consumer group as it was seen last, its worst partition's status and lag its own."""
 

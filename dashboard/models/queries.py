@@ -112,6 +112,35 @@ class Run(models.Model):
         return self.run_id
 
 
+class OperatorStateRecord(models.Model):
+    """The files of one stateful operator of a query, as its checkpoint's `state/` was listed last.
+
+    `fenceline.spark.state_chains.OperatorState`; one row for each operator.
+    """
+
+    query = models.ForeignKey(Query, models.CASCADE, db_index=False)
+    operator_id = models.IntegerField()
+    name = models.TextField(blank=True)
+    #: As `fenceline.spark.state_chains.pack_chains` writes them: of at most 1,000 partitions.
+    chains = models.TextField()
+    #: How many of them a restart cannot load.
+    broken = models.IntegerField(default=0)
+    #: By our clock.
+    read_ms = models.BigIntegerField()
+    #: Why a part of it is not known; "" where all of it is.
+    unread = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name = "operator state"
+        verbose_name_plural = "operator states"
+        constraints = [
+            models.UniqueConstraint(fields=["query", "operator_id"], name="operator_state_of_query")
+        ]
+
+    def __str__(self) -> str:
+        return f"operator {self.operator_id} ({self.name})"
+
+
 class Batch(models.Model):
     """One micro-batch: planned, run, decided, checkpointed; each part null where it is unknown."""
 

@@ -10,6 +10,7 @@ from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Subquery
 
 from dashboard.models import (
     SIGN_INS,
+    AddedOffsetsRecord,
     Alert,
     AlertChange,
     AuditEntry,
@@ -88,6 +89,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     for days, spans in ((keep.minutes_d, Q(span_s__lt=3600)), (keep.transitions_d, Q(span_s__gt=3600))):
         yield TopicTally.objects.filter(spans, cluster_id=cluster_id, start_ms__lt=before_ms(days))
     yield Recent.objects.filter(cluster_id=cluster_id, expired_ms__lt=before_ms(keep.transitions_d))
+    yield AddedOffsetsRecord.objects.filter(cluster_id=cluster_id, read_ms__lt=before_ms(keep.transitions_d))
     yield Recovery.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.transitions_d))
     yield GapRecord.objects.filter(cluster_id=cluster_id, until_ms__lt=closed_ms)
     yield FindingRecord.objects.filter(cluster_id=cluster_id, closed_at__lt=closed_at)

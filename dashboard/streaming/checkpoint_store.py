@@ -25,6 +25,7 @@ from dashboard.streaming.mapping import (
     planned_rows,
     query_columns,
 )
+from dashboard.streaming.operator_state import save_operator_state
 from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
 from fenceline.kafka.families import fit_name
 from fenceline.spark.records import CheckpointObservation, Decided, DecisionOutcome, Ledger, LedgerState
@@ -123,7 +124,10 @@ def _is_news(
     row: Query | None, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
 ) -> bool:
     return row is None or bool(
-        observation.planned or observation.finished or _changes(row, observation, wrong, now_ms)
+        observation.planned
+        or observation.finished
+        or observation.state
+        or _changes(row, observation, wrong, now_ms)
     )
 
 
@@ -175,6 +179,7 @@ def _save_one(
 ) -> None:
     changed = _changes(row, observation, wrong, now_ms)
     _save_batches(row, observation, rev, now_ms)
+    save_operator_state(row, observation.state)
     if observation.ledger is not None and "detail" in changed:
         _save_decisions(row, observation.ledger, observation.checkpoint.newest_finished, now_ms)
     for name, value in changed.items():

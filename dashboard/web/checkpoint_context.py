@@ -3,11 +3,57 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dashboard.models import Batch, Query
 from dashboard.streaming import batches as streaming_batches
+from fenceline.spark.state_chains import OperatorState, StateChain, broken_sentence
+
+#: Partitions of an operator that are listed at once, and with those that are folded.
+_SHOWN, _FOLDED = 8, 200
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorView:
+    """The state of one operator as its query's page shows it."""
+
+    state: OperatorState
+    #: What its listener reported of it after the newest batch; None where that is not known.
+    rows: Mapping[str, Any] | None
+    #: What a restart cannot load, in a sentence each, the first few.
+    broken: Sequence[str]
+    shown: Sequence[StateChain]
+    folded: Sequence[StateChain]
+    #: How many chains are neither.
+    more: int
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all its files."""
+        return sum(each.size for each in self.state.chains)
+
+
+def operator_views(
+    states: Sequence[OperatorState], reported: Sequence[Mapping[str, Any]]
+) -> Sequence[OperatorView]:
+    """Return operators with their rows: progress events have names alone, so two of one name have none."""
+    names = Counter(each["name"] for each in reported)
+    rows = {each["name"]: each for each in reported if names[each["name"]] == 1}
+    return [_operator_view(each, rows.get(each.name)) for each in states]
+
+
+def _operator_view(state: OperatorState, rows: Mapping[str, Any] | None) -> OperatorView:
+    return OperatorView(
+        state,
+        rows,
+        [broken_sentence(each) for each in state.broken[:_SHOWN]],
+        state.chains[:_SHOWN],
+        state.chains[_SHOWN:_FOLDED],
+        max(0, len(state.chains) - _FOLDED),
+    )
 
 
 def checkpoint_details(row: Query, newest: Batch | None) -> Mapping[str, Any]:

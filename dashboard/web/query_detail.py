@@ -19,12 +19,13 @@ from dashboard.streaming import lag
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from dashboard.streaming.batches import BatchEntry
+from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
-from dashboard.web.checkpoint_context import checkpoint_details
+from dashboard.web.checkpoint_context import checkpoint_details, operator_views
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.query import query_headline
@@ -49,6 +50,7 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
     safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
     found = finding_queries.open_findings(cluster, f"query:{row.ident}")
     chain, reads = _chain(request, row, newest, at_ms), _reads(request, row, at_ms)
+    history = _history(request, row)
     return {
         "row": row,
         "cluster": cluster,
@@ -62,7 +64,8 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
         **chain,
-        **_history(request, row),
+        **history,
+        "stores": operator_views(operator_states(row), history["operators"]),
         **reads,
         **checkpoint_details(row, newest),
         "how": attach_lines(request),

@@ -24,10 +24,10 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.formatting import count_noun, format_duration
+from fenceline.kafka.added_offsets import NOTHING_ADDED, TransactionOffsets
+from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.kafka.coordinator import java_hash
 
-#: Partitions of this topic in a transaction are consumer positions: read, process, write.
-OFFSETS = "__consumer_offsets"
 #: How many later additions are listed one by one.
 _MOST_ADDED = 6
 _PREPARED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
@@ -36,13 +36,15 @@ _COMPLETE = {TransactionState.COMPLETE_COMMIT: "committed", TransactionState.COM
 
 @dataclass(frozen=True, slots=True)
 class TransactionStep:
-    """One step: done at `at_ms`, waiting since `since_ms`, or still ahead."""
+    """One step: done at `at_ms`, waiting since `since_ms`, still ahead, or unknown."""
 
     state: str
     words: str
     evidence: str = ""
     at_ms: int | None = None
     since_ms: int | None = None
+    #: Of the step that adds offsets: those that were read, and what is not known of them.
+    offsets: TransactionOffsets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,12 @@ def lifecycle_steps(
     newest: NewestTransaction,
     broker: int | None = None,
     actions: Mapping[int, str] = MappingProxyType({}),
+    observed: TransactionOffsets = NOTHING_ADDED,
 ) -> Sequence[TransactionStep]:
     """Return the steps that follow from the newest record and the transitions before it.
 
-    `actions` names, by the offset of a transition, the action of ours that caused it.
+    `actions` names, by the offset of a transition, the action of ours that caused it; `observed` are the
+    offsets that were read of the transaction.
 
     `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known; `broker`
     leads the id's.
@@ -86,7 +90,8 @@ def lifecycle_steps(
         f"{_initialised(newest)}; {_session(row)}",
         at_ms=newest.initialised_ms,
     )
-    return list(_in_order([found, producer, *_begun(row, partitions, newest), *_ended(row, newest, actions)]))
+    begun = _begun(row, partitions, newest, observed)
+    return list(_in_order([found, producer, *begun, *_ended(row, newest, actions)]))
 
 
 def _in_order(steps: Iterable[TransactionStep]) -> Iterator[TransactionStep]:
@@ -149,7 +154,10 @@ def _session(row: Transaction) -> str:
 
 
 def _begun(
-    row: Transaction, partitions: Sequence[TopicPartitions], newest: NewestTransaction
+    row: Transaction,
+    partitions: Sequence[TopicPartitions],
+    newest: NewestTransaction,
+    observed: TransactionOffsets,
 ) -> Iterator[TransactionStep]:
     if row.state == TransactionState.EMPTY:
         fenced = (
@@ -173,8 +181,11 @@ def _begun(
         number = sum(len(part.partitions) for part in data)
         yield TransactionStep("done", f"{count_noun(number, 'partition')} added", _topics(data))
     yield from _added(newest)
-    if len(data) < len(partitions):
-        yield TransactionStep("done", "Offsets added", "a read-process-write transaction")
+    if observed.offsets or len(data) < len(partitions):
+        kind = "a read-process-write transaction"
+        yield TransactionStep("done", "Offsets added", kind, offsets=observed)
+    elif observed.missing:
+        yield TransactionStep("unknown", "Offsets: not known", offsets=observed)
     if not partitions and row.state in OPEN_STATES:
         yield TransactionStep("ahead", "Partitions added")
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
+from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.clock_skew import to_local_ms
 from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.groups import (
@@ -91,6 +92,8 @@ class ObservedGroups:
     #: Where nothing but markers and aborted records lies between a committed offset and the LSO.
     only_markers: frozenset[tuple[TopicPartition, int]] = frozenset()
     pending: Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = field(default_factory=dict)
+    #: What transactions that were open for two polls have added, once more when they ended.
+    added: Sequence[AddedOffsets] = ()
     #: By group and topic, whose transactions commit the offsets: an application, "" for nobody's, None where
     #: it is not known. Only of those that were asked about.
     committers: Mapping[tuple[str, str], str | None] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fenceline.facts import TopicPartition
+from fenceline.spark.state_chains import OperatorState
 
 #: Offsets by partition: the next offset to read, one past the last record that was read.
 Positions = Mapping[TopicPartition, int]
@@ -370,3 +371,5 @@ class CheckpointObservation:
     planned: tuple[OffsetsEntry, ...] = ()
     finished: tuple[CommitsEntry, ...] = ()
     committed_ms: Mapping[int, int] = field(default_factory=dict)
+    #: The files of its state, once for each time that all of them were listed.
+    state: tuple[OperatorState, ...] = ()

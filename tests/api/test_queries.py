@@ -322,3 +322,16 @@ def test_a_page_of_queries_costs_the_same_for_many(
         factories.batch(row, 1_203)
     with django_assert_max_num_queries(32):
         assert len(ask("queries")["items"]) == 30
+
+
+def test_a_query_has_its_state_files_with_broken_chains_first(ask: Ask, prod: Cluster) -> None:
+    row = factories.query(prod)
+    assert ask(f"queries/{row.ident}")["state_files"] == []
+    broken = factories.state_chain(1, missing=(1_200,), missing_count=1)
+    factories.operator_state(row, factories.state_chain(0), broken)
+    (state,) = ask(f"queries/{row.ident}")["state_files"]
+    assert (state["operator_id"], state["name"], state["broken"], state["unread"]) == (
+        0, "stateStoreSave", 1, "",
+    )  # fmt: skip
+    assert [(each["partition"], each["missing"]) for each in state["chains"]] == [(1, [1_200]), (0, [])]
+    assert {(each["base"], each["needed"]) for each in state["chains"]} == {(1_194, 1_204)}

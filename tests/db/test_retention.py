@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from dashboard.models import (
+    AddedOffsetsRecord,
     Cluster,
     FindingRecord,
     GapRecord,
@@ -40,6 +41,10 @@ def add(days_ago: float, number: int = 0) -> None:
             cluster=cluster, application=f"a-{number}", span_s=span, start_ms=at_ms, shard=0, counts="{}"
         )
     Recent.objects.create(cluster=cluster, key=f"{number} {at_ms}".encode(), packed=b"", expired_ms=at_ms)
+    AddedOffsetsRecord.objects.create(
+        cluster=cluster, producer_id=number + at_ms, log_partition=1, producer_epoch=0, offsets="[]", total=0,
+        unread=0, read_ms=at_ms,
+    )  # fmt: skip
     GapRecord.objects.create(cluster=cluster, source="s", scope="s", since_ms=0, until_ms=at_ms, reason="r")
     FindingRecord.objects.create(
         cluster=cluster, rule="r", subject="s", fingerprint=f"{number} {at_ms}".encode(), severity="info",
@@ -58,6 +63,7 @@ def remaining_rows() -> dict[str, int]:
         "minutes": Tally.objects.filter(span_s=60).count(),
         "hours": Tally.objects.filter(span_s=3600).count(),
         "recents": Recent.objects.count(),
+        "offsets": AddedOffsetsRecord.objects.count(),
         "gaps": GapRecord.objects.count(),
         "findings": FindingRecord.objects.count(),
         "recoveries": Recovery.objects.count(),
@@ -76,7 +82,8 @@ def test_each_table_has_its_own_retention(take: Callable[..., Lease]) -> None:
         add(days)
     prune_all(take(retention.NAME))
     assert remaining_rows() == {
-        "transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "gaps": 3, "findings": 3, "recoveries": 2,
+        "transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "offsets": 2, "gaps": 3, "findings": 3,
+        "recoveries": 2,
     }  # fmt: skip
 
 
@@ -92,7 +99,7 @@ def test_rows_are_deleted_in_portions(take: Callable[..., Lease], monkeypatch: p
     monkeypatch.setattr(retention, "AT_ONCE", 2)
     for number in range(5):
         add(400, number)
-    assert prune_all(take(retention.NAME)) == 7 * 3
+    assert prune_all(take(retention.NAME)) == 8 * 3
     assert set(remaining_rows().values()) == {0}
 
 

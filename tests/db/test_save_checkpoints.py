@@ -10,11 +10,21 @@ import pytest
 from django.conf import settings
 
 from dashboard.config import CheckpointRoot
-from dashboard.models import Batch, Cluster, Collector, GapRecord, Query, SinkDecision
+from dashboard.models import (
+    Batch,
+    Cluster,
+    Collector,
+    GapRecord,
+    OperatorStateRecord,
+    Query,
+    SinkDecision,
+)
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.streaming import checkpoint_store
+from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import find_or_add
 from fenceline.spark.records import Broken, CheckpointObservation, CommitsEntry, Damage, Decided, LedgerState
+from fenceline.spark.state_chains import OperatorState, StateChain
 from tests.db.conftest import NOW_MS
 from tests.db.factories import (
     PATH,
@@ -316,3 +326,17 @@ def test_holes_in_both_logs_are_lost_files_until_a_listener_reports_asynchronous
     row = Query.objects.get()
     assert (row.restart, row.detail["asynchronous"]) == ("async", True)
     assert row.detail["restart"] == {"first_batch": 5, "severity": "info", "remedy": ""}
+
+
+def test_state_files_are_saved_by_operator_and_one_that_is_gone_goes(save: Save) -> None:
+    chain = StateChain(0, "default", 1, 3, 0, 3, 30, 3, 0)
+    broken = chain._replace(missing=(2,), missing_count=1)
+    first = OperatorState(0, "dedupe", (chain,), NOW_MS), OperatorState(1, "stateStoreSave", (chain,), NOW_MS)
+    save(replace(checkpoint_look(3, 2), state=first))
+    row = Query.objects.get()
+    assert list(operator_states(row)) == list(first)
+    assert save(replace(checkpoint_look(3, 2), planned=(), finished=())) == 0, "no round is over"
+    second = OperatorState(1, "stateStoreSave", (broken,), NOW_MS + 30_000, "partition 7 cannot be read")
+    save(replace(checkpoint_look(3, 2), state=(second,)))
+    assert list(operator_states(row)) == [second]
+    assert OperatorStateRecord.objects.get().broken == 1

@@ -14,9 +14,19 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.groups import store as group_store
-from dashboard.models import Cluster, Collector, CommitRecord, GapRecord, Group, GroupOffset, GroupRecord
+from dashboard.models import (
+    AddedOffsetsRecord,
+    Cluster,
+    Collector,
+    CommitRecord,
+    GapRecord,
+    Group,
+    GroupOffset,
+    GroupRecord,
+)
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.facts import TopicPartition
+from fenceline.kafka.added_offsets import AddedOffset, AddedOffsets, unpack_offsets
 from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets
@@ -206,3 +216,23 @@ def test_a_group_that_stays_at_the_lso_is_blocked_and_ok_once_it_moves(
     )
     save(lease, replace(ended, groups={"g": observed_group(HERE, offset=30)}))
     assert (Group.objects.get().status, Group.objects.get().blocked) == ("OK", 0)
+
+
+def added(offset: int, at_ms: int, **fields: Any) -> AddedOffsets:
+    part = AddedOffsets(11, 4, 3, (AddedOffset("g", "t", 0, offset, NOW_MS, 3, 9),), 1, "", 0, at_ms)
+    return part._replace(**fields)
+
+
+def test_added_offsets_are_kept_of_the_newest_transaction_of_each_producer(lease: Lease) -> None:
+    save(lease, groups_poll({}, added=[added(5, NOW_MS), added(5, NOW_MS, log_partition=8)]))
+    assert AddedOffsetsRecord.objects.count() == 2
+    ended, begun = added(5, NOW_MS + 9, marker="commit"), added(6, NOW_MS + 9)
+    save(lease, groups_poll({}, NOW_MS + 9, added=[ended, begun]))
+    row = AddedOffsetsRecord.objects.get(log_partition=3)
+    assert (unpack_offsets(row.offsets), row.marker) == (begun.offsets, "")
+
+
+def test_added_offsets_that_are_unchanged_are_written_again_when_they_are_old(lease: Lease) -> None:
+    for after_ms, read_ms in ((0, NOW_MS), (2_000, NOW_MS), (20_000, NOW_MS + 20_000)):
+        save(lease, groups_poll({}, NOW_MS + after_ms, added=[added(5, NOW_MS + after_ms)]))
+        assert AddedOffsetsRecord.objects.get().read_ms == read_ms

@@ -11,9 +11,9 @@ from django.test import override_settings
 from collectors.kafka.groups import GroupsCollector
 from dashboard.config import ClusterConfig, Config
 from dashboard.groups import store as group_store
-from dashboard.models import Collector, Group, GroupOffset
+from dashboard.models import Collector, Group, GroupOffset, Transaction
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks import offsets
+from dashboard.tasks import offsets, tails
 from tests.java.tools import KafkaTool
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -44,6 +44,7 @@ class CollectedGroups:
         now_ms = loop.now_ms()
         self.tail = self._lease(offsets.offsets_name(0), now_ms)
         self.lease = self._lease(group_store.NAME, now_ms)
+        self._state_tail: leases.Lease | None = None
         self._log = log
         self._groups = GroupsCollector(properties, KafkaPythonReads(properties, 25))
 
@@ -77,6 +78,27 @@ class CollectedGroups:
             found = self._groups.poll(loop.now_ms(), rows, every_s=0)
             group_store.save_groups(self.lease, found, rows, now_ms=loop.now_ms())
         return {row.group_id: row for row in Group.objects.filter(cluster__name=self.cluster.name)}
+
+    def transaction(self, name: str) -> Transaction:
+        """Read `__transaction_state` up to now; return the row of a transactional id."""
+        asked_ms = loop.now_ms()
+        lease = self._state_tail = self._state_tail or self._lease(tails.tail_name(0), asked_ms)
+
+        def is_read() -> bool:
+            tails.read_until(lease, time.monotonic() + 0.5)
+            row = Collector.objects.get(name=lease.name, cluster_id=lease.cluster_id)
+            return (row.seen_through_ms or 0) > asked_ms
+
+        with override_settings(FENCELINE=self._config):
+            wait_for(is_read, "all transactions are read", 60)
+        return Transaction.objects.get(cluster_id=lease.cluster_id, transactional_id=name)
+
+    def restart(self) -> None:
+        """Poll groups with a new collector from now on, as after a restart of its worker."""
+        self._groups.close()
+        self._groups = GroupsCollector(
+            dict(self.cluster.properties), KafkaPythonReads(self.cluster.properties, 25)
+        )
 
     def offset(self, group: str, topic: str, partition: int) -> GroupOffset:
         """Return a group's row for a partition."""

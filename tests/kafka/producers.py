@@ -85,6 +85,11 @@ class LibrdkafkaProducer:
         finally:
             consumer.close()
 
+    def send_positions(self, consumer: Consumer) -> None:
+        """`send_offsets_to_transaction` for a member: all that it has read."""
+        positions = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]
+        self._producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), DEADLINE_S)
+
     def flush(self) -> None:
         """`flush`."""
         assert self._producer.flush(DEADLINE_S) == 0

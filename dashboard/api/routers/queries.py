@@ -32,11 +32,13 @@ from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
+from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import state_now
 from dashboard.system import owners
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety
+from fenceline.spark.state_chains import OperatorState
 
 router = Router(tags=["queries"])
 
@@ -104,14 +106,61 @@ class CheckpointOut(Schema):
     conf: dict[str, str]
 
 
+class StateChainOut(Schema):
+    """One store of one partition of an operator: its files, and what a restart loads of them.
+
+    A restart loads version `needed`: a snapshot of version `base` (0: nothing), and each delta after it.
+    `missing` are the first of the `missing_count` versions whose file is not there: with one, it fails.
+    """
+
+    partition: int
+    store: str
+    oldest: int | None
+    newest: int | None
+    snapshots: int
+    deltas: int
+    size: int
+    needed: int | None
+    base: int | None
+    missing: list[int]
+    missing_count: int
+
+
+class OperatorStateOut(Schema):
+    """The state files of a stateful operator, chains that a restart cannot load first.
+
+    `unread` is why a part of them is not known.
+    """
+
+    operator_id: int
+    name: str
+    read_at: str | None
+    unread: str
+    broken: int
+    chains: list[StateChainOut]
+
+    @classmethod
+    def from_state(cls, state: OperatorState) -> OperatorStateOut:
+        """Return an operator's state as the API shows it."""
+        return cls(
+            operator_id=state.operator_id,
+            name=state.name,
+            read_at=schemas.format_iso(state.read_ms),
+            unread=state.unread,
+            broken=len(state.broken),
+            chains=[StateChainOut(**each._asdict()) for each in state.chains],
+        )
+
+
 class QueryDetail(QueryOut):
-    """A query with its sources, its checkpoint, its ledger and its last runs."""
+    """A query with its sources, its checkpoint, its state, its ledger and its last runs."""
 
     owner: OwnerOut | None
     exception: str
     safe: SafeAnswer
     sources: list[SourceOut]
     checkpoint_holds: CheckpointOut | None
+    state_files: list[OperatorStateOut]
     ledger: LedgerOut | None
     runs: list[RunOut]
 
@@ -182,6 +231,7 @@ def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name =
         safe=_safe(row, at_ms),
         sources=[source_out(each, row.cluster_id, at_ms) for each in reading.query_sources([row])[row.pk]],
         checkpoint_holds=_holds(row),
+        state_files=[OperatorStateOut.from_state(each) for each in operator_states(row)],
         ledger=_ledger(row),
         runs=[run_out(each) for each in streaming_queries.recent_runs(row)],
     )

@@ -20,7 +20,9 @@ from dashboard.models import Transaction
 from dashboard.runtime import visibility
 from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
+from dashboard.transactions.added_offsets import transaction_offsets
 from fenceline.facts import NOT_REPORTED
+from fenceline.kafka.added_offsets import AddedOffset, Observation, TransactionOffsets
 from fenceline.kafka.partitions import PartitionVerdict
 
 router = Router(tags=["transactions"])
@@ -56,6 +58,51 @@ class WaitingOut(Schema):
     since: str | None
 
 
+class AddedOffsetOut(Schema):
+    """An offset that the transaction added to a group.
+
+    `at` is the commit's instant in its record, by the clock of the group's coordinator; `log_partition` and
+    `log_offset` are where that record lies in `__consumer_offsets`.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    at: str | None
+    log_partition: int
+    log_offset: int
+
+    @classmethod
+    def from_offset(cls, added: AddedOffset) -> AddedOffsetOut:
+        """Return an offset as the API shows it."""
+        fields = added._asdict()
+        return cls(at=schemas.format_iso(fields.pop("at_ms")), **fields)
+
+
+class AddedOffsetsOut(Schema):
+    """The offsets that the transaction added to groups, as far as they were read by `read_at`.
+
+    `complete`: all that its record names, up to its marker once it is finished; then `missing` is empty.
+    `partial`, `none`: `missing` lists what is not known, and why, in a sentence each.
+    """
+
+    observation: Observation
+    read_at: str | None
+    items: list[AddedOffsetOut]
+    missing: list[str]
+
+    @classmethod
+    def from_offsets(cls, added: TransactionOffsets) -> AddedOffsetsOut:
+        """Return offsets as the API shows them."""
+        return cls(
+            observation=added.observation,
+            read_at=schemas.format_iso(added.read_ms),
+            items=[AddedOffsetOut.from_offset(each) for each in added.offsets],
+            missing=list(added.missing),
+        )
+
+
 class TransactionOut(Schema):
     """A transactional id; `state` is Kafka's own word, `started_at` is null while nothing was begun.
 
@@ -83,9 +130,11 @@ class TransactionOut(Schema):
 class TransactionDetail(TransactionOut):
     """A transactional id with its last transitions of any kind, newest first, at most 20.
 
-    `offers` are the acts that may be planned now, by what the planner would refuse.
+    `offers` are the acts that may be planned now, by what the planner would refuse. `offsets` are those that
+    its newest transaction added to groups.
     """
 
+    offsets: AddedOffsetsOut
     recent: list[Fact]
     offers: list[OfferOut]
 
@@ -136,7 +185,8 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
     actions = attributions.of_transitions(row.cluster.name, bytes(row.key), life.recent)
     recent = [Fact.from_transition(each, action) for each, action in zip(life.recent, actions, strict=True)]
     may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
-    return TransactionDetail(**fields, recent=recent, offers=OfferOut.from_offers(may))
+    offsets = AddedOffsetsOut.from_offsets(transaction_offsets(row))
+    return TransactionDetail(**fields, offsets=offsets, recent=recent, offers=OfferOut.from_offers(may))
 
 
 def _if_reported(number: int) -> int | None:

@@ -19,6 +19,7 @@ from dashboard.streaming import batches as streaming_batches
 from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
+from dashboard.transactions.added_offsets import transaction_offsets
 from dashboard.web import action_buttons, page_context, state_diagram, transaction_steps, transaction_timeline
 from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
@@ -33,6 +34,7 @@ from dashboard.web.subject_history import events_url
 from fenceline.decode import text
 from fenceline.explanations import explain_transition
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
+from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 
@@ -218,8 +220,8 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
         "machine": state_diagram.draw_diagrams(row.state),
-        "partitions": [part for part in partitions if part.topic != transaction_steps.OFFSETS],
-        "offsets": [part for part in partitions if part.topic == transaction_steps.OFFSETS],
+        "partitions": [part for part in partitions if part.topic != OFFSETS],
+        "offsets": [part for part in partitions if part.topic == OFFSETS],
         "raw": json.dumps(_raw(row, partitions), indent=2, ensure_ascii=False),
     }
 
@@ -298,7 +300,13 @@ def _steps(
 ) -> Sequence[transaction_steps.TransactionStep]:
     log_partitions = visibility.state_log_partitions(row.cluster.name)
     return transaction_steps.lifecycle_steps(
-        row, transaction_queries.partitions_of(row), log_partitions, newest, broker, names
+        row,
+        transaction_queries.partitions_of(row),
+        log_partitions,
+        newest,
+        broker,
+        names,
+        transaction_offsets(row),
     )
 
 

@@ -44,7 +44,7 @@ from tests.web.factories.clusters import (
 )
 from tests.web.factories.findings import finding, incident, incident_of
 from tests.web.factories.flow import topic_tally
-from tests.web.factories.groups import blocked_offset, group, group_offset, spark_group_id
+from tests.web.factories.groups import added_offsets, blocked_offset, group, group_offset, spark_group_id
 from tests.web.factories.histories import (
     APPLICATIONS,
     EVENT_WEIGHTS,
@@ -71,12 +71,14 @@ from tests.web.factories.queries import (
     checkpoint_collector,
     checkpoint_detail,
     coordinator_transactions,
+    operator_state,
     query,
     query_run,
     sink_decision,
     sink_transactional_id,
     sink_transactions,
     source_offsets,
+    state_chain,
     unfinished_batch,
 )
 from tests.web.factories.recoveries import recovery

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from dashboard.models import Cluster, Group, GroupOffset, PinRecord
+from dashboard.models import AddedOffsetsRecord, Cluster, Group, GroupOffset, PinRecord, Transaction
 from fenceline.decode import text
+from fenceline.kafka.added_offsets import AddedOffset, pack_offsets
 from fenceline.kafka.families import family_of
 from fenceline.kafka.transactional_ids import key_of
 from tests.web.factories.clusters import MINUTE_MS, now_ms
@@ -32,6 +33,28 @@ def group(of: Cluster, raw: bytes | str = b"billing", status: str = "OK", **fiel
     }
     return Group.objects.create(
         cluster=of, key=key_of(name), group_id=text.escape_bytes(name), status=status, **(defaults | fields)
+    )
+
+
+def added_offsets(
+    row: Transaction, group: str = "enrich", *, age_ms: int = 1_000, **fields: object
+) -> AddedOffsetsRecord:
+    """Return what was read of a transaction: offsets 100 and 101 of a group for payments-0 and -1.
+
+    They were added `age_ms` ago, which is after the transaction began and before it ended.
+    """
+    at_ms, log_partition = now_ms() - age_ms, int(str(fields.pop("log_partition", 12)))
+    offsets = [AddedOffset(group, "payments", n, 100 + n, at_ms, log_partition, 40 + n) for n in range(2)]
+    defaults: dict[str, object] = {
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "offsets": pack_offsets(offsets),
+        "total": 2,
+        "unread": 0,
+        "read_ms": now_ms(),
+    }
+    return AddedOffsetsRecord.objects.create(
+        cluster=row.cluster, log_partition=log_partition, **(defaults | fields)
     )
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from dashboard.models import Batch, Cluster, Query, Run, SinkDecision
+from dashboard.streaming import operator_state as operator_state_rows
 from fenceline.facts import TransactionState
+from fenceline.spark.state_chains import OperatorState, StateChain
 from tests.web.factories.clusters import collector, now_ms
 from tests.web.factories.transactions import transaction
 
@@ -214,3 +218,15 @@ def query_run(of: Query, **fields: object) -> Run:
         "spark_version": "4.2.0",
     }
     return Run.objects.create(query=of, **(defaults | fields))
+
+
+def operator_state(row: Query, *chains: StateChain, name: str = "stateStoreSave", **fields: Any) -> None:
+    """Save the state files of a query's operator 0, listed just now."""
+    state = OperatorState(0, name, chains, now_ms() - 500)
+    operator_state_rows.save_operator_state(row, [replace(state, **fields)])
+
+
+def state_chain(partition: int = 0, **fields: Any) -> StateChain:
+    """Return a chain of ten deltas after snapshot 1,194, all of them there, but for `fields`."""
+    chain = StateChain(partition, "default", 1_100, 1_204, 11, 104, 420_000, 1_204, 1_194)
+    return chain._replace(**fields)

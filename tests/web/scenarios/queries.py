@@ -70,6 +70,8 @@ def _stateful_query(of: Cluster) -> None:
             ledger=None,
         ),
     )
+    chains = [factories.state_chain(n, newest=40_112, needed=40_112, base=40_100) for n in range(12)]
+    factories.operator_state(sessions, *chains)
     state = {
         "name": "stateStoreSave",
         "rows_total": 1_204_311,

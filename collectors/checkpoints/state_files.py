@@ -1,0 +1,125 @@
+"""Lists `state/` of one checkpoint: a few folders a poll, all of it in rounds.
+
+A round begins at most every half minute: Spark's own maintenance of state runs once a minute. What misses a
+file is listed a second time at once: two listings must show the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
+from fenceline.decode.checkpoint import STATE
+from fenceline.decode.state_files import StateFile, decode_state_file
+from fenceline.paths import join_path
+from fenceline.spark.records import Checkpoint, CommitsEntry, StateOperator
+from fenceline.spark.state_chains import DEFAULT, OperatorState, StateChain, chain_of, store_id
+
+ROUND_EVERY_S = 30.0
+#: Partitions that one poll lists, and partitions of an operator that are listed at all.
+_AT_ONCE, MOST_PARTITIONS = 20, 1_000
+#: Folders of a partition that are no store.
+_NO_STORES = frozenset({"SSTs", "_metadata"})
+
+Stores = Mapping[str, Sequence[StateFile]]
+
+
+class _Place(NamedTuple):
+    """A partition of an operator."""
+
+    operator: StateOperator
+    partition: int
+
+
+class StateFiles:
+    """The state of the checkpoint at `path`. What a round found is returned until `mark_saved`."""
+
+    def __init__(self, store: CheckpointStore, path: str) -> None:
+        self._store, self._path = store, path
+        self._due = time.monotonic()
+        self._left: list[_Place] = []
+        self._operators: Sequence[StateOperator] = ()
+        self._chains: dict[int, list[StateChain]] = {}
+        self._unread: dict[int, str] = {}
+        self._news: tuple[OperatorState, ...] = ()
+
+    def read(self, checkpoint: Checkpoint, now_ms: int) -> tuple[OperatorState, ...]:
+        """Go on with a round; return what the last one found, () where that is saved."""
+        if not self._left and checkpoint.operators and time.monotonic() >= self._due:
+            self._begin(checkpoint.operators)
+        if self._left:
+            some, self._left = self._left[:_AT_ONCE], self._left[_AT_ONCE:]
+            for place in some:
+                self._read_partition(place, checkpoint)
+            if not self._left:
+                self._news = tuple(self._found(now_ms))
+        return self._news
+
+    def mark_saved(self) -> None:
+        """Forget what was returned: it is saved."""
+        self._news = ()
+
+    def _begin(self, operators: Sequence[StateOperator]) -> None:
+        self._due = time.monotonic() + ROUND_EVERY_S
+        self._operators, self._chains, self._unread = operators, {}, {}
+        for operator in operators:
+            number = max((store.partitions for store in operator.stores), default=0)
+            self._chains[operator.operator_id] = []
+            self._left += [_Place(operator, each) for each in range(min(number, MOST_PARTITIONS))]
+            if number > MOST_PARTITIONS:
+                reason = f"partitions {MOST_PARTITIONS:,} to {number - 1:,} are not listed"
+                self._unread[operator.operator_id] = reason
+
+    def _read_partition(self, place: _Place, checkpoint: Checkpoint) -> None:
+        number = place.operator.operator_id
+        try:
+            chains = self._read_chains(place, checkpoint)
+            if any(each.missing_count for each in chains):
+                chains = self._read_chains(place, checkpoint)
+        except CannotRead as error:
+            self._unread.setdefault(number, str(error))
+        else:
+            self._chains[number] += chains
+
+    def _read_chains(self, place: _Place, checkpoint: Checkpoint) -> list[StateChain]:
+        finished = checkpoint.newest_finished
+        needed = None if finished is None else finished + 1
+        commit = checkpoint.last_commit
+        ids = commit.state_ids if isinstance(commit, CommitsEntry) else {}
+        names = [store.name for store in place.operator.stores]
+        return [
+            chain_of(place.partition, name, files, needed, store_id(ids, *self._where(place, names, name)))
+            for name, files in sorted(self._stores(place).items())
+        ]
+
+    def _where(self, place: _Place, names: Sequence[str], name: str) -> tuple[int, int, int]:
+        position = names.index(name) if name in names else 0
+        return place.operator.operator_id, place.partition, position
+
+    def _stores(self, place: _Place) -> Stores:
+        """Return the files of each store of a partition; without any, the default store has none."""
+        folder = join_path(self._path, f"{STATE}/{place.operator.operator_id}/{place.partition}")
+        listed = self._list(folder)
+        below = [each for each in listed.values() if each.is_folder and each.name not in _NO_STORES]
+        found = {each.name: _files(self._list(join_path(folder, each.name))) for each in below}
+        own = _files(listed)
+        return {DEFAULT: own, **found} if own or not found else found
+
+    def _list(self, folder: str) -> Mapping[str, FileEntry]:
+        try:
+            return self._store.list_folder(folder)
+        except Missing:
+            return {}
+
+    def _found(self, now_ms: int) -> Iterator[OperatorState]:
+        for operator in self._operators:
+            number = operator.operator_id
+            chains = tuple(self._chains[number])
+            yield OperatorState(number, operator.name, chains, now_ms, self._unread.get(number, ""))
+
+
+def _files(listed: Mapping[str, FileEntry]) -> Sequence[StateFile]:
+    found = (decode_state_file(each.name, each.seen.size) for each in listed.values() if not each.is_folder)
+    return [each for each in found if each is not None]

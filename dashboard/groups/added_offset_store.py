@@ -1,0 +1,54 @@
+"""Saves the offsets that transactions add to groups: the newest observed transaction of each producer id.
+
+One row for each producer id and partition of `__consumer_offsets`, written by the collector of groups; what
+was read last as long ago as transitions are kept is deleted (`dashboard.runtime.retention`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import connection
+
+from dashboard.models import AddedOffsetsRecord
+from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
+from fenceline.kafka.added_offsets import AddedOffsets, pack_offsets
+from fenceline.kafka.groups import POINTS_APART_MS
+
+_KEY = ("cluster_id", "producer_id", "log_partition")
+_CHANGES = ("producer_epoch", "offsets", "total", "marker", "unread")
+_COLUMNS = (*_KEY, *_CHANGES, "read_ms")
+_UPSERT = upsert_statement(
+    AddedOffsetsRecord._meta.db_table, _COLUMNS, _KEY, overwrite_changes(_COLUMNS[len(_KEY) :])
+)
+
+
+def save_added_offsets(cluster_id: int, added: Sequence[AddedOffsets]) -> None:
+    """Save what a poll read, the last of each producer and partition; unchanged rows when they are old."""
+    if not added:
+        return
+    newest = {(each.producer_id, each.log_partition): each for each in added}
+    rows = AddedOffsetsRecord.objects.filter(
+        cluster_id=cluster_id, producer_id__in={producer_id for producer_id, _ in newest}
+    )
+    known = {row[:2]: row[2:] for row in rows.values_list(*_COLUMNS[1:])}
+    changed = [
+        _row(cluster_id, newest[key]) for key in sorted(newest) if _is_news(known.get(key), newest[key])
+    ]
+    with connection.cursor() as cursor:
+        cursor.executemany(_UPSERT, changed)
+
+
+def _is_news(known: Sequence[object] | None, now: AddedOffsets) -> bool:
+    if known is None:
+        return True
+    *columns, read_ms = known
+    return columns != list(_values(now)) or now.read_ms - int(str(read_ms)) >= POINTS_APART_MS
+
+
+def _values(added: AddedOffsets) -> Row:
+    return added.producer_epoch, pack_offsets(added.offsets), added.total, added.marker, added.unread
+
+
+def _row(cluster_id: int, added: AddedOffsets) -> Row:
+    return cluster_id, added.producer_id, added.log_partition, *_values(added), added.read_ms

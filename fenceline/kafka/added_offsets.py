@@ -1,0 +1,174 @@
+"""Offsets that a transaction adds to groups (read, process, write), and how completely they were read. Pure.
+
+The record of a transaction names partitions of `__consumer_offsets` and no group. The records there name
+group, partition and offset (`fenceline.decode.consumer_offsets`), the header of their batch the producer.
+They are read while the transaction is open, and from then on up to its marker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from fenceline.facts import OPEN_STATES, TransactionRecord, TransactionState
+from fenceline.formatting import count_noun
+from fenceline.kafka.commits import TOPIC
+
+#: How many offsets are kept of one transaction in one partition of `__consumer_offsets`.
+MOST_OFFSETS = 500
+_MARKERS = {
+    TransactionState.PREPARE_COMMIT: "commit",
+    TransactionState.COMPLETE_COMMIT: "commit",
+    TransactionState.PREPARE_ABORT: "abort",
+    TransactionState.COMPLETE_ABORT: "abort",
+}
+
+
+class AddedOffset(NamedTuple):
+    """A record of `__consumer_offsets` that a transaction wrote; the group as escaped text."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    #: The commit's instant in the record (`commitTimestamp`), by the clock of the group's coordinator.
+    at_ms: int
+    #: Where it lies in `__consumer_offsets`.
+    log_partition: int
+    log_offset: int
+
+
+class AddedOffsets(NamedTuple):
+    """What one partition of `__consumer_offsets` holds of the newest transaction of a producer."""
+
+    producer_id: int
+    producer_epoch: int
+    log_partition: int
+    #: The newest of each group and partition, by name; at most MOST_OFFSETS of the `total`.
+    offsets: tuple[AddedOffset, ...]
+    total: int
+    #: "commit" or "abort" once the transaction's marker was read here, "" before.
+    marker: str
+    #: How many records were there behind what was read, at `read_ms` by our clock.
+    unread: int
+    read_ms: int
+
+
+class Observation(StrEnum):
+    """How completely the offsets of a transaction were read."""
+
+    #: All that its record names was read: up to the end of the log, or to the marker of a finished one.
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOffsets:
+    """The offsets that a transaction added, as far as they were read, by group and partition."""
+
+    observation: Observation = Observation.COMPLETE
+    offsets: tuple[AddedOffset, ...] = ()
+    #: When they were read last, by our clock; None where nothing was.
+    read_ms: int | None = None
+    #: What is not known, and why: a sentence each; () where the observation is complete.
+    missing: tuple[str, ...] = ()
+
+
+NOTHING_ADDED = TransactionOffsets()
+
+
+def newest_offsets(
+    written: Iterable[AddedOffset],
+    producer: tuple[int, int],
+    log_partition: int,
+    *,
+    marker: str,
+    unread: int,
+    read_ms: int,
+) -> AddedOffsets:
+    """Return what a producer (id and epoch) wrote to one partition, in the order of the log, as one value."""
+    newest = {each[:3]: each for each in written}
+    kept = tuple(newest[place] for place in sorted(newest)[:MOST_OFFSETS])
+    return AddedOffsets(*producer, log_partition, kept, len(newest), marker, unread, read_ms)
+
+
+def pack_offsets(offsets: Iterable[AddedOffset]) -> str:
+    """Return offsets as compact JSON text: [[group, topic, partition, offset, at_ms, …], …]."""
+    return json.dumps(list(offsets), separators=(",", ":"))
+
+
+def unpack_offsets(packed: str) -> tuple[AddedOffset, ...]:
+    """Return the offsets that `pack_offsets` wrote."""
+    return tuple(AddedOffset(*each) for each in json.loads(packed))
+
+
+def named_log_partitions(record: TransactionRecord) -> Sequence[int]:
+    """Return the partitions of `__consumer_offsets` that the record of a transaction names."""
+    return [number for topic, numbers in record.partitions or () if topic == TOPIC for number in numbers]
+
+
+def offsets_of(
+    record: TransactionRecord, read: Iterable[AddedOffsets], unread_because: Callable[[], str]
+) -> TransactionOffsets:
+    """Return the offsets that the transaction of a record added, of all that was `read` of its producer.
+
+    `unread_because` returns why nothing was read of a transaction; it is called only where that is so.
+    `record.partitions` is None where they are not known, of every state but Empty.
+    """
+    if record.state is TransactionState.EMPTY:
+        return NOTHING_ADDED
+    own = {each.log_partition: each for each in read if _is_of(each, record)}
+    missing = (*_missing(record, own, unread_because), *_unread(record, own.values()))
+    offsets = tuple(sorted(offset for each in own.values() for offset in each.offsets))
+    read_ms = min((each.read_ms for each in own.values()), default=None)
+    observation = Observation.PARTIAL if own else Observation.NONE
+    return TransactionOffsets(observation if missing else Observation.COMPLETE, offsets, read_ms, missing)
+
+
+def _is_of(read: AddedOffsets, record: TransactionRecord) -> bool:
+    """Whether these offsets were written by the transaction of a record.
+
+    By epoch and time, since before transaction version 2 (KIP-890) many transactions have one epoch. An end
+    may raise the epoch: with version 2 every one does, before it the abort of a timeout.
+    """
+    if read.producer_id != record.producer_id or record.started_ms is None:
+        return False
+    instants = [each.at_ms for each in read.offsets]
+    if max(instants) < record.started_ms:
+        return False
+    if record.state is TransactionState.ONGOING:
+        return read.producer_epoch == record.producer_epoch and not read.marker
+    fits = record.producer_epoch - read.producer_epoch in (0, 1) and min(instants) <= record.updated_ms
+    return fits and read.marker in ("", _MARKERS.get(record.state))
+
+
+def _missing(
+    record: TransactionRecord, own: Iterable[int], unread_because: Callable[[], str]
+) -> Iterator[str]:
+    """Yield what was not read at all."""
+    if record.state not in OPEN_STATES:
+        if not own:
+            yield f"the record of a finished transaction lists no partitions; {unread_because()}"
+    elif record.partitions is None:
+        yield "its record, which lists its partitions, was not read"
+    else:
+        for number in sorted({*named_log_partitions(record)} - {*own}):
+            yield f"{TOPIC}-{number}: {unread_because()}"
+
+
+def _unread(record: TransactionRecord, own: Iterable[AddedOffsets]) -> Iterator[str]:
+    """Yield what is missing of partitions that were read."""
+    for each in own:
+        where = f"{TOPIC}-{each.log_partition}"
+        if each.total > len(each.offsets):
+            yield f"{where}: {len(each.offsets):,} of {count_noun(each.total, 'offset')} are kept"
+        if each.marker:
+            continue
+        if each.unread:
+            yield f"{where}: {count_noun(each.unread, 'record')} before its end are not read yet"
+        if record.state is not TransactionState.ONGOING:
+            yield f"{where}: last read before the transaction ended, not up to its marker"

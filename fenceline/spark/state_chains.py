@@ -1,0 +1,137 @@
+"""State stores by their files: which versions are there, and whether a restart can load the one it needs.
+
+To load version V Spark takes the newest snapshot up to V, or the empty state of version 0, and applies every
+delta (RocksDB: changelog) after it up to V, one for each version: `HDFSBackedStateStoreProvider.loadMap`,
+`RocksDB.load`. A restart after batch C loads version C + 1. One file less, and its first batch fails. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fenceline.decode.state_files import StateFile
+
+#: How many missing versions of a chain are named.
+MOST_MISSING = 5
+#: The store of an operator that has only one; its files lie in the partition's folder itself.
+DEFAULT = "default"
+
+
+class StateChain(NamedTuple):
+    """One store of one partition: its files, and the chain to the version that a restart loads."""
+
+    partition: int
+    store: str
+    #: The versions that are there; None without any file.
+    oldest: int | None
+    newest: int | None
+    snapshots: int
+    deltas: int
+    #: Of its files, in bytes; SST files of RocksDB, which its snapshots share, are not counted.
+    size: int
+    #: The version that a restart loads; None while no batch is committed: it loads none.
+    needed: int | None
+    #: The snapshot that it begins with, 0 for the empty state.
+    base: int | None
+    #: The first versions whose file is missing between the two, and how many are.
+    missing: tuple[int, ...] = ()
+    missing_count: int = 0
+
+    @property
+    def replayed(self) -> int | None:
+        """Return how many deltas a restart applies; None where it loads no version."""
+        return None if self.needed is None or self.base is None else self.needed - self.base
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """What `state/<operator>` of a checkpoint holds."""
+
+    operator_id: int
+    name: str
+    chains: tuple[StateChain, ...]
+    #: When the last of it was listed, by our clock.
+    read_ms: int
+    #: Why a part of it is not known; "" where all of it is.
+    unread: str = ""
+
+    @property
+    def broken(self) -> Sequence[StateChain]:
+        """Return the chains that a restart cannot load."""
+        return [each for each in self.chains if each.missing_count]
+
+
+def pack_chains(chains: Iterable[StateChain]) -> str:
+    """Return chains as compact JSON text: [[partition, store, oldest, newest, …], …]."""
+    return json.dumps(list(chains), separators=(",", ":"))
+
+
+def unpack_chains(packed: str) -> tuple[StateChain, ...]:
+    """Return the chains that `pack_chains` wrote."""
+    found = [StateChain(*each) for each in json.loads(packed)]
+    return tuple(each._replace(missing=tuple(each.missing)) for each in found)
+
+
+def broken_sentence(chain: StateChain) -> str:
+    """Return what is missing of a chain that a restart cannot load, in a sentence."""
+    named = ", ".join(f"{each:,}" for each in chain.missing)
+    more = chain.missing_count - len(chain.missing)
+    missing = f"versions {named}" if chain.missing_count > 1 else f"version {named}"
+    rest = f" and {more:,} more are" if more else " are" if chain.missing_count > 1 else " is"
+    store = "" if chain.store == DEFAULT else f" of store {chain.store}"
+    return f"partition {chain.partition}{store}: {missing}{rest} missing to load version {chain.needed:,}"
+
+
+def chain_of(
+    partition: int, store: str, files: Iterable[StateFile], needed: int | None, unique_id: str = ""
+) -> StateChain:
+    """Return a store's chain; `unique_id` is that of its newest committed version, "" where files have none.
+
+    Of earlier versions the id is not known (each file names the one before it): any file of theirs counts.
+    """
+    found = list(files)
+    versions = [each.version for each in found]
+    fitting = [each for each in found if each.version != needed or unique_id in ("", each.unique_id)]
+    snapshots = {each.version for each in fitting if each.is_snapshot}
+    deltas = {each.version for each in fitting if not each.is_snapshot}
+    base = None if needed is None else max((each for each in snapshots if each <= needed), default=0)
+    missing = [] if needed is None or base is None else _missing(deltas, base, needed)
+    return StateChain(
+        partition,
+        store,
+        min(versions, default=None),
+        max(versions, default=None),
+        sum(each.is_snapshot for each in found),
+        sum(not each.is_snapshot for each in found),
+        sum(each.size for each in found),
+        needed,
+        base,
+        tuple(missing[:MOST_MISSING]),
+        len(missing),
+    )
+
+
+def _missing(deltas: set[int], base: int, needed: int) -> Sequence[int]:
+    """Return the versions after `base` up to `needed` without a delta.
+
+    Where none is there, and no snapshot either, the whole chain back to the empty state would be listed: then
+    only the newest counts.
+    """
+    if not base and not deltas:
+        return [needed]
+    return [version for version in range(base + 1, needed + 1) if version not in deltas]
+
+
+def store_id(state_ids: Mapping[str, Any], operator_id: int, partition: int, store: int) -> str:
+    """Return the id of a store's newest committed files from `commits/N`; "" where it lists none.
+
+    `state_ids` is `stateUniqueIds`: by operator, then by partition, an id for each store.
+    """
+    try:
+        found = state_ids[str(operator_id)][partition][store]
+    except (KeyError, IndexError, TypeError):
+        return ""
+    return found if isinstance(found, str) else ""

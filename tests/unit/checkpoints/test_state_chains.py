@@ -1,0 +1,160 @@
+"""Proves which state files a restart needs, and that the reader of `state/` finds those that are missing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from collectors.checkpoints import state_files
+from collectors.checkpoints.collector import CheckpointsCollector
+from fenceline.decode.state_files import StateFile, decode_state_file
+from fenceline.spark.state_chains import (
+    OperatorState,
+    StateChain,
+    broken_sentence,
+    chain_of,
+    pack_chains,
+    store_id,
+    unpack_chains,
+)
+from tests.unit.checkpoints import factories
+
+FOLDER = "memory://state/one"
+ID = "56b9157f-043c-4f70-b170-550ea6b6dbb3"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("12.delta", StateFile(12, False, "", 7)),
+        ("12.snapshot", StateFile(12, True, "", 7)),
+        ("3.changelog", StateFile(3, False, "", 7)),
+        ("3.zip", StateFile(3, True, "", 7)),
+        (f"6_{ID}.changelog", StateFile(6, False, ID, 7)),
+        ("12.delta.crc", None),
+        (".12.delta.3f1c.TID7.tmp", None),
+        ("000012-3f1c.sst", None),
+        ("schema", None),
+        ("-1.delta", None),
+    ],
+)
+def test_a_name_has_version_kind_and_id(name: str, found: StateFile | None) -> None:
+    assert decode_state_file(name, 7) == found
+
+
+def files(*names: str) -> list[StateFile]:
+    return [found for name in names if (found := decode_state_file(name, 10)) is not None]
+
+
+@pytest.mark.parametrize(
+    ("names", "needed", "base", "missing"),
+    [
+        # From the empty state, every delta.
+        ("1.delta 2.delta 3.delta", 3, 0, ()),
+        ("1.delta 3.delta", 3, 0, (2,)),
+        # From the newest snapshot up to the version: what is before or behind them is not needed.
+        ("3.snapshot 4.delta 5.delta 6.delta", 5, 3, ()),
+        ("2.snapshot 4.snapshot 6.delta 7.snapshot", 6, 4, (5,)),
+        ("5.snapshot 5.delta", 5, 5, ()),
+        # Without its newest file, and without any.
+        ("1.delta 2.delta", 3, 0, (3,)),
+        ("", 3, 0, (3,)),
+        # The snapshot is gone, and the deltas before it were deleted long ago.
+        ("12.delta 13.delta", 13, 0, (1, 2, 3, 4, 5)),
+        # RocksDB without changelogs: a snapshot each.
+        ("1.zip 2.zip 3.zip", 3, 3, ()),
+        ("1.zip 2.zip", 3, 2, (3,)),
+        # Nothing is committed.
+        ("1.delta", None, None, ()),
+    ],
+)
+def test_a_chain_reaches_from_a_snapshot_to_the_version_that_a_restart_loads(
+    names: str, needed: int | None, base: int | None, missing: tuple[int, ...]
+) -> None:
+    chain = chain_of(0, "default", files(*names.split()), needed)
+    assert (chain.base, chain.missing) == (base, missing)
+    assert chain.missing_count >= len(missing)
+    assert unpack_chains(pack_chains([chain])) == (chain,)
+
+
+def test_the_newest_file_counts_only_with_the_id_that_its_commit_names() -> None:
+    ids = {"0": [[ID], ["other"]]}
+    found = files(f"1_{ID}.changelog", f"2_{ID}.changelog")
+    assert chain_of(0, "default", found, 2, store_id(ids, 0, 0, 0)).missing == ()
+    assert chain_of(1, "default", found, 2, store_id(ids, 0, 1, 0)).missing == (2,)
+    assert [store_id(each, 0, 1, 0) for each in ({}, {"0": []}, {"0": "?"}, {"0": [[], [3]]})] == [""] * 4
+
+
+@pytest.mark.parametrize(
+    ("missing", "count", "words"),
+    [
+        ((6,), 1, "version 6 is missing to load version 9"),
+        ((6, 7), 2, "versions 6, 7 are missing"),
+        ((1, 2), 1_200, "and 1,198 more are missing"),
+    ],
+)
+def test_what_is_missing_is_named(missing: tuple[int, ...], count: int, words: str) -> None:
+    chain = StateChain(3, "left-keyToNumValues", 1, 9, 0, 9, 90, 9, 0, missing, count)
+    assert words in broken_sentence(chain)
+    assert "partition 3 of store left-keyToNumValues" in broken_sentence(chain)
+
+
+def make_state(partitions: int, stores: tuple[str, ...] = ("default",)) -> None:
+    """Make a checkpoint of three batches with one operator, whose partitions have deltas 1 to 3."""
+    factories.make_checkpoint(FOLDER)
+    info = {
+        "operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"},
+        "stateStoreInfo": [{"storeName": each, "numPartitions": partitions} for each in stores],
+    }
+    factories.write_file(FOLDER, "state/0/_metadata/metadata", f"v1\n{json.dumps(info)}")
+    for partition in range(partitions):
+        for store in stores:
+            below = f"state/0/{partition}/" + ("" if store == "default" else f"{store}/")
+            for version in (1, 2, 3):
+                factories.write_file(FOLDER, f"{below}{version}.delta", "delta")
+
+
+def polled(of: CheckpointsCollector) -> tuple[OperatorState, ...]:
+    (observation,) = factories.poll(of).observations
+    return observation.state
+
+
+@pytest.mark.usefixtures("empty_stores")
+class TestReading:
+    def test_every_store_of_every_partition_is_listed(self) -> None:
+        make_state(2, ("left", "right"))
+        factories.remove(FOLDER, "state/0/1/right/2.delta")
+        (state,) = polled(factories.collector("memory://state"))
+        places = [(each.partition, each.store, each.needed, each.missing) for each in state.chains]
+        assert places == [
+            (0, "left", 3, ()), (0, "right", 3, ()), (1, "left", 3, ()), (1, "right", 3, (2,)),
+        ]  # fmt: skip
+        assert (state.name, state.unread, state.read_ms) == ("stateStoreSave", "", factories.NOW_MS)
+
+    def test_a_partition_without_a_folder_is_broken(self) -> None:
+        make_state(2)
+        factories.remove(FOLDER, "state/0/1")
+        (state,) = polled(factories.collector("memory://state"))
+        assert [(each.partition, each.newest, each.missing) for each in state.broken] == [(1, None, (3,))]
+
+    def test_a_round_takes_several_polls_and_is_returned_until_it_is_saved(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(state_files, "_AT_ONCE", 2)
+        make_state(5)
+        collector = factories.collector("memory://state")
+        assert [len(polled(collector)) for _ in range(4)] == [0, 0, 1, 1]
+        collector.mark_saved()
+        assert polled(collector) == (), "the next round is not due"
+
+    def test_more_partitions_than_are_listed_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(state_files, "MOST_PARTITIONS", 3)
+        make_state(5)
+        (state,) = polled(factories.collector("memory://state"))
+        assert [each.partition for each in state.chains] == [0, 1, 2]
+        assert state.unread == "partitions 3 to 4 are not listed"
+
+    def test_a_query_without_state_has_none(self) -> None:
+        factories.make_checkpoint(FOLDER)
+        assert polled(factories.collector("memory://state")) == ()
