@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("dashboard", "0004_incident_deadlines"),
+        ("dashboard", "0006_query_isolation"),
     ]
 
     operations = [
