@@ -43,10 +43,12 @@ _FITS_WITHIN_MS = 10_000
 
 
 def states(first: str, *rest: str) -> list[Any]:
-    """Return states of the data that pages are examined in: `make test` has the first, `make test-matrix` all,
-    at every width.
+    """Return states of the data that pages are examined in: `make test` has the first; `make test-matrix` has
+    each, at every width.
     """
-    everywhere = (pytest.param(each, marks=pytest.mark.matrix, id=f"{each}-every width") for each in (first, *rest))
+    everywhere = (
+        pytest.param(each, marks=pytest.mark.matrix, id=f"{each}-every width") for each in (first, *rest)
+    )
     return [first, *everywhere]
 
 

@@ -176,7 +176,7 @@ def test_filters_are_addresses(server: Server, opened: Opener) -> None:
 
 
 def test_any_id_opens_by_a_click(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 20)
+    server("reset", "busy", 40)
     page = opened("/transactions")
     for name in ("<script>alert(1)</script>", "a/b/", "back", "not UTF-8", "long-", "{{ 7"):
         page.goto("/transactions")
@@ -188,7 +188,7 @@ def test_any_id_opens_by_a_click(server: Server, opened: Opener) -> None:
 
 
 def test_no_other_host_is_ever_asked(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 20)
+    server("reset", "busy", 40)
     page = opened("/")
     asked: set[str] = set()
     page.on("request", lambda request: asked.add(request.url))

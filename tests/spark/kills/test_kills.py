@@ -2,8 +2,8 @@
 
 A real driver, its JVM and its Python workers die together, in the middle of the sink's own steps or in one of
 its tasks, again and again on one checkpoint; what a read_committed consumer gets in the end is compared with
-the input. The gate has one point, amid the commits; `make soak` does each of seven twenty times, stateless and
-stateful, through both adapters.
+the input. The gate has one point, amid the commits; `make soak` does each of seven twenty times, stateless
+and stateful, through both adapters.
 """
 
 from __future__ import annotations
