@@ -2,7 +2,8 @@
 
 Workers take whole files, those that took longest first (`durations.json`), so that they end together. Tests
 that run whole stacks or a Spark take all the cores there are: the first worker begins with those, the others
-with all the rest, until they meet. xdist's own groups do not work with pytest 9.
+with all the rest, until they meet. Spark's come first and last: to start a session and to warm it up takes
+20 CPU seconds of each worker that has one of them. xdist's own groups do not work with pytest 9.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from tests import durations
 _HEAVY = ("tests/spark/", "tests/stack/")
 
 
+def _lightness(unit: str) -> int:
+    return next((place for place, folder in enumerate(_HEAVY) if unit.startswith(folder)), len(_HEAVY))
+
+
 class SharedScheduling(LoadScopeScheduling):
-    """Gives files to workers in the order of the tests, the heavy ones to the first while there are some."""
+    """Gives files to workers in the order of the tests, the heaviest to the first, the lightest to others."""
 
     def _split_scope(self, nodeid: str) -> str:
         return durations.unit_of(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        own = node is self.nodes[0]
-        unit = next((unit for unit in self.workqueue if unit.startswith(_HEAVY) is own), None)
-        if unit is not None:
-            self.workqueue.move_to_end(unit, last=False)
+        sign = 1 if node is self.nodes[0] else -1
+        unit = min(self.workqueue, key=lambda unit: sign * _lightness(unit))
+        self.workqueue.move_to_end(unit, last=False)
         super()._assign_work_unit(node)
 
 

@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sandbox import redis
 from sandbox.ports import free_port
 from sandbox.scenes.player import REQUEST, ScenePlayer
 from sandbox.up import WEB_OPTIONS
+from tests.browser import page_checks
 from tests.chromium import ARGUMENTS, executable
 from tests.waiting import wait_for
 
@@ -220,3 +222,14 @@ def live(opened: Opener) -> Opener:
         return page
 
     return open_live
+
+
+Examiner = Callable[[Page, Mapping[str, str]], dict[str, list[str]]]
+
+
+@pytest.fixture
+def problems_of_pages(request: pytest.FixtureRequest) -> Examiner:
+    """Load paths and examine them, at every width and in both schemes where the test is of the matrix."""
+    everywhere = request.node.get_closest_marker("matrix")
+    looks = page_checks.ALL_LOOKS if everywhere else page_checks.GATE_LOOKS
+    return partial(page_checks.problems_of_pages, looks=looks)

@@ -1,8 +1,11 @@
-"""What holds for every page: axe finds nothing in both colour schemes, and no width scrolls sideways."""
+"""What holds for every page: axe finds nothing in both colour schemes, and no width scrolls sideways.
+
+`make test` examines a page wide and light, then narrow and dark; `make test-matrix` in each combination.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +14,13 @@ from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as TooLate
 
 AXE = (Path(__file__).parent / "vendor" / "axe-4.14.1.min.js").read_text()
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+#: Widths, and the colour schemes that axe examines there.
+Looks = Mapping[int, Sequence[Scheme]]
+GATE_LOOKS: Looks = {1280: ("light",), 390: ("dark",)}
 #: From a large monitor to the smallest phone: charts and tables that are drawn wide must shrink.
-WIDTHS = (2560, 1280, 1100, 1001, 768, 390, 320)
-SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+ALL_LOOKS: Looks = {1280: SCHEMES, 2560: (), 1100: (), 1001: (), 768: (), 390: SCHEMES, 320: ()}
 _TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 #: The one kind of rules that depends on the colour scheme.
 _COLOURS = ["color-contrast"]
@@ -21,7 +28,9 @@ _COLOURS = ["color-contrast"]
 _VIOLATIONS = """
 async ([rules, within]) => {
   const examined = { include: [within], exclude: [[".main-svg"]] };
-  const result = await axe.run(examined, { resultTypes: ["violations"], runOnly: rules });
+  // The one rule that runs and wants something loaded is about audio and video.
+  const preload = { assets: ["media"] };
+  const result = await axe.run(examined, { resultTypes: ["violations"], runOnly: rules, preload });
   const text = (node) => node.html + " " + node.any.map((check) => check.message);
   return result.violations.map((rule) => `${rule.id}: ${rule.nodes.slice(0, 3).map(text).join(" | ")}`);
 }
@@ -34,8 +43,13 @@ _FITS_WITHIN_MS = 10_000
 
 
 def states(first: str, *rest: str) -> list[Any]:
-    """Return states of the data that pages are examined in: `make test-matrix` has those after the first."""
-    return [first, *(pytest.param(each, marks=pytest.mark.matrix) for each in rest)]
+    """Return states of the data that pages are examined in: `make test` has the first; `make test-matrix` has
+    each, at every width.
+    """
+    everywhere = (
+        pytest.param(each, marks=pytest.mark.matrix, id=f"{each}-every width") for each in (first, *rest)
+    )
+    return [first, *everywhere]
 
 
 def axe_violations(page: Page, rules: list[str] = _TAGS, within: str = "html") -> list[str]:
@@ -46,18 +60,21 @@ def axe_violations(page: Page, rules: list[str] = _TAGS, within: str = "html") -
     return violations
 
 
-def page_problems(page: Page) -> list[str]:
-    """Examine the open page, its folds opened: light, dark, and at each width. Leaves it narrow and dark."""
+def page_problems(page: Page, looks: Looks) -> list[str]:
+    """Examine the open page, its folds opened. Leaves it as the last of the looks."""
     page.evaluate(_OPEN_FOLDS)
-    problems = axe_violations(page)
-    page.emulate_media(color_scheme="dark")
-    problems += [f"dark: {violation}" for violation in axe_violations(page, _COLOURS)]
-    for width in WIDTHS:
+    problems = []
+    rules = _TAGS
+    for width, schemes in looks.items():
         page.set_viewport_size({"width": width, "height": 740})
         problems += [f"scrolls sideways at {width}"] * (not fits(page, width))
         page.evaluate(_OPEN_MENUS, True)
         problems += [f"a menu is cut off at {width}"] * (not fits(page, width))
         page.evaluate(_OPEN_MENUS, False)
+        for scheme in schemes:
+            page.emulate_media(color_scheme=scheme)
+            problems += [f"{scheme} at {width}: {violation}" for violation in axe_violations(page, rules)]
+            rules = _COLOURS
     return problems
 
 
@@ -70,13 +87,13 @@ def fits(page: Page, width: int) -> bool:
     return True
 
 
-def problems_of_pages(page: Page, paths: Mapping[str, str]) -> dict[str, list[str]]:
+def problems_of_pages(page: Page, paths: Mapping[str, str], looks: Looks) -> dict[str, list[str]]:
     """Load each path and examine it; returns the problems of those that have some, by the path's name."""
     problems: dict[str, Any] = {}
     for name, path in paths.items():
-        page.set_viewport_size({"width": 1280, "height": 740})
+        page.set_viewport_size({"width": next(iter(looks)), "height": 740})
         page.emulate_media(color_scheme="light")
         page.goto(path)
-        if found := page_problems(page):
+        if found := page_problems(page, looks):
             problems[name] = found
     return problems

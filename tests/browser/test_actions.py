@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PASSWORD, Opener, Server
-from tests.browser.page_checks import axe_violations, problems_of_pages, states
+from tests.browser.conftest import PASSWORD, Examiner, Opener, Server
+from tests.browser.page_checks import axe_violations, states
 
 LISTS = {
     "log": "/actions",
@@ -53,8 +53,11 @@ def viewer(server: Server, browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "acting")
+@pytest.mark.parametrize("kind", states("acting"))
+def test_pages_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
+    server("reset", kind)
     page = opened("/")
     paths = actions(page)
     assert len(paths) == 11
@@ -62,7 +65,9 @@ def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> N
 
 
 @pytest.mark.parametrize("kind", states("none", "new", "watched"))
-def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), LISTS) == {}
 

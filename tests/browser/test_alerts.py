@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import problems_of_pages, states
+from tests.browser.conftest import Examiner, Opener, Server
+from tests.browser.page_checks import states
 
 LISTS = {
     "alerts": "/alerts",
@@ -38,14 +38,19 @@ def every(page: Page) -> dict[str, str]:
     return found | {name: f"{channel}/{name}" for name in ("edit", "secret", "delete")}
 
 
-def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "alerts")
+@pytest.mark.parametrize("kind", states("alerts"))
+def test_pages_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
+    server("reset", kind)
     page = opened("/alerts")
     assert problems_of_pages(page, every(page)) == {}
 
 
 @pytest.mark.parametrize("kind", states("none", "new", "watched", "blind"))
-def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), LISTS) == {}
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import problems_of_pages, states
+from tests.browser.conftest import Examiner, Opener, Server
+from tests.browser.page_checks import states
 
 PAGES = {
     "events": "/events?last=24h",
@@ -20,7 +20,9 @@ LANES = "#events-chart"
 
 
 @pytest.mark.parametrize("kind", states("held", "none", "calm"))
-def test_the_page_passes_axe_and_fits_every_width(server: Server, opened: Opener, kind: str) -> None:
+def test_the_page_passes_axe_and_fits_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/events"), PAGES) == {}
 

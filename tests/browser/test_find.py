@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import SCHEMES, axe_violations, fits, problems_of_pages
+from tests.browser.conftest import Examiner, Opener, Server
+from tests.browser.page_checks import SCHEMES, axe_violations, fits, states
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,5 +68,9 @@ def test_the_palette_passes_axe_and_fits(opened: Opener) -> None:
         assert fits(page, width)
 
 
-def test_the_page_passes_axe_and_fits_every_width(opened: Opener) -> None:
+@pytest.mark.parametrize("kind", states("held"))
+def test_the_page_passes_axe_and_fits_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
+    server("reset", kind)
     assert problems_of_pages(opened("/"), {"find": "/find?q=pay", "nothing": "/find"}) == {}

@@ -7,21 +7,26 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import axe_violations, fits, problems_of_pages, states
+from tests.browser.conftest import Examiner, Opener, Server
+from tests.browser.page_checks import axe_violations, fits, states
 
 LISTS = {"incidents": "/incidents?state=all", "no match": "/incidents?severity=info&state=wrong&before=x"}
 
 
-def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+@pytest.mark.parametrize("kind", states("held"))
+def test_pages_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
+    server("reset", kind)
     page = opened("/")
     first = page.locator("[data-incident] h3 a").first.get_attribute("href") or ""
     assert problems_of_pages(page, LISTS | {"incident": first}) == {}
 
 
 @pytest.mark.parametrize("kind", states("none", "calm", "blind"))
-def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), {"incidents": LISTS["incidents"]}) == {}
 

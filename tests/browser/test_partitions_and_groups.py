@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import problems_of_pages, states
+from tests.browser.conftest import Examiner, Opener, Server
+from tests.browser.page_checks import states
 
 LISTS = {
     "partitions": "/partitions?internal=1",
@@ -35,15 +35,20 @@ def first_recovery(page: Page) -> str:
     return page.locator('a[data-row][href^="/recoveries/"]').first.get_attribute("href") or ""
 
 
-def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+@pytest.mark.parametrize("kind", states("held"))
+def test_pages_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
+    server("reset", kind)
     page = opened("/")
     paths = PAGES | {"recovery": first_recovery(page), "rule": "/rules/open_too_long"}
     assert problems_of_pages(page, paths) == {}
 
 
 @pytest.mark.parametrize("kind", states("none", "new", "watched", "blind"))
-def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), LISTS) == {}
 

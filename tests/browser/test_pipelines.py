@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
-from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import problems_of_pages
+from tests.browser.conftest import Examiner, Opener, Server
+from tests.browser.page_checks import states
 from tests.web.factories import QUERY_ID
 
 PAGES = {
@@ -22,14 +22,19 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["flow", "large flow", "none"])
-def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
+@pytest.mark.parametrize("kind", [*states("flow", "large flow"), *states("none")])
+def test_pages_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/"), PAGES) == {}
 
 
-def test_a_page_with_proofs_passes_axe_and_fits_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "flow")
+@pytest.mark.parametrize("kind", states("flow"))
+def test_a_page_with_proofs_passes_axe_and_fits_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
+    server("reset", kind)
     leave_audits(server)
     try:
         assert problems_of_pages(opened("/"), {"proofs": "/pipelines"}) == {}

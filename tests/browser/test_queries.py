@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import problems_of_pages, states
+from tests.browser.conftest import Examiner, Opener, Server
+from tests.browser.page_checks import states
 from tests.web import factories
 
 ONE = f"/queries/prod/{factories.QUERY_ID}"
@@ -25,13 +25,18 @@ PAGES = {
 }
 
 
-def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "queries")
+@pytest.mark.parametrize("kind", states("queries"))
+def test_pages_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
+    server("reset", kind)
     assert problems_of_pages(opened("/queries"), PAGES) == {}
 
 
 @pytest.mark.parametrize("kind", states("none", "watched"))
-def test_empty_lists_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
+def test_empty_lists_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
     server("reset", kind)
     assert problems_of_pages(opened("/queries"), {"list": "/queries"}) == {}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import NAME, PASSWORD, Opener, Server
-from tests.browser.page_checks import problems_of_pages, states
+from tests.browser.conftest import NAME, PASSWORD, Examiner, Opener, Server
+from tests.browser.page_checks import states
 
 PAGES = {
     "overview": "/",
@@ -25,14 +25,19 @@ UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere
 
 
 @pytest.mark.parametrize("kind", states("busy", "none", "new", "blind", "calm"))
-def test_pages_pass_axe_and_fit_every_width(server: Server, opened: Opener, kind: str) -> None:
+def test_pages_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
     server("reset", kind, 20)
     paths = PAGES if kind == "busy" else {name: path for name, path in PAGES.items() if "/prod/" not in path}
     assert problems_of_pages(opened("/"), paths) == {}
 
 
-def test_pages_of_what_is_not_there_pass_axe_and_fit_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 20)
+@pytest.mark.parametrize("kind", states("busy"))
+def test_pages_of_what_is_not_there_pass_axe_and_fit_every_width(
+    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
+) -> None:
+    server("reset", kind, 20)
     assert problems_of_pages(opened("/", faults=True), UNKNOWN) == {}
 
 
@@ -171,7 +176,7 @@ def test_filters_are_addresses(server: Server, opened: Opener) -> None:
 
 
 def test_any_id_opens_by_a_click(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 20)
+    server("reset", "busy", 40)
     page = opened("/transactions")
     for name in ("<script>alert(1)</script>", "a/b/", "back", "not UTF-8", "long-", "{{ 7"):
         page.goto("/transactions")
@@ -183,7 +188,7 @@ def test_any_id_opens_by_a_click(server: Server, opened: Opener) -> None:
 
 
 def test_no_other_host_is_ever_asked(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 20)
+    server("reset", "busy", 40)
     page = opened("/")
     asked: set[str] = set()
     page.on("request", lambda request: asked.add(request.url))

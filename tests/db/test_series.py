@@ -320,15 +320,15 @@ def prune(lease: Lease, now_ms: int) -> None:
 
 
 def test_each_resolution_is_kept_for_its_own_time(take: Take) -> None:
-    day = list(range(0, DAY_MS, 30_000))
-    polled(PARTITION, "s", *((at_ms, (at_ms, 0)) for at_ms in day), span=True)
+    polls = range(0, 12 * HOUR_MS, 30_000)
+    polled(PARTITION, "s", *((at_ms, (at_ms, 0)) for at_ms in polls), span=True)
     lease = take(retention.NAME)
     prune(lease, NOW_MS + DAY_MS)
     whole = SeriesChunk.objects.filter(resolution=Resolution.DETAIL.value).count()
-    prune(lease, NOW_MS + DAY_MS + 12 * HOUR_MS)
+    prune(lease, NOW_MS + DAY_MS + 6 * HOUR_MS)
     details = SeriesChunk.objects.filter(resolution=Resolution.DETAIL.value)
     assert 0 < details.count() < whole
-    assert min(details.values_list("until_ms", flat=True)) >= NOW_MS + 12 * HOUR_MS
+    assert min(details.values_list("until_ms", flat=True)) >= NOW_MS + 6 * HOUR_MS
     prune(lease, NOW_MS + 3 * DAY_MS)
     assert not details.exists()
     minutes = SeriesChunk.objects.filter(resolution=Resolution.MINUTE.value)

@@ -133,6 +133,7 @@ def test_an_abandoned_transaction_is_found_and_shown(stack: Stack) -> None:
     assert finding in stack.page("/transactions/sandbox/demo-abandoned")
 
 
+@pytest.mark.soak
 def test_a_takeover_leaves_the_id_with_a_new_epoch(stack: Stack) -> None:
     stack.manage("scene", "zombie")
     # The abort of the first one's transaction may be shown for a moment before.
@@ -142,6 +143,7 @@ def test_a_takeover_leaves_the_id_with_a_new_epoch(stack: Stack) -> None:
     assert row["producer_epoch"] >= 2
 
 
+@pytest.mark.soak
 def test_a_timeout_leaves_the_id_aborted(stack: Stack) -> None:
     stack.manage("scene", "timeout")
     row = wait_for(

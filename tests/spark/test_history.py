@@ -159,7 +159,7 @@ def test_real_outcomes_over_restarts_equal_the_replay(
     ids = [f"history-{number}" for number in range(12)]
     run_clients(cluster, ids, 150, SEED)
     there = sum(1 for _ in raw_records(kafka_42.bootstrap))
-    job = Job(tmp_path, kafka_42.bootstrap, "--max-records", str(there // 3 + 1))
+    job = Job(tmp_path, kafka_42.bootstrap, "--max-records", str(there // 2 + 1))
     said = job.run(spark)
     assert "in all, up to micro-batch" in said
     run_clients(cluster, [f"later-{number}" for number in range(4)] + ids[:4], 40, SEED + 1)

@@ -7,27 +7,26 @@ import sys
 
 import pytest
 
-MARKERS = ("soak", "matrix")
+from tests import excluded
 
 
 class Collected:
-    """Notes the markers of the tests of each file."""
+    """Keeps what the plugin has noted."""
 
     def __init__(self) -> None:
-        self.files: dict[str, set[str]] = {}
+        self.files: dict[str, list[str]] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Take every test that was selected: by `soak` first, as its command does."""
-        for item in session.items:
-            marker = next(name for name in MARKERS if item.get_closest_marker(name))
-            self.files.setdefault(item.nodeid.partition("::")[0], set()).add(marker)
+        """Take every file."""
+        found = excluded.markers_by_file(session.config)
+        self.files = {file: sorted(markers) for file, markers in found.items()}
 
 
 def main() -> None:
     """Collect, and print."""
     collected = Collected()
-    status = pytest.main(["--collect-only", "-qq", "--no-summary", "-m", " or ".join(MARKERS)], [collected])
-    print("\n" + json.dumps({file: sorted(found) for file, found in collected.files.items()}))
+    status = pytest.main(["--collect-only", "-qq", "--no-summary"], [collected])
+    print("\n" + json.dumps(collected.files))
     sys.exit(status)
 
 
