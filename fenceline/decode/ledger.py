@@ -33,7 +33,7 @@ from fenceline.spark.records import (
 
 T = TypeVar("T")
 
-#: The ledger's folder inside of a checkpoint: Spark looks at none that it does not know.
+#: The ledger's folder inside of a checkpoint: Spark reads none that is not its own.
 FOLDER = "kafka_exactly_once"
 LEDGER = "ledger.json"
 VERSION = 1
@@ -46,7 +46,7 @@ class Generation(NamedTuple):
     """`<g>.generation`: one run of a driver; the newest one is the query's."""
 
     number: int
-    #: Spark's run id; "" where the host does not tell it.
+    #: Spark's run id; "" where the host does not have it.
     run_id: str
     at_ms: int
 
@@ -59,7 +59,7 @@ class Round(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the names of a ledger's files tell, before any of them is read. Ascending."""
+    """What the names of a ledger's files contain, before any of them is read. Ascending."""
 
     generations: tuple[int, ...]
     decisions: tuple[Round, ...]
@@ -91,7 +91,7 @@ def decision_name(which: Round) -> str:
 
 
 def completion_name(which: Round) -> str:
-    """Return the name of the file that says that a decision was carried out."""
+    """Return the name of the file that marks a decision as carried out."""
     return f"{which.batch_id}.{which.round}.done"
 
 
@@ -143,7 +143,7 @@ def encode_decision(decision: Decision) -> bytes:
 
 
 def encode_completion(done: Done) -> bytes:
-    """Return the bytes of the file that says that a decision was carried out."""
+    """Return the bytes of the file that marks a decision as carried out."""
     return _encode(
         batch_id=done.batch_id,
         round=done.round,
@@ -164,41 +164,41 @@ def transaction_to_json(transaction: SinkTransaction) -> dict[str, Any]:
     }
 
 
-def transaction_from_json(said: Mapping[str, Any]) -> SinkTransaction:
+def transaction_from_json(document: Mapping[str, Any]) -> SinkTransaction:
     """Return a transaction from `transaction_to_json`; raises KeyError, TypeError, ValueError on others."""
     return SinkTransaction(
-        _whole(said, "partition"),
-        _whole(said, "attempt"),
-        _text(said, "transactional_id"),
-        _whole(said, "producer_id"),
-        _whole(said, "producer_epoch"),
-        tuple(TopicPartition(_is_text(topic), _is_whole(number)) for topic, number in said["partitions"]),
-        _whole(said, "records"),
-        _whole(said, "started_ms"),
-        _whole(said, "timeout_ms"),
-        _written(said.get("written")),
-        _text(said, "digest") if said.get("digest") is not None else None,
+        _whole(document, "partition"),
+        _whole(document, "attempt"),
+        _text(document, "transactional_id"),
+        _whole(document, "producer_id"),
+        _whole(document, "producer_epoch"),
+        tuple(TopicPartition(_is_text(topic), _is_whole(number)) for topic, number in document["partitions"]),
+        _whole(document, "records"),
+        _whole(document, "started_ms"),
+        _whole(document, "timeout_ms"),
+        _written(document.get("written")),
+        _text(document, "digest") if document.get("digest") is not None else None,
     )
 
 
 def decode_ledger(data: bytes | None) -> Ledger | Broken:
-    """Return what `ledger.json` says; None is a file that is not there."""
+    """Return what is in `ledger.json`; None is a file that is not there."""
     return _decode(LEDGER, data, _ledger)
 
 
 def decode_generation(number: int, data: bytes | None) -> Generation | Broken:
-    """Return what the file of a generation says."""
-    return _decode(generation_name(number), data, lambda said: _generation(number, said))
+    """Return what is in the file of a generation."""
+    return _decode(generation_name(number), data, lambda document: _generation(number, document))
 
 
 def decode_decision(which: Round, data: bytes | None) -> Decision | Broken:
-    """Return what the file of a decision says; one that tells of another batch than its name is broken."""
-    return _decode(decision_name(which), data, lambda said: _decision(which, said))
+    """Return what is in the file of a decision; one of another batch than its name is broken."""
+    return _decode(decision_name(which), data, lambda document: _decision(which, document))
 
 
 def decode_completion(which: Round, data: bytes | None) -> Done | Broken:
-    """Return what the file says that tells how a decision was carried out."""
-    return _decode(completion_name(which), data, lambda said: _done(which, said))
+    """Return what is in the file that marks how a decision was carried out."""
+    return _decode(completion_name(which), data, lambda document: _done(which, document))
 
 
 def decode_folder(path: str, files: Mapping[str, bytes | None]) -> LedgerState:
@@ -230,85 +230,85 @@ def _decode(name: str, data: bytes | None, read: Callable[[Mapping[str, Any]], T
     if not data:
         return Broken(path, Damage.EMPTY, "the file has no content")
     try:
-        said = json.loads(data)
-        version = said["v"]
+        document = json.loads(data)
+        version = document["v"]
         if type(version) is int and version > VERSION:
             known = f"version {version}; this Fenceline knows {VERSION}"
             return Broken(path, Damage.NEWER, f"it is of {known}: upgrade it")
-        return read(said)
+        return read(document)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return Broken(path, Damage.TORN, f"it is no file of a ledger ({type(error).__name__}: {error})")
 
 
-def _ledger(said: Mapping[str, Any]) -> Ledger:
+def _ledger(document: Mapping[str, Any]) -> Ledger:
     return Ledger(
-        _text(said, "ledger_id"),
-        _text(said, "query_id"),
-        _text(said, "prefix"),
-        _whole(said, "created_ms"),
-        _whole(said, "first_batch"),
+        _text(document, "ledger_id"),
+        _text(document, "query_id"),
+        _text(document, "prefix"),
+        _whole(document, "created_ms"),
+        _whole(document, "first_batch"),
     )
 
 
-def _generation(number: int, said: Mapping[str, Any]) -> Generation:
-    _same(said, generation=number)
-    return Generation(number, _text(said, "run_id"), _whole(said, "at_ms"))
+def _generation(number: int, document: Mapping[str, Any]) -> Generation:
+    _same(document, generation=number)
+    return Generation(number, _text(document, "run_id"), _whole(document, "at_ms"))
 
 
-def _decision(which: Round, said: Mapping[str, Any]) -> Decision:
-    _same(said, batch_id=which.batch_id, round=which.round)
+def _decision(which: Round, document: Mapping[str, Any]) -> Decision:
+    _same(document, batch_id=which.batch_id, round=which.round)
     return Decision(
         which.batch_id,
         which.round,
-        Decided(said["decided"]),
-        _text(said, "by"),
-        _whole(said, "at_ms"),
-        _text(said, "ledger_id"),
-        _text(said, "query_id"),
-        _text(said, "run_id"),
-        _whole(said, "generation"),
-        tuple(transaction_from_json(each) for each in said["transactions"]),
-        tuple(_input_range(each) for each in said["input"]),
-        _text(said, "reason"),
+        Decided(document["decided"]),
+        _text(document, "by"),
+        _whole(document, "at_ms"),
+        _text(document, "ledger_id"),
+        _text(document, "query_id"),
+        _text(document, "run_id"),
+        _whole(document, "generation"),
+        tuple(transaction_from_json(each) for each in document["transactions"]),
+        tuple(_input_range(each) for each in document["input"]),
+        _text(document, "reason"),
     )
 
 
-def _done(which: Round, said: Mapping[str, Any]) -> Done:
-    _same(said, batch_id=which.batch_id, round=which.round)
-    lost = tuple(_is_text(each) for each in said["lost"])
+def _done(which: Round, document: Mapping[str, Any]) -> Done:
+    _same(document, batch_id=which.batch_id, round=which.round)
+    lost = tuple(_is_text(each) for each in document["lost"])
     return Done(
         which.batch_id,
         which.round,
-        DecisionOutcome(said["outcome"]),
-        _whole(said, "at_ms"),
-        _text(said, "by"),
+        DecisionOutcome(document["outcome"]),
+        _whole(document, "at_ms"),
+        _text(document, "by"),
         lost,
     )
 
 
-def _written(said: Any) -> tuple[PartitionRecords, ...] | None:
-    if said is None:
+def _written(document: Any) -> tuple[PartitionRecords, ...] | None:
+    if document is None:
         return None
-    return tuple(PartitionRecords(_is_text(topic), *map(_is_whole, numbers)) for topic, *numbers in said)
+    return tuple(PartitionRecords(_is_text(topic), *map(_is_whole, numbers)) for topic, *numbers in document)
 
 
-def _input_range(said: Mapping[str, Any]) -> InputRange:
-    start, end = (None if said[key] is None else _text(said, key) for key in ("start", "end"))
-    return InputRange(_text(said, "source"), start, end)
+def _input_range(document: Mapping[str, Any]) -> InputRange:
+    start, end = (None if document[key] is None else _text(document, key) for key in ("start", "end"))
+    return InputRange(_text(document, "source"), start, end)
 
 
-def _same(said: Mapping[str, Any], **expected: int) -> None:
+def _same(document: Mapping[str, Any], **expected: int) -> None:
     for key, value in expected.items():
-        if _whole(said, key) != value:
-            raise ValueError(f"its {key} is {said[key]}, by its name it is {value}")
+        if _whole(document, key) != value:
+            raise ValueError(f"its {key} is {document[key]}, by its name it is {value}")
 
 
-def _text(said: Mapping[str, Any], key: str) -> str:
-    return _is_text(said[key])
+def _text(document: Mapping[str, Any], key: str) -> str:
+    return _is_text(document[key])
 
 
-def _whole(said: Mapping[str, Any], key: str) -> int:
-    return _is_whole(said[key])
+def _whole(document: Mapping[str, Any], key: str) -> int:
+    return _is_whole(document[key])
 
 
 def _is_text(value: Any) -> str:

@@ -41,7 +41,7 @@ class Admission:
         self._settings, self._query, self._ledger = settings, query, ledger
 
     def refuse_stranger(self, query_id: str) -> str:
-        """Return the query's id as the checkpoint tells it; refuse a folder that is not this query's."""
+        """Return the query's id as the checkpoint has it; refuse a folder that is not this query's."""
         found = self._query.query_id()
         if found is None:
             raise Refused(
@@ -76,7 +76,7 @@ class Admission:
         if self._settings.prefix_chosen and ledger.prefix != self._settings.prefix:
             raise Refused(
                 f"the ledger in {self._ledger.path} has transactional ids that begin with {ledger.prefix!r}, "
-                f"and the option prefix says {self._settings.prefix!r}: keep the first. Transactions under "
+                f"and the option prefix is {self._settings.prefix!r}: keep the first. Transactions under "
                 "another prefix would not be found again"
             )
         return ledger
@@ -122,7 +122,7 @@ class Admission:
             return
         raise Refused(
             f"batch {prepared.batch_id} is committed, and was to read something else now. It has read\n"
-            f"{input_text(prepared.input)}\nand {self._query.path}/offsets says now\n{input_text(now)}\n"
+            f"{input_text(prepared.input)}\nand {self._query.path}/offsets has now\n{input_text(now)}\n"
             "The checkpoint was reset or edited. Restore checkpoint and ledger of one moment; or copy both "
             "to another place, then remove them"
         )

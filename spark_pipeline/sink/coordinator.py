@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 DRIVER = "driver"
 #: A task that was killed, or a late attempt, leaves a transaction that holds readers back until its timeout.
 #: They are looked for after a batch: for some seconds where attempts were repeated, else so often that it
-#: costs a hundredth of the time (a coordinator looks through all of its ids).
+#: costs a hundredth of the time (a coordinator goes through all of its ids).
 SWEEP_COST = 100
-#: Between two looks for what dying tasks have opened.
+#: Between two searches for what dying tasks have opened.
 _DYING_PAUSE_S = 1.0
 #: How often the files of old batches are removed, in batches.
 _PURGE_EVERY = 10
@@ -82,7 +82,7 @@ class SinkCoordinator:
         return self._generation
 
     def planned_batch(self) -> tuple[str, int]:
-        """Return the query's id and its newest planned batch, as the checkpoint tells them."""
+        """Return the query's id and its newest planned batch, as the checkpoint has them."""
         query_id = self._admission.refuse_stranger("")
         batch_id = self._query.newest_planned()
         if batch_id is None:
@@ -269,7 +269,7 @@ class SinkCoordinator:
             self._carry_out(self._ledger.read_decision(which))
 
     def _carry_out(self, decision: Decision) -> None:
-        """Do what a decision says and note it; to repeat it is safe."""
+        """Carry out a decision and note it; to repeat it is safe."""
         if decision.decided is Decided.ABORTED:
             self._transactions.abort(decision.transactions)
             self._finish(decision, DecisionOutcome.ABORTED)
@@ -311,7 +311,7 @@ class SinkCoordinator:
         self._transactions.fence_leftovers(attempt.stem, lambda parts: parts.generation <= attempt.generation)
 
     def _sweep_dying(self, attempt: Attempt) -> None:
-        """The same, until tasks that Spark has told to die must be dead."""
+        """The same, until tasks that Spark has ended must be dead."""
         until = time.monotonic() + self._settings.dying_s
         while True:
             self._sweep(attempt)

@@ -1,4 +1,4 @@
-"""What the sink says when it cannot go on: always the batch, the paths or ids, and what to do."""
+"""The errors of a sink that cannot go on: always the batch, the paths or ids, and what to do."""
 
 from __future__ import annotations
 

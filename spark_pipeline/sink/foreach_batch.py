@@ -48,7 +48,7 @@ class ExactlyOnceKafkaSink:
     begins the transactional ids (default: the query's name). `transaction_timeout_ms` defaults to the
     longest that the brokers take; a batch that takes longer than `timeout_warning_ratio` of it is logged.
     `accept_loss` names batches whose lost transactions (`LostTransactions`) are accepted and recorded.
-    `adopt` begins a ledger on a checkpoint that another sink has used until now. `on_step` is told of each
+    `adopt` begins a ledger on a checkpoint that another sink has used until now. `on_step` is called at each
     step with the batch's id. `partition_counts` adds to the ledger what each transaction has written to each
     partition (it takes READ on the topics), `digests` a digest of each transaction's keys and values.
 
@@ -101,7 +101,7 @@ class ExactlyOnceKafkaSink:
     def _finish_prepared(self) -> None:
         """Commit what a driver before has prepared, while Spark has yet to start: readers wait for it.
 
-        Whatever fails here is only logged: the first batch tries again, and says it.
+        Whatever fails here is only logged: the first batch tries again, and fails with it.
         """
         session = SparkSession.getActiveSession()
         if session is None or not hasattr(session, "_jsparkSession"):

@@ -1,7 +1,7 @@
 """A checkpoint's folder on HDFS, through the driver's own Hadoop, by py4j.
 
 On HDFS alone: its NameNode renames in one step and overwrites nothing. Hadoop's clients of other stores, and
-of local files, first look whether the name is free and then rename: two drivers can both have it.
+of local files, first check whether the name is free and then rename: two drivers can both have it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HadoopStorage:
             self._write(temporary, data)
             self._context.rename(temporary, self._at(name), self._no_overwrite())
         except Py4JJavaError as error:
-            # Where that fails too, a hidden file is left, and what failed first is what there is to say.
+            # Where that fails too, a hidden file is left, and what failed first is raised.
             with suppress(Py4JJavaError):
                 self._context.delete(temporary, False)
             if _is(error, "FileAlreadyExistsException"):

@@ -94,7 +94,7 @@ def make_coordinator(
 
 
 def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
-    """Return what the tasks of an attempt are told."""
+    """Return what the tasks of an attempt are given."""
     return TaskPlan(
         options.properties,
         attempt.stem,

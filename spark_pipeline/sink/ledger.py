@@ -65,12 +65,12 @@ class LedgerFolder:
 
     def read_identity(self) -> Ledger | None:
         """Return which query this ledger belongs to, None when it was not begun."""
-        said = decode_ledger(self._files.read(LEDGER))
-        if isinstance(said, Broken):
-            if said.damage is Damage.MISSING:
+        found = decode_ledger(self._files.read(LEDGER))
+        if isinstance(found, Broken):
+            if found.damage is Damage.MISSING:
                 return None
-            raise self._unusable(said)
-        return said
+            raise self._unusable(found)
+        return found
 
     def begin_ledger(self, ledger: Ledger) -> Ledger:
         """Begin a ledger, or return the one that somebody has begun already."""
@@ -81,7 +81,7 @@ class LedgerFolder:
         return found
 
     def claim_generation(self, run_id: str, now_ms: int) -> int:
-        """Claim the next generation, which tells every driver before that it was taken over."""
+        """Claim the next generation: every driver before finds that it was taken over."""
         number = self.read_names().generation
         claimed = False
         while not claimed:
@@ -92,19 +92,19 @@ class LedgerFolder:
 
     def read_decision(self, which: Round) -> Decision:
         """Return a decision."""
-        said = decode_decision(which, self._files.read(decision_name(which)))
-        if isinstance(said, Broken):
-            raise self._unusable(said)
-        return said
+        found = decode_decision(which, self._files.read(decision_name(which)))
+        if isinstance(found, Broken):
+            raise self._unusable(found)
+        return found
 
     def read_outcome(self, which: Round) -> Done | None:
         """Return how a decision was carried out, None while it was not."""
-        said = decode_completion(which, self._files.read(completion_name(which)))
-        if isinstance(said, Broken):
-            if said.damage is Damage.MISSING:
+        found = decode_completion(which, self._files.read(completion_name(which)))
+        if isinstance(found, Broken):
+            if found.damage is Damage.MISSING:
                 return None
-            raise self._unusable(said)
-        return said
+            raise self._unusable(found)
+        return found
 
     def last_decision(self, names: Names, batch_id: int) -> Decision | None:
         """Return the last decision about a batch: a prepared one, or the newest of those that aborted it."""
@@ -128,7 +128,7 @@ class LedgerFolder:
         return self.read_decision(which)
 
     def refuse_weak(self) -> None:
-        """Raise `Refused` where of two who decide both could be told that they were the first."""
+        """Raise `Refused` where two who decide could both be taken for the first."""
         refuse_weak(self._files)
 
     def mark_done(self, done: Done) -> None:

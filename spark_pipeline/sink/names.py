@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-#: Task attempts are told apart by their id modulo this; each may be open at the same time.
+#: Task attempts are distinguished by their id modulo this; each may be open at the same time.
 SLOTS = 64
 #: How much of the ledger's id is in a transactional id.
 LEDGER_CHARACTERS = 8
@@ -20,7 +20,7 @@ _TAIL = re.compile(r"-([0-9a-f]{8})-p(\d+)-g(\d+)-b([01])-s(\d+)$")
 
 
 class Parts(NamedTuple):
-    """What a transactional id of the sink says."""
+    """What a transactional id of the sink contains."""
 
     #: The prefix and the ledger, which are the same in all ids of one query.
     stem: str

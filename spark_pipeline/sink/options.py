@@ -1,7 +1,7 @@
 """The sink's options: Kafka's own names with the prefix `kafka.`, in librdkafka's words.
 
-One table says for each of Java's producer options what becomes of it. What cannot be translated is refused by
-name: a producer that ignored half of what it was told would be another one than its user believes.
+One table has for each of Java's producer options what becomes of it. What cannot be translated is refused by
+name: a producer that ignored half of its options would be another one than its user believes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spark_pipeline.sink.errors import Refused
 
 PREFIX = "kafka."
 
-#: How records are sent unless options say otherwise: a local queue that a task's memory can hold, and Java's
+#: How records are sent unless options differ: a local queue that a task's memory can hold, and Java's
 #: way to find the partition of a key, so that a key stays where Spark's own sink has put it.
 DEFAULTS: Mapping[str, str] = {
     "partitioner": "murmur2_random",
@@ -103,10 +103,10 @@ def _jaas(value: str) -> Mapping[str, str]:
     module = found[1].rsplit(".", 1)[-1]
     if module not in _MODULES:
         raise _Refusal(f"names {module}: the sink signs in by {' and '.join(_MODULES)}")
-    said = {name: _unquoted(*values) for name, *values in _PAIR.findall(found[2])}
-    if "username" not in said or "password" not in said:
+    pairs = {name: _unquoted(*values) for name, *values in _PAIR.findall(found[2])}
+    if "username" not in pairs or "password" not in pairs:
         raise _Refusal("has no username and password")
-    return {"sasl.username": said["username"], "sasl.password": said["password"]}
+    return {"sasl.username": pairs["username"], "sasl.password": pairs["password"]}
 
 
 def _unquoted(double: str, single: str, plain: str) -> str:

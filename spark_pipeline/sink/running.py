@@ -1,4 +1,4 @@
-"""Which query calls a foreachBatch function, as its driver's JVM tells."""
+"""Which query calls a foreachBatch function, from its driver's JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "stre
 class Interrupted(SinkError):
     """A batch that was interrupted because its query was stopped.
 
-    Spark takes a Python error that reads like this for a stop and not for a failure. It looks for it with a
+    Spark takes a Python error that reads like this for a stop and not for a failure. It uses a
     pattern that overflows its stack on long texts, such as py4j's own with its Java trace.
     """
 
@@ -47,7 +47,7 @@ class RunningQuery(NamedTuple):
     name: str
     #: Spark's class that executes it.
     kind: str
-    #: Its checkpoint's folder as Hadoop spells it; "" where this Spark does not tell.
+    #: Its checkpoint's folder as Hadoop spells it; "" where this Spark does not have it.
     checkpoint: str = ""
 
     def refuse_async(self) -> None:
@@ -92,6 +92,6 @@ def _told_by_jvm(session: SparkSession, query_id: str) -> tuple[str, str, str]:
         kind = str(execution.getClass().getSimpleName())
         return execution.name() or "", kind, str(execution.resolvedCheckpointRoot())
     except (AttributeError, TypeError, Py4JError) as error:
-        # Another Spark's inner parts may look otherwise: the checks of files do without it.
-        log.info("cannot look at the running query: %s", error)
+        # Another Spark's inner parts may differ: the checks of files do without it.
+        log.info("the running query cannot be inspected: %s", error)
         return "", "", ""

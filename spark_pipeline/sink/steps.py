@@ -1,4 +1,4 @@
-"""The steps of a batch, in their order, as an observer is told them."""
+"""The steps of a batch, in their order, as an observer gets them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Step(StrEnum):
     OPENED = "opened"
     #: Its decisions are read; no task has run.
     BEFORE_WRITE = "before_write"
-    #: Every task has flushed its records, and the driver knows the transactions.
+    #: Every task has flushed its records, and the driver has the transactions.
     WRITTEN = "written"
-    #: Their coordinators say that they are open, as their tasks left them.
+    #: Their coordinators report them open, as their tasks left them.
     VERIFIED = "verified"
     #: The decision to commit is durable: whatever happens, the batch will be committed.
     PREPARED = "prepared"
@@ -23,7 +23,7 @@ class Step(StrEnum):
     ENDING = "ending"
     #: All of them are.
     ENDED = "ended"
-    #: The ledger says so: the batch is skipped if Spark runs it again.
+    #: The ledger has it: the batch is skipped if Spark runs it again.
     DONE = "done"
 
 

@@ -1,7 +1,7 @@
-"""Where a checkpoint's files are: a Protocol, local files, and any store that fsspec knows.
+"""Where a checkpoint's files are: a Protocol, local files, and any store of fsspec.
 
-All that the ledger asks of a store is that of two who create the same name one is told that it lost, and that
-a name is never seen with half of its content. A store that cannot do that is refused when it is opened.
+All that the ledger needs of a store is that of two who create the same name one fails, and that a name never
+has half of its content. A store that cannot do that is refused when it is opened.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class LocalStorage:
 
 
 class FsspecStorage:
-    """A folder of any store that fsspec knows."""
+    """A folder of any store of fsspec."""
 
     def __init__(self, filesystem: Any, folder: str, shown: str) -> None:
         self._filesystem, self._folder, self._shown = filesystem, folder.rstrip("/"), shown.rstrip("/")
@@ -161,7 +161,7 @@ def local_path(url: str) -> str:
 
 
 def refuse_weak(folder: Storage) -> None:
-    """Raise `Refused` unless the second of two who create a file is told so, and reads the first one's."""
+    """Raise `Refused` unless the second of two who create a file fails, and reads the first one's."""
     name = f"{HIDDEN}probe.{uuid.uuid4().hex}"
     try:
         first, second = folder.create(name, b"1"), folder.create(name, b"2")

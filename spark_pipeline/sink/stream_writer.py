@@ -45,7 +45,7 @@ _ARROW = hasattr(datasource, "DataSourceStreamArrowWriter")
 
 @dataclass
 class CommitMessage(datasource.WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     attempt: Attempt
     transaction: SinkTransaction | None
@@ -55,7 +55,7 @@ class ExactlyOnceKafka(datasource.DataSource):
     """`.format("kafka_exactly_once")`: options as `ExactlyOnceKafkaSink` has them, each as text.
 
     `accept_loss` is a list with commas, `on_step` names a function as `package.module:function`. The option
-    `checkpointLocation` is needed: a session's default is not told to data sources.
+    `checkpointLocation` is needed: data sources do not get a session's default.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -147,7 +147,7 @@ class _DriverSide:
         found = _opened.pop(self._key, None)
         coordinator = found.coordinator if found else self._coordinator(chosen_timeout_ms(self.options))
         query_id, batch_id = coordinator.planned_batch()
-        # No run id is told here. A batch after the last one is the same run's; any other begins a run anew.
+        # There is no run id here. A batch after the last one is the same run's; any other begins a run anew.
         if found is None or batch_id != found.batch_id + 1:
             coordinator.open(query_id, "", batch_id)
         attempt = coordinator.begin(batch_id)
@@ -155,7 +155,7 @@ class _DriverSide:
         return attempt
 
     def commit(self, batch_id: int, messages: Sequence[Any]) -> None:
-        """Commit a batch by what its tasks have told."""
+        """Commit a batch by what its tasks have reported."""
         if messages and not any(isinstance(each, CommitMessage) for each in messages):
             return  # It was committed already when it was planned.
         attempt = self._attempt(batch_id, messages)
@@ -170,8 +170,8 @@ class _DriverSide:
             self._committer(attempt).abort(attempt, _transactions(messages), reason)
 
     def _attempt(self, batch_id: int, messages: Sequence[Any]) -> Attempt | None:
-        told = (each.attempt for each in messages if isinstance(each, CommitMessage))
-        return next(told, None) or self._coordinator(0).unknown_attempt(batch_id)
+        attempts = (each.attempt for each in messages if isinstance(each, CommitMessage))
+        return next(attempts, None) or self._coordinator(0).unknown_attempt(batch_id)
 
     def _committer(self, attempt: Attempt) -> SinkCoordinator:
         if self._key not in _committing:
@@ -196,7 +196,7 @@ def make_data_source_options(given: Mapping[str, str]) -> SinkOptions:
     if CHECKPOINT not in given:
         raise Refused(
             "the option checkpointLocation is missing: the sink's ledger is in it, and a session's own "
-            "spark.sql.streaming.checkpointLocation is not told to data sources"
+            "data sources do not get spark.sql.streaming.checkpointLocation"
         )
     if given.get(ASYNC, "false").lower() == "true":
         raise Refused(
@@ -220,8 +220,8 @@ def _number(given: Mapping[str, str], key: str) -> int | None:
 
 
 def _transactions(messages: Sequence[Any]) -> list[SinkTransaction]:
-    told = (each.transaction for each in messages if isinstance(each, CommitMessage))
-    return [each for each in told if each is not None]
+    found = (each.transaction for each in messages if isinstance(each, CommitMessage))
+    return [each for each in found if each is not None]
 
 
 def _checked(attempt: Attempt, context: Any) -> Attempt:

@@ -48,7 +48,7 @@ class MissingTransactions(NamedTuple):
 def describe_ids(
     admin: TransactionAdmin, ids: Collection[str], patience_s: float = PATIENCE_S
 ) -> Mapping[str, Described | NotDescribed]:
-    """Return what the coordinators say of ids; ask again, for a while, those that do not answer."""
+    """Return what the coordinators report of ids; ask again, for a while, those that do not answer."""
     until = time.monotonic() + patience_s
     answers: dict[str, Described | NotDescribed] = {}
     left: Collection[str] = ids
@@ -119,9 +119,9 @@ class Transactions:
 
     def _still_open(self, ids: Collection[str]) -> list[Fencing]:
         return [
-            Fencing(name, said.timeout_ms)
-            for name, said in describe_ids(self._admin, ids).items()
-            if isinstance(said, Described) and said.state is TransactionState.ONGOING
+            Fencing(name, described.timeout_ms)
+            for name, described in describe_ids(self._admin, ids).items()
+            if isinstance(described, Described) and described.state is TransactionState.ONGOING
         ]
 
     def _fence(self, fencings: Collection[Fencing]) -> None:
@@ -159,11 +159,11 @@ class Transactions:
                 log.warning("%s may stay open until its timeout: %s", name, ended.word)
 
     def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> MissingTransactions:
-        """Return which of these were not committed: their coordinators tell, or the answers stand."""
-        said = describe_ids(self._admin, [each.transactional_id for each in gone])
+        """Return which of these were not committed: by their coordinators, or by the answers."""
+        described = describe_ids(self._admin, [each.transactional_id for each in gone])
         lost, reasons = [], set()
         for each in gone:
-            found = said[each.transactional_id]
+            found = described[each.transactional_id]
             if isinstance(found, Described):
                 if _is_committed(each, found):
                     continue
@@ -177,18 +177,18 @@ class Transactions:
         return MissingTransactions(tuple(lost), "; ".join(sorted(reasons)))
 
 
-def _unseen(said: Described | NotDescribed) -> bool:
-    return isinstance(said, NotDescribed) and said.obstacle is Obstacle.UNSEEN
+def _unseen(described: Described | NotDescribed) -> bool:
+    return isinstance(described, NotDescribed) and described.obstacle is Obstacle.UNSEEN
 
 
-def _unlike(wanted: SinkTransaction, said: Described | NotDescribed) -> str:
-    if isinstance(said, NotDescribed):
-        return said.text
-    if said.state is not TransactionState.ONGOING:
-        return f"it is {said.state.value}, not open"
-    if (said.producer_id, said.producer_epoch) != (wanted.producer_id, wanted.producer_epoch):
+def _unlike(wanted: SinkTransaction, described: Described | NotDescribed) -> str:
+    if isinstance(described, NotDescribed):
+        return described.text
+    if described.state is not TransactionState.ONGOING:
+        return f"it is {described.state.value}, not open"
+    if (described.producer_id, described.producer_epoch) != (wanted.producer_id, wanted.producer_epoch):
         return "another producer has its id"
-    if said.started_ms != wanted.started_ms:
+    if described.started_ms != wanted.started_ms:
         return "it was ended and begun again"
     return ""
 
@@ -201,11 +201,11 @@ def _too_old(wanted: SinkTransaction, open_s: float) -> str:
     return f"after {open_s:.1f} s too little is left of its timeout of {timeout_s:g} s"
 
 
-def _is_committed(wanted: SinkTransaction, said: Described) -> bool:
+def _is_committed(wanted: SinkTransaction, described: Described) -> bool:
     # Transaction protocol 2 raises the epoch with each end (KIP-890).
     epochs = (wanted.producer_epoch, wanted.producer_epoch + 1)
-    same = said.producer_id == wanted.producer_id and said.producer_epoch in epochs
-    return same and said.state in _COMMITTED
+    same = described.producer_id == wanted.producer_id and described.producer_epoch in epochs
+    return same and described.state in _COMMITTED
 
 
 def _ending(transaction: SinkTransaction, *, commit: bool) -> Ending:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
 #: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
 _POLL_S = 0.05
-#: What a producer that can go on no more says of its records, and to a new one.
+#: The errors of a producer that cannot go on, for its records and for a new one.
 _DEAD = (KafkaError._FATAL, KafkaError._FENCED, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 #: (topic, value, key, partition, timestamp in ms, headers) as `Producer.produce` takes them.
 Record = tuple[
@@ -42,7 +42,7 @@ ANY_PARTITION, NOW = -1, 0
 
 
 class TaskPlan(NamedTuple):
-    """What every task of a batch is told."""
+    """What every task of a batch is given."""
 
     properties: Properties
     #: How its transactional ids begin.

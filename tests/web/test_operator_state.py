@@ -18,7 +18,8 @@ pytestmark = pytest.mark.django_db
 
 
 def stores(html: str) -> list[list[str]]:
-    """Return the cells of each store that a page lists, as text."""
+    """Return the cells of each store that a page lists, as text, without the labels of narrow pages."""
+    html = re.sub(r'<span class="narrow-only">[^<]*</span>', "", html)
     rows = re.findall(r"<tr data-store>(.*?)</tr>", html, re.S)
     return [[text_of(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
 

@@ -83,7 +83,7 @@ def test_a_batch_without_an_offset_log_entry_is_refused(query: FakeQuery) -> Non
 
 def test_another_prefix_than_the_ledgers_is_refused(query: FakeQuery) -> None:
     committed_once(query)
-    with pytest.raises(Refused, match="option prefix says 'other'"):
+    with pytest.raises(Refused, match="option prefix is 'other'"):
         query.driver(2, prefix="other")
     assert query.driver(2, prefix=query.topic).begin(2) is not None
 
