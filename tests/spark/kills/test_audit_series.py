@@ -11,7 +11,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from tests.spark.test_audit_keys import CLUSTER, PIPELINE, GroupPipeline, Place
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak]
 
+#: The driver of Spark's own Kafka sink.
+COPY = ROOT / "tests" / "spark" / "kills" / "copy_query.py"
 #: Audits come in between: the ledger keeps 100 batches.
 AUDIT_EACH = 80
 
@@ -109,26 +111,66 @@ def test_what_spark_s_own_sink_doubles_under_kill_9_is_found(
 ) -> None:
     send(group.bootstrap, group.source, range(20_000))
     checkpoint = tmp_path / "checkpoint"
-    script = ROOT / "tests" / "spark" / "kills" / "copy_query.py"
     arguments = [group.bootstrap, group.source, group.target, str(checkpoint)]
     dice = random.Random(SEED)
 
     def finished() -> int:
-        return len([path for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()])
+        return len(batches_in(checkpoint / "commits"))
 
     for _ in range(8):
         wanted = finished() + dice.randint(2, 6)
-        kill_job(script, arguments, tmp_path, lambda wanted=wanted: finished() >= wanted)
-    wanted = 100
-    kill_job(script, arguments, tmp_path, lambda: finished() >= wanted)
+        kill_job(COPY, arguments, tmp_path, lambda wanted=wanted: finished() >= wanted)
+    kill_job(COPY, arguments, tmp_path, lambda: finished() >= 100)
     found = group.run(spark, "--checkpoint", str(checkpoint))
     assert (found.missing, found.readable) == (0, found.input)
     assert group.places(spark, found, DUPLICATES) == doubled_records(group)
     print(f"{found.duplicated} of {found.input} records doubled by Spark's own sink")
 
 
+def batches_in(log: Path) -> list[int]:
+    return sorted(int(path.name) for path in log.glob("*") if path.name.isdecimal())
+
+
+def test_an_edited_checkpoint_loses_and_doubles_exactly_what_is_found(
+    spark: SparkSession, group: GroupPipeline, tmp_path: Path
+) -> None:
+    """It goes back over three batches, then over records that it has not read."""
+    places = send(group.bootstrap, group.source, range(6_000))
+    checkpoint = tmp_path / "checkpoint"
+    arguments = [group.bootstrap, group.source, group.target, str(checkpoint)]
+    kill_job(COPY, arguments, tmp_path, lambda: len(batches_in(checkpoint / "commits")) >= 10)
+    last = batches_in(checkpoint / "commits")[-1]
+    for log in ("commits", "offsets"):
+        for batch in batches_in(checkpoint / log):
+            if batch > last - 3:
+                (checkpoint / log / str(batch)).unlink()
+                (checkpoint / log / f".{batch}.crc").unlink(missing_ok=True)
+    kill_job(COPY, arguments, tmp_path, lambda: len(batches_in(checkpoint / "commits")) >= 15)
+    newest = checkpoint / "offsets" / str(batches_in(checkpoint / "commits")[-1])
+    for later in (each for each in batches_in(checkpoint / "offsets") if each > int(newest.name)):
+        (checkpoint / "offsets" / str(later)).unlink()
+    *head, line = newest.read_text().splitlines()
+    ends = {name: offset + 150 for name, offset in json.loads(line)[group.source].items()}
+    newest.write_text("\n".join([*head, json.dumps({group.source: ends})]))
+    (checkpoint / "offsets" / f".{newest.name}.crc").unlink(missing_ok=True)
+    kill_job(COPY, arguments, tmp_path, lambda: len(batches_in(checkpoint / "commits")) >= 25)
+    found = group.run(spark, "--checkpoint", str(checkpoint))
+    keys, due = copied(group), {each.partition: each.to_offset for each in found.compared}
+    lost = {place for number, place in places.items() if f"k{number}".encode() not in keys}
+    assert group.places(spark, found, LOSSES) == {place for place in lost if place[1] < due[place[0]]}
+    assert group.places(spark, found, DUPLICATES) == doubled_records(group)
+    print(f"{found.missing} lost, {found.duplicated} doubled")
+    assert found.missing
+    assert found.duplicated
+
+
 def doubled_records(group: GroupPipeline) -> set[Place]:
     """Return the records of the output whose key was there before, as a consumer reads them."""
+    return {place[1:] for places in copied(group).values() for place in sorted(places)[1:]}
+
+
+def copied(group: GroupPipeline) -> Mapping[bytes | None, Sequence[tuple[int, int, int]]]:
+    """Return timestamp, partition and offset of each record of the output, by its key."""
     reader = Consumer(
         {"bootstrap.servers": group.bootstrap, "group.id": "oracle", "enable.partition.eof": True}
     )
@@ -139,7 +181,7 @@ def doubled_records(group: GroupPipeline) -> set[Place]:
             place = message.timestamp()[1], partition, message.offset() or 0
             by_key[message.key()].append(place)
     reader.close()
-    return {place[1:] for places in by_key.values() for place in sorted(places)[1:]}
+    return by_key
 
 
 def test_a_thousand_batches_with_faults_behind_the_ledger(spark: SparkSession, pipeline: Pipeline) -> None:
