@@ -217,7 +217,7 @@ def _count(rows: DataFrame) -> tuple[KeyTotals, DataFrame]:
 def _missing(rows: DataFrame, differing: DataFrame) -> DataFrame:
     """Return the records that are missing; of a key that is there too few times the last ones, uncertain."""
     short = differing.where(f"{_FOUND} < {_DUE}")
-    newest = Window.partitionBy("key").orderBy(f.desc("timestamp_ms"), f.desc("partition"), f.desc("offset"))
+    newest = Window.partitionBy("key").orderBy(f.desc("timestamp_ms"), f.desc("offset"), f.desc("partition"))
     found = rows.where(f.col("side") == _DUE).join(f.broadcast(short), "key")
     found = found.withColumn("rank", f.row_number().over(newest))
     return found.where(f"rank <= {_DUE} - {_FOUND}").withColumn("certain", f.col(_FOUND) == 0)
@@ -226,7 +226,7 @@ def _missing(rows: DataFrame, differing: DataFrame) -> DataFrame:
 def _duplicated(rows: DataFrame, differing: DataFrame) -> DataFrame:
     """Return the records of the output that are there again: all but the first ones of a key."""
     more = differing.where(f"{_FOUND} > {_DUE} + {_LATER}")
-    oldest = Window.partitionBy("key").orderBy("timestamp_ms", "partition", "offset")
+    oldest = Window.partitionBy("key").orderBy("timestamp_ms", "offset", "partition")
     found = rows.where(f.col("side") == _FOUND).join(f.broadcast(more), "key")
     found = found.withColumn("rank", f.row_number().over(oldest))
     return found.where(f"rank > {_DUE} + {_LATER}").withColumn("certain", f.expr("true"))

@@ -166,11 +166,13 @@ def test_an_edited_checkpoint_loses_and_doubles_exactly_what_is_found(
 
 def doubled_records(group: GroupPipeline) -> set[Place]:
     """Return the records of the output whose key was there before, as a consumer reads them."""
-    return {place[1:] for places in copied(group).values() for place in sorted(places)[1:]}
+    return {
+        (partition, offset) for some in copied(group).values() for _, offset, partition in sorted(some)[1:]
+    }
 
 
 def copied(group: GroupPipeline) -> Mapping[bytes | None, Sequence[tuple[int, int, int]]]:
-    """Return timestamp, partition and offset of each record of the output, by its key."""
+    """Return timestamp, offset and partition of each record of the output, by its key."""
     reader = Consumer(
         {"bootstrap.servers": group.bootstrap, "group.id": "oracle", "enable.partition.eof": True}
     )
@@ -178,7 +180,7 @@ def copied(group: GroupPipeline) -> Mapping[bytes | None, Sequence[tuple[int, in
     for partition in (0, 1):
         reader.assign([TopicPartition(group.target, partition, 0)])
         while (message := reader.poll(30)) is not None and not message.error():
-            place = message.timestamp()[1], partition, message.offset() or 0
+            place = message.timestamp()[1], message.offset() or 0, partition
             by_key[message.key()].append(place)
     reader.close()
     return by_key
