@@ -47,13 +47,15 @@ class ReplayOptions:
 
 
 class Replay:
-    """The replay of one pipeline's losses."""
+    """The replay of one pipeline's losses. Raises AuditError where the cluster or its target is not there."""
 
     def __init__(self, spark: SparkSession, store: AuditStore, options: ReplayOptions) -> None:
         self._spark, self._store, self._options = spark, store, options
         self._files = store.files
         #: Why a batch failed: Spark wraps it in pages of Java.
         self.failure: Exception | None = None
+        # Spark would wait a minute for a topic that is not there. It raises AuditError.
+        read_topics(kafka_connection(options.java), [options.target])
 
     def preview(self) -> str:
         """Return what would be written. Raises AuditError."""

@@ -105,7 +105,7 @@ def test_what_is_wrong_is_one_sentence_and_writes_nothing(
     for wrong, text in (
         (["--value", "nonsense(value)"], "nonsense"),
         (["--where", "value >"], "Syntax error"),
-        (["--target", "replay-nowhere", "--execute"], "replay-nowhere"),
+        (["--target", "replay-nowhere", "--execute"], "there is no topic replay-nowhere"),
     ):
         with pytest.raises(AuditError, match=text) as raised:
             run(spark, pipeline, *wrong)
