@@ -34,10 +34,10 @@ def test_each_store_has_versions_files_and_what_a_restart_loads(page: Client, pr
     factories.operator_state(row, factories.state_chain(0), empty, fresh)
     html = page_html(page, QUERY_PAGE)
     first, second, third = stores(html)
-    assert first[0] == "0"
+    assert first[0] == "Partition 0"
     assert "1,100 to 1,204" in first[1]
     assert first[-1] == "version 1,204: snapshot 1,194 and 10 deltas"
-    assert second[0] == "1 · left"
+    assert second[0] == "Partition 1 · left"
     assert second[-1] == "version 3: no snapshot and 3 deltas"
     assert third[-1] == "nothing: no batch is committed"
     assert "data-broken-state" not in html
@@ -52,7 +52,7 @@ def test_a_broken_chain_is_named_and_comes_first(page: Client, prod: Cluster) ->
     (named,) = re.findall(r"data-broken-state>(.*?)</div>", html, re.S)
     assert "partition 11: versions 1,200, 1,203 are missing to load version 1,204" in text_of(named)
     listed = stores(html)
-    assert [each[0] for each in listed[:2]] == ["11", "0"]
+    assert [each[0] for each in listed[:2]] == ["Partition 11", "Partition 0"]
     assert listed[0][-1] == "broken"
     assert len(listed) == 12
     assert html.split('id="more-stores-0"')[1].count("data-store>") == 4
