@@ -6,6 +6,7 @@ What is new is kept until it is saved (`mark_saved`): a save that fails loses no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from collectors.checkpoints.ledger_files import LedgerFiles
@@ -83,15 +84,16 @@ class CheckpointFolder:
         checkpoint = self._settling.settle_checkpoint(self._observe, self._observe_again)
         if checkpoint is None:
             raise CannotRead(self._too_fast())
+        state = self._state.read(checkpoint, now_ms)
         finished = dict(sorted(self._commits.news.items()))
         times = {number: self._commits.written_ms(number) for number in finished}
         return CheckpointObservation(
-            checkpoint=checkpoint,
+            checkpoint=replace(checkpoint, state_broken=self._state.broken),
             ledger=self._ledger.read() if self._around.has_ledger else None,
             planned=tuple(each for _, each in sorted(self._offsets.news.items())),
             finished=tuple(finished.values()),
             committed_ms={number: at for number, at in times.items() if at is not None},
-            state=self._state.read(checkpoint, now_ms),
+            state=state,
         )
 
     def mark_saved(self, observation: CheckpointObservation) -> None:

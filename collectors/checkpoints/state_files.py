@@ -15,7 +15,7 @@ from fenceline.decode.checkpoint import STATE
 from fenceline.decode.state_files import StateFile, decode_state_file
 from fenceline.paths import join_path
 from fenceline.spark.records import Checkpoint, CommitsEntry, StateOperator
-from fenceline.spark.state_chains import DEFAULT, OperatorState, StateChain, chain_of, store_id
+from fenceline.spark.state_chains import DEFAULT, OperatorState, StateChain, chain_of, store_id, used_chains
 
 ROUND_EVERY_S = 30.0
 #: Partitions that one poll lists, and partitions of an operator that are listed at all.
@@ -44,6 +44,8 @@ class StateFiles:
         self._chains: dict[int, list[StateChain]] = {}
         self._unread: dict[int, str] = {}
         self._news: tuple[OperatorState, ...] = ()
+        #: What a restart cannot load, by the last round; "" where nothing is missing.
+        self.broken = ""
 
     def read(self, checkpoint: Checkpoint, now_ms: int) -> tuple[OperatorState, ...]:
         """Go on with a round; return what the last one found, () where that is saved."""
@@ -55,6 +57,7 @@ class StateFiles:
                 self._read_partition(place, checkpoint)
             if not self._left:
                 self._news = tuple(self._found(now_ms))
+                self.broken = "; ".join(filter(None, (each.broken_sentence for each in self._news)))
         return self._news
 
     def mark_saved(self) -> None:
@@ -116,7 +119,7 @@ class StateFiles:
     def _found(self, now_ms: int) -> Iterator[OperatorState]:
         for operator in self._operators:
             number = operator.operator_id
-            chains = tuple(self._chains[number])
+            chains = used_chains(self._chains[number])
             yield OperatorState(number, operator.name, chains, now_ms, self._unread.get(number, ""))
 
 

@@ -136,6 +136,8 @@ class Checkpoint:
     operators: tuple[StateOperator, ...] = ()
     #: Whether `state/` has files.
     has_state: bool = False
+    #: What a restart cannot load of it, as far as its files were listed; "" where nothing is missing.
+    state_broken: str = ""
     #: Whether there is a folder `commits/`: Spark before 2.2 wrote none.
     has_commits: bool = True
     #: Files that could not be read, beside those above.

@@ -48,6 +48,7 @@ class RestartVerdict(StrEnum):
     OFFSETS_GONE = "offsets_gone"
     STATE_LEFT = "state_left"
     STATE_GONE = "state_gone"
+    STATE_BROKEN = "state_broken"
     IDENTITY_LOST = "identity_lost"
     IDENTITY_BROKEN = "identity_broken"
     TORN_OFFSETS = "torn_offsets"
@@ -273,6 +274,14 @@ def _behind(case: _Case) -> Restart | None:
     return Restart(RestartVerdict.SILENT_GAP, case.planned, words, Severity.CRITICAL, remedy)
 
 
+def _state_broken(case: _Case) -> Restart | None:
+    if not case.of.state_broken:
+        return None
+    words = f"fails in its first batch: CANNOT_LOAD_STATE_STORE, {case.of.state_broken}"
+    remedy = "restore these files of state/ from a copy, or start with a new checkpoint"
+    return Restart(RestartVerdict.STATE_BROKEN, None, words, Severity.CRITICAL, remedy)
+
+
 def _again(case: _Case) -> Restart | None:
     """Answer for a newest batch that is planned and not done."""
     if case.planned == case.finished:
@@ -376,6 +385,7 @@ _ROWS: Sequence[_Row] = (
     _state_gone,
     _rolled_back,
     _behind,
+    _state_broken,
     _again,
     _done,
 )

@@ -63,6 +63,15 @@ class OperatorState:
         """Return the chains that a restart cannot load."""
         return [each for each in self.chains if each.missing_count]
 
+    @property
+    def broken_sentence(self) -> str:
+        """Return what a restart cannot load of it, "" where nothing is missing."""
+        if not self.broken:
+            return ""
+        rest = len(self.broken) - 1
+        more = f"; {rest:,} more of its partitions are broken" if rest else ""
+        return f"operator {self.operator_id} ({self.name}), {broken_sentence(self.broken[0])}{more}"
+
 
 def pack_chains(chains: Iterable[StateChain]) -> str:
     """Return chains as compact JSON text: [[partition, store, oldest, newest, …], …]."""
@@ -112,6 +121,16 @@ def chain_of(
         tuple(missing[:MOST_MISSING]),
         len(missing),
     )
+
+
+def used_chains(chains: Sequence[StateChain]) -> tuple[StateChain, ...]:
+    """Leave out the partitions that an operator does not use.
+
+    A global one (`globalLimit`) runs in partition 0 alone, whatever number its metadata has: where no other
+    partition has a file, no other is needed.
+    """
+    is_global = all(each.newest is None for each in chains if each.partition)
+    return tuple(each for each in chains if not (is_global and each.partition))
 
 
 def _missing(deltas: set[int], base: int, needed: int) -> Sequence[int]:

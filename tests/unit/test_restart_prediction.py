@@ -119,6 +119,14 @@ def lost_identity(damage: Damage = Damage.MISSING) -> Mapping[str, Any]:
             "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
         ),
         (
+            checkpoint_of(
+                range(3), range(3), has_state=True, state_broken="partition 1: version 3 is missing"
+            ),
+            V.STATE_BROKEN,
+            None,
+            "CANNOT_LOAD_STATE_STORE, partition 1: version 3",
+        ),
+        (
             checkpoint_of(range(6), range(6), **lost_identity()),
             V.IDENTITY_LOST,
             None,

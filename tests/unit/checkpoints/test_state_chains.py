@@ -9,6 +9,7 @@ import pytest
 from collectors.checkpoints import state_files
 from collectors.checkpoints.collector import CheckpointsCollector
 from fenceline.decode.state_files import StateFile, decode_state_file
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from fenceline.spark.state_chains import (
     OperatorState,
     StateChain,
@@ -133,10 +134,20 @@ class TestReading:
         assert (state.name, state.unread, state.read_ms) == ("stateStoreSave", "", factories.NOW_MS)
 
     def test_a_partition_without_a_folder_is_broken(self) -> None:
-        make_state(2)
+        make_state(3)
         factories.remove(FOLDER, "state/0/1")
         (state,) = polled(factories.collector("memory://state"))
         assert [(each.partition, each.newest, each.missing) for each in state.broken] == [(1, None, (3,))]
+
+    def test_an_operator_that_uses_one_partition_needs_no_other(self) -> None:
+        make_state(3)
+        for partition in (1, 2):
+            factories.remove(FOLDER, f"state/0/{partition}")
+        (state,) = polled(factories.collector("memory://state"))
+        assert [(each.partition, each.missing) for each in state.chains] == [(0, ())]
+        factories.remove(FOLDER, "state/0/0")
+        (state,) = polled(factories.collector("memory://state"))
+        assert [each.partition for each in state.broken] == [0]
 
     def test_a_round_takes_several_polls_and_is_returned_until_it_is_saved(
         self, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +165,24 @@ class TestReading:
         (state,) = polled(factories.collector("memory://state"))
         assert [each.partition for each in state.chains] == [0, 1, 2]
         assert state.unread == "partitions 3 to 4 are not listed"
+
+    def test_a_broken_chain_is_what_a_restart_meets_until_it_is_whole(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(state_files, "ROUND_EVERY_S", 0.0)
+        make_state(3)
+        collector = factories.collector("memory://state")
+        for partition in (1, 2):
+            factories.remove(FOLDER, f"state/0/{partition}/2.delta")
+        (observation,) = factories.poll(collector).observations
+        restart = predict_restart(observation.checkpoint, alive=False)
+        assert restart.verdict is RestartVerdict.STATE_BROKEN
+        assert "operator 0 (stateStoreSave), partition 1: version 2 is missing" in restart.sentence
+        assert "1 more of its partitions" in restart.sentence
+        for partition in (1, 2):
+            factories.write_file(FOLDER, f"state/0/{partition}/2.delta", "delta")
+        (observation,) = factories.poll(collector).observations
+        assert predict_restart(observation.checkpoint, alive=False).verdict is RestartVerdict.CLEAN
 
     def test_a_query_without_state_has_none(self) -> None:
         factories.make_checkpoint(FOLDER)
