@@ -16,7 +16,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -29,6 +29,7 @@ from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.keys import EVERY_RECORD, KeysOptions
 from spark_pipeline.audits.runs import RunOf, run_counts, run_keys
 from spark_pipeline.audits.store import AuditStore
+from spark_pipeline.job import run_job
 
 ONCE = "once"
 _TRIGGER = re.compile(r"([1-9]\d{0,5}) seconds?")
@@ -178,30 +179,18 @@ def _summary(manifest: AuditManifest) -> str:
     return f"{manifest.verdict.value}: {proved}, {lost}{named}"
 
 
-def run_triggered(spark: SparkSession, options: argparse.Namespace) -> None:
-    """Audit once, or at each interval until the process ends. Raises AuditError."""
-    _print(run_audit(spark, options))
+def run_triggered(spark: SparkSession, options: argparse.Namespace) -> Iterator[str]:
+    """Audit once, or at each interval until the process ends; yield what was found. Raises AuditError."""
+    yield run_audit(spark, options)
     while options.trigger != ONCE:
         time.sleep(float(options.trigger))
-        _print(run_audit(spark, options))
+        yield run_audit(spark, options)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job; return the exit status."""
     options = argument_parser().parse_args(arguments)
-    spark = SparkSession.builder.appName(f"fenceline audit of {options.pipeline}").getOrCreate()
-    try:
-        run_triggered(spark, options)
-    except AuditError as error:
-        print(f"audit: {error}", file=sys.stderr, flush=True)  # noqa: T201 - a command speaks
-        return 1
-    finally:
-        spark.stop()
-    return 0
-
-
-def _print(text: str) -> None:
-    print(f"audit: {text}", flush=True)  # noqa: T201 - a command speaks
+    return run_job("audit", options.pipeline, lambda spark: run_triggered(spark, options))
 
 
 def _trigger(text: str) -> str:

@@ -30,6 +30,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties, positive_number
+from spark_pipeline.job import run_job
 from spark_pipeline.reports import sight
 from spark_pipeline.reports.batches import History
 from spark_pipeline.reports.store import HistoryError, ReportStore
@@ -149,15 +150,7 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Run the job; return the exit status."""
     options = argument_parser().parse_args(arguments)
-    spark = SparkSession.builder.appName(f"fenceline history of {options.cluster}").getOrCreate()
-    try:
-        print(f"history: {run_history(spark, options)}", flush=True)  # noqa: T201 - a command speaks
-    except HistoryError as error:
-        print(f"history: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        return 1
-    finally:
-        spark.stop()
-    return 0
+    return run_job("history", options.cluster, lambda spark: [run_history(spark, options)])
 
 
 if __name__ == "__main__":

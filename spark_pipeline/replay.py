@@ -24,6 +24,7 @@ from spark_pipeline.audits.keys import EVERY_RECORD
 from spark_pipeline.audits.replays import Replay, ReplayOptions
 from spark_pipeline.audits.store import AuditStore
 from spark_pipeline.exactly_once import explain_error
+from spark_pipeline.job import run_job
 from spark_pipeline.sink.errors import SinkError
 
 _EXAMPLES = """examples:
@@ -80,15 +81,7 @@ def _replay_options(options: argparse.Namespace) -> ReplayOptions:
 def main(arguments: Sequence[str]) -> int:
     """Run the job; return the exit status."""
     options = argument_parser().parse_args(arguments)
-    spark = SparkSession.builder.appName(f"fenceline replay of {options.pipeline}").getOrCreate()
-    try:
-        print(f"replay: {run_replay(spark, options)}", flush=True)  # noqa: T201 - a command speaks
-    except AuditError as error:
-        print(f"replay: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        return 1
-    finally:
-        spark.stop()
-    return 0
+    return run_job("replay", options.pipeline, lambda spark: [run_replay(spark, options)])
 
 
 if __name__ == "__main__":

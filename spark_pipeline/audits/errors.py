@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from spark_pipeline.job import JobError
 
-class AuditError(Exception):
+
+class AuditError(JobError):
     """The audit cannot go on; the text is the reason and the remedy."""

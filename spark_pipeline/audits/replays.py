@@ -59,7 +59,8 @@ class Replay:
 
     def preview(self) -> str:
         """Return what would be written. Raises AuditError."""
-        lists, new = self._lists(), self._new_ranges()
+        lists = self._lists()
+        new = self._new_ranges(lists)
         waiting = [each for number in self._unfinished(lists) for each in lists[number]]
         ranges = [*waiting, *new]
         if not ranges:
@@ -72,7 +73,8 @@ class Replay:
 
     def execute(self) -> str:
         """List what is new, and write what is listed and not written yet. Raises AuditError."""
-        lists, new = self._lists(), self._new_ranges()
+        lists = self._lists()
+        new = self._new_ranges(lists)
         if new:
             number = max(lists, default=0) + 1
             if not self._files.create(_list_name(number), _list_text(new)):
@@ -85,7 +87,7 @@ class Replay:
         ranges = [each for number in waiting for each in lists[number]]
         return f"the records of {count_noun(count_offsets(ranges), 'offset')} are written: {_named(ranges)}"
 
-    def _new_ranges(self) -> Sequence[AuditedRange]:
+    def _new_ranges(self, lists: Mapping[int, Sequence[AuditedRange]]) -> Sequence[AuditedRange]:
         """Return the losses of the newest manifest that no list has. Raises AuditError without a manifest."""
         manifest = self._store.newest_manifest()
         if manifest is None:
@@ -97,7 +99,7 @@ class Replay:
         found = [
             AuditedRange(row.topic, row.partition, row.from_offset, row.to_offset) for row in rows.collect()
         ]
-        return ranges_without(found, (each for some in self._lists().values() for each in some))
+        return ranges_without(found, (each for some in lists.values() for each in some))
 
     def _lists(self) -> Mapping[int, Sequence[AuditedRange]]:
         names = {manifest_number(name): name for name in self._files.names(_LISTS)}

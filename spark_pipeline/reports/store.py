@@ -17,12 +17,13 @@ from fenceline.reports import (
     write_manifest,
 )
 from spark_pipeline.folder import ManifestLog, OutputFolder
+from spark_pipeline.job import JobError
 
 #: Manifests that are left: that of the newest micro-batch, and twenty before.
 _KEPT = 21
 
 
-class HistoryError(Exception):
+class HistoryError(JobError):
     """The job cannot go on; the text is the reason and the remedy."""
 
 
