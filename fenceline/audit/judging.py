@@ -63,6 +63,8 @@ class BatchInput(NamedTuple):
     records: int | None
     ranges: tuple[AuditedRange, ...] = ()
     obstacle: AuditObstacle | None = None
+    #: Records that the query dropped, by Spark's progress; None where it reports none.
+    dropped: int | None = None
 
 
 class AuditedPartition(NamedTuple):
@@ -251,11 +253,14 @@ def _dropped(batch_id: int, read: BatchInput, declared: int) -> tuple[int | None
         return None, None
     if read.records == declared:
         return 0, None
+    if read.records - declared == read.dropped:
+        return read.dropped, None
     wrote = count_noun(declared, "record")
+    reported = "" if read.dropped is None else f"; by its progress it dropped {read.dropped:,}"
     return None, AuditObstacle(
         ObstacleKind.INPUT_UNKNOWN,
         "query",
-        f"batch {batch_id} read {count_noun(read.records, 'record')} and wrote {wrote}",
+        f"batch {batch_id} read {count_noun(read.records, 'record')} and wrote {wrote}{reported}",
         "how many of them the query drops or adds is not known; where it does neither, use --one-to-one",
     )
 

@@ -22,6 +22,7 @@ class LedgerIndex:
         self._done: Mapping[tuple[int, int], Done] = {
             (each.batch_id, each.round): each for each in state.done
         }
+        self._dropped = state.dropped
         self._prepared: dict[int, Decision] = {}
         self._owners: dict[ProducerKey, Decision] = {}
         for decision in state.decisions:
@@ -43,6 +44,10 @@ class LedgerIndex:
     def decision(self, batch_id: int) -> Decision | None:
         """Return the decision that a batch was prepared by, None without any."""
         return self._prepared.get(batch_id)
+
+    def dropped(self, batch_id: int) -> int | None:
+        """Return how many rows the query dropped in a batch, None where its progress does not count them."""
+        return self._dropped.get(batch_id)
 
     def outcome(self, batch_id: int) -> DecisionOutcome | None:
         """Return how a prepared batch ended, None while it has not."""

@@ -4,6 +4,7 @@
     <g>.generation    a run of a driver that has claimed generation g
     <N>.<R>.decision  what was decided about batch N in round R
     <N>.<R>.done      that it was carried out
+    <N>.dropped       how many rows the query dropped in batch N, where its progress counts them
 
 Every file is JSON with a version "v", written once and never changed. A reader never raises: a file that
 cannot be used is `Broken`, with its path relative to the checkpoint. Unknown fields are left alone.
@@ -39,6 +40,7 @@ LEDGER = "ledger.json"
 VERSION = 1
 
 _GENERATION = re.compile(r"(0|[1-9]\d*)\.generation")
+_DROPPED = re.compile(r"(0|[1-9]\d*)\.dropped")
 _OF_BATCH = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(decision|done)")
 
 
@@ -64,6 +66,8 @@ class Names(NamedTuple):
     generations: tuple[int, ...]
     decisions: tuple[Round, ...]
     done: tuple[Round, ...]
+    #: Batches whose dropped rows are known.
+    dropped: tuple[int, ...] = ()
 
     @property
     def generation(self) -> int:
@@ -95,17 +99,25 @@ def completion_name(which: Round) -> str:
     return f"{which.batch_id}.{which.round}.done"
 
 
+def dropped_name(batch_id: int) -> str:
+    """Return the name of the file with the rows that a batch dropped."""
+    return f"{batch_id}.dropped"
+
+
 def read_names(names: Iterable[str]) -> Names:
     """Sort a folder's names; those of other files are left out."""
     generations: list[int] = []
+    dropped: list[int] = []
     rounds: dict[str, list[Round]] = {"decision": [], "done": []}
     for name in names:
         if found := _OF_BATCH.fullmatch(name):
             rounds[found[3]].append(Round(int(found[1]), int(found[2])))
         elif found := _GENERATION.fullmatch(name):
             generations.append(int(found[1]))
+        elif found := _DROPPED.fullmatch(name):
+            dropped.append(int(found[1]))
     decisions, done = (tuple(sorted(each)) for each in rounds.values())
-    return Names(tuple(sorted(generations)), decisions, done)
+    return Names(tuple(sorted(generations)), decisions, done, tuple(sorted(dropped)))
 
 
 def encode_ledger(ledger: Ledger) -> bytes:
@@ -152,6 +164,11 @@ def encode_completion(done: Done) -> bytes:
         by=done.by,
         lost=list(done.lost),
     )
+
+
+def encode_dropped(batch_id: int, rows: int) -> bytes:
+    """Return the bytes of the file with the rows that a batch dropped."""
+    return _encode(batch_id=batch_id, rows=rows)
 
 
 def transaction_to_json(transaction: SinkTransaction) -> dict[str, Any]:
@@ -201,11 +218,17 @@ def decode_completion(which: Round, data: bytes | None) -> Done | Broken:
     return _decode(completion_name(which), data, lambda document: _done(which, document))
 
 
+def decode_dropped(batch_id: int, data: bytes | None) -> int | Broken:
+    """Return how many rows a batch dropped."""
+    return _decode(dropped_name(batch_id), data, lambda document: _dropped(batch_id, document))
+
+
 def decode_folder(path: str, files: Mapping[str, bytes | None]) -> LedgerState:
     """Return a whole ledger from its files' contents by name; `path` is shown to people."""
     names = read_names(files)
     decisions = [decode_decision(each, files[decision_name(each)]) for each in names.decisions]
     done = [decode_completion(each, files[completion_name(each)]) for each in names.done]
+    dropped = {each: decode_dropped(each, files[dropped_name(each)]) for each in names.dropped}
     newest = names.generations[-1] if names.generations else None
     claimed = None if newest is None else decode_generation(newest, files[generation_name(newest)])
     return LedgerState(
@@ -215,7 +238,8 @@ def decode_folder(path: str, files: Mapping[str, bytes | None]) -> LedgerState:
         claimed.run_id if isinstance(claimed, Generation) else "",
         tuple(each for each in decisions if isinstance(each, Decision)),
         tuple(each for each in done if isinstance(each, Done)),
-        tuple(each for each in (*decisions, *done, claimed) if isinstance(each, Broken)),
+        tuple(each for each in (*decisions, *done, *dropped.values(), claimed) if isinstance(each, Broken)),
+        {batch_id: rows for batch_id, rows in dropped.items() if isinstance(rows, int)},
     )
 
 
@@ -284,6 +308,11 @@ def _done(which: Round, document: Mapping[str, Any]) -> Done:
         _text(document, "by"),
         lost,
     )
+
+
+def _dropped(batch_id: int, document: Mapping[str, Any]) -> int:
+    _same(document, batch_id=batch_id)
+    return _whole(document, "rows")
 
 
 def _written(document: Any) -> tuple[PartitionRecords, ...] | None:

@@ -24,6 +24,8 @@ _LARGEST = 2**63 - 1
 #: Far more than any Spark writes; what is beyond is not kept.
 _MOST_SOURCES, _MOST_OPERATORS, _MOST_FIGURES = 1_000, 500, 500
 _LONGEST_TEXT, _LONGEST_OFFSETS = 4_000, 2_000_000
+#: The observation in which a query counts the rows that its filters drop.
+OBSERVATION = "fenceline"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -125,6 +127,7 @@ class _DocumentReader:
             ),
             sink=self.read_text(sink, "description"),
             output_rows=self.read_row_count(sink, "numOutputRows"),
+            observed_dropped=self.read_observed_drops(document),
         )
 
     def read_source(self, document: Mapping[str, Any]) -> SourceProgress:
@@ -151,6 +154,11 @@ class _DocumentReader:
             commit_ms=self.read_integer(document, "commitTimeMs") or 0,
             custom=self.read_figures(document, "customMetrics"),
         )
+
+    def read_observed_drops(self, document: Mapping[str, Any]) -> int | None:
+        """Return `dropped` of the observation `fenceline` (`DataFrame.observe`); None without it."""
+        observed = self.read_mapping(self.read_mapping(document, "observedMetrics"), OBSERVATION)
+        return self.read_row_count(observed, "dropped")
 
     def read_start(self, document: Mapping[str, Any], otherwise: int) -> int:
         at = self.read_instant(document, "timestamp")

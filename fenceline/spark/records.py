@@ -282,6 +282,8 @@ class LedgerState:
     decisions: tuple[Decision, ...] = ()
     done: tuple[Done, ...] = ()
     broken: tuple[Broken, ...] = ()
+    #: Rows that the query dropped, by batch, where its progress counts them.
+    dropped: Mapping[int, int] = field(default_factory=dict)
 
     def open_decisions(self) -> tuple[Decision, ...]:
         """Return decisions that nobody has carried out to the end, oldest first."""
@@ -322,6 +324,10 @@ class OperatorProgress(NamedTuple):
     custom: Mapping[str, int]
 
 
+#: The metric of `dropDuplicates` (StreamingDeduplicateExec).
+DROPPED_DUPLICATES = "numDroppedDuplicateRows"
+
+
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
     """A QueryProgressEvent: batch N has finished. Rates are rows per second; None where Spark told NaN."""
@@ -345,6 +351,16 @@ class BatchProgress:
     sink: str
     #: None where the sink does not count.
     output_rows: int | None
+    #: Rows that the query itself counts as dropped: `dropped` of its observation `fenceline`; None without.
+    observed_dropped: int | None = None
+
+    @property
+    def dropped_rows(self) -> int | None:
+        """Rows that the query dropped, late, duplicate and observed ones; None where none is counted."""
+        late = (each.rows_dropped_by_watermark for each in self.operators)
+        doubled = (each.custom.get(DROPPED_DUPLICATES) for each in self.operators)
+        counts = [rows for rows in (*late, *doubled, self.observed_dropped) if rows is not None]
+        return sum(counts) if counts else None
 
 
 class QueryState(StrEnum):

@@ -166,7 +166,10 @@ def _judge(
     output: Output,
     again: Mapping[int, tuple[ProducerRun, ...]],
 ) -> tuple[list[Judged], list[Judged]]:
-    """Return the batches that are audited now, and the first one whose records readers do not get yet."""
+    """Return the batches that are audited now, and the first one of which more is known later.
+
+    Readers do not get its records yet, or its progress may still report how many it dropped.
+    """
     judged: list[Judged] = []
     for batch_id in settled:
         decision = done.decision(batch_id)
@@ -180,8 +183,15 @@ def _judge(
             )
         if any(each.kind is ObstacleKind.UNREADABLE for each in found.obstacles):
             return judged, [found]
+        if batch_id == settled[-1] == done.batch_ids[-1] and _lacks_drops(found, reads[batch_id]):
+            return judged, [found._replace(obstacles=())]
         judged.append(found)
     return judged, []
+
+
+def _lacks_drops(found: Judged, read: BatchInput) -> bool:
+    """Whether all is known of a batch but what the query dropped: its progress follows its commit."""
+    return found.batch.dropped is None and read.records is not None and read.dropped is None
 
 
 def _read_inputs(
@@ -207,7 +217,8 @@ def _read_inputs(
         for count in partition:
             counts[count.batch_id].append(count)
     return {
-        batch: _batch_input(batch, ranges[batch], counts[batch], gone.get(batch)) for batch in settled
+        batch: _batch_input(batch, ranges[batch], counts[batch], gone.get(batch), done.dropped(batch))
+        for batch in settled
     }, sources
 
 
@@ -257,6 +268,7 @@ def _batch_input(
     ranges: Mapping[TopicPartition, ReadRange] | None,
     counts: Sequence[ReadCount],
     gone: AuditObstacle | None,
+    dropped: int | None,
 ) -> BatchInput:
     if ranges is None:
         return BatchInput(None, (), _input_unknown(batch_id, "its sources are not all Kafka topics"))
@@ -269,7 +281,7 @@ def _batch_input(
         gone = gone or _input_unknown(batch_id, f"{unknown.partition}: {unknown.reason}")
     if gone is not None:
         return BatchInput(None, audited, gone)
-    return BatchInput(sum(each.records or 0 for each in counts), audited)
+    return BatchInput(sum(each.records or 0 for each in counts), audited, dropped=dropped)
 
 
 def _input_unknown(batch_id: int, why: str) -> AuditObstacle:

@@ -121,15 +121,17 @@ class ExactlyOnceKafkaSink:
             self._coordinator = None
             query.refuse_async()
             session = rows.sparkSession
+            files = open_from_spark(session, self._checkpoint, query.checkpoint)
             coordinator = make_coordinator(
                 self._options,
-                open_from_spark(session, self._checkpoint, query.checkpoint),
+                files,
                 chosen_timeout_ms(self._options),
                 query_name=query.name,
                 speculation=running.speculation_enabled(session),
                 observer=self._observer,
             )
             coordinator.open(query.query_id, query.run_id, batch_id)
+            running.note_dropped_rows(rows, query.run_id, LedgerFolder(files))
             self._coordinator, self._run_id = coordinator, query.run_id
         return self._coordinator
 

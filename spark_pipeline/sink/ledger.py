@@ -21,8 +21,10 @@ from fenceline.decode.ledger import (
     decode_decision,
     decode_folder,
     decode_ledger,
+    dropped_name,
     encode_completion,
     encode_decision,
+    encode_dropped,
     encode_generation,
     encode_ledger,
     generation_name,
@@ -135,6 +137,10 @@ class LedgerFolder:
         """Note that a decision was carried out; whoever comes second changes nothing."""
         self._files.create(completion_name(Round(done.batch_id, done.round)), encode_completion(done))
 
+    def note_dropped(self, batch_id: int, rows: int) -> None:
+        """Note how many rows the query dropped in a batch; whoever comes second changes nothing."""
+        self._files.create(dropped_name(batch_id), encode_dropped(batch_id, rows))
+
     def purge(self, keep: int = KEPT_BATCHES) -> None:
         """Remove the files of all but the newest batches, and of decisions that are open none."""
         names = self.read_names()
@@ -153,6 +159,8 @@ class LedgerFolder:
         for which in names.done:
             if which.batch_id == batch_id:
                 self._files.remove(completion_name(which))
+        if batch_id in names.dropped:
+            self._files.remove(dropped_name(batch_id))
 
     def _unusable(self, broken: Broken) -> SinkError:
         folder = self.path.removesuffix(f"/{FOLDER}")

@@ -1,16 +1,29 @@
-"""Which query calls a foreachBatch function, from its driver's JVM."""
+"""Which query calls a foreachBatch function, and what it drops itself, from its driver's JVM."""
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQueryManager
 
+from fenceline.decode.progress import decode_progress
+from fenceline.spark.records import BatchProgress
 from spark_pipeline.sink.errors import Refused, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+    from spark_pipeline.sink.ledger import LedgerFolder
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +72,52 @@ class RunningQuery(NamedTuple):
             )
 
 
+class DroppedRowsListener(StreamingQueryListener):
+    """Notes in the ledger what one run of a query drops, batch by batch, until that run ends.
+
+    A batch whose driver dies between its commit and its progress has no note: it cannot be proved.
+    """
+
+    def __init__(self, queries: StreamingQueryManager, run_id: str, ledger: LedgerFolder) -> None:
+        self._queries, self._run_id, self._ledger = queries, run_id, ledger
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is dropped yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Note the rows that a batch dropped, where its progress counts them."""
+        if str(event.progress.runId) != self._run_id:
+            return
+        progress = decode_progress(json.loads(event.progress.json), received_ms=0).progress
+        if progress is not None and _has_run(progress) and progress.dropped_rows is not None:
+            self._ledger.note_dropped(progress.batch_id, progress.dropped_rows)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing was read."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Leave: the next run has a listener of its own."""
+        if str(event.runId) == self._run_id:
+            self._queries.removeListener(self)
+
+
+def _has_run(progress: BatchProgress) -> bool:
+    """Whether a batch was run: Spark also reports progress of a batch that waits for data."""
+    return "addBatch" in progress.durations
+
+
+def note_dropped_rows(rows: DataFrame, run_id: str, ledger: LedgerFolder) -> None:
+    """Note in the ledger what this run drops; nothing where this Spark does not show its queries."""
+    session = rows.sparkSession
+    try:
+        execution = _execution(session, _context(session).getLocalProperty(QUERY_ID))
+        # Events go to listeners of the session that started the query; `rows` belong to a clone of it.
+        queries = StreamingQueryManager(execution.sparkSession().streams())
+        queries.addListener(DroppedRowsListener(queries, run_id, ledger))
+    except (AttributeError, TypeError, Py4JError) as error:
+        log.info("rows that the query drops are not noted: %s", error)
+
+
 def query_of(rows: DataFrame) -> RunningQuery:
     """Return the query whose batch this is; raises `Refused` outside of a query and under Spark Connect."""
     session = rows.sparkSession
@@ -66,7 +125,7 @@ def query_of(rows: DataFrame) -> RunningQuery:
     query_id, run_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
     if not query_id or not run_id:
         raise Refused("the sink was called outside of a streaming query: give it to foreachBatch")
-    return RunningQuery(query_id, run_id, *_told_by_jvm(session, query_id))
+    return RunningQuery(query_id, run_id, *_described_by_jvm(session, query_id))
 
 
 def speculation_enabled(session: SparkSession) -> bool:
@@ -83,12 +142,17 @@ def _context(session: SparkSession) -> Any:
     return session.sparkContext
 
 
-def _told_by_jvm(session: SparkSession, query_id: str) -> tuple[str, str, str]:
+def _execution(session: SparkSession, query_id: str) -> Any:
+    """Return Spark's StreamExecution of a query."""
+    gateway: Any = session.sparkContext._gateway
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()
+    return queries.get(gateway.jvm.java.util.UUID.fromString(query_id))
+
+
+def _described_by_jvm(session: SparkSession, query_id: str) -> tuple[str, str, str]:
     """Return name, kind and checkpoint of a query, each "" where this Spark does not show it."""
     try:
-        gateway: Any = session.sparkContext._gateway
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()
-        execution = queries.get(gateway.jvm.java.util.UUID.fromString(query_id))
+        execution = _execution(session, query_id)
         kind = str(execution.getClass().getSimpleName())
         return execution.name() or "", kind, str(execution.resolvedCheckpointRoot())
     except (AttributeError, TypeError, Py4JError) as error:

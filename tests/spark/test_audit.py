@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from fenceline.audit.manifest import (
     PARTITIONS,
@@ -37,6 +38,7 @@ from spark_pipeline import audit
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.sink import ExactlyOnceKafkaSink
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
+from spark_pipeline.sink.ledger import open_ledger
 from tests.brokers import create_topics
 from tests.spark.sink.queries import FakeQuery
 from tests.waiting import wait_for
@@ -167,17 +169,23 @@ def test_clean_batches_are_proved_over_restarts(spark: SparkSession, pipeline: P
     assert sum(row["committed"] for row in rows) == 24 == sum(row["written"] for row in rows)
 
 
-def test_a_real_query_is_proved(spark: SparkSession, pipeline: Pipeline, tmp_path: Path) -> None:
-    checkpoint = tmp_path / "real"
-    pipeline.read(40)
+def run_query(
+    spark: SparkSession, pipeline: Pipeline, checkpoint: Path, transform: Callable[[DataFrame], DataFrame]
+) -> None:
+    """Run a real query over all of the input, 15 records a batch."""
     options = {"kafka.bootstrap.servers": pipeline.bootstrap}
     reader = spark.readStream.format("kafka").options(**options, subscribe=pipeline.source)
     rows = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 15).load()
     sink = ExactlyOnceKafkaSink(checkpoint=str(checkpoint), options=options, topic=pipeline.topic)
-    writer = rows.selectExpr("value").writeStream.queryName(pipeline.topic).foreachBatch(sink)
+    writer = transform(rows).writeStream.queryName(pipeline.topic).foreachBatch(sink)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     assert query.awaitTermination(120)
     pipeline.folder = checkpoint
+
+
+def test_a_real_query_is_proved(spark: SparkSession, pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.read(40)
+    run_query(spark, pipeline, tmp_path / "real", lambda rows: rows.selectExpr("value"))
     found = pipeline.audit(spark)
     assert (found.verdict, found.input, found.readable, found.proved_through) == (
         AuditVerdict.PROVED,
@@ -186,6 +194,28 @@ def test_a_real_query_is_proved(spark: SparkSession, pipeline: Pipeline, tmp_pat
         2,
     )
     assert (found.sources, found.targets) == ((pipeline.source,), (pipeline.topic,))
+
+
+def test_rows_that_progress_reports_as_dropped_are_proved(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    produce(pipeline.bootstrap, pipeline.source, [b"%d" % (number % 32) for number in range(45)])
+
+    def without_some(rows: DataFrame) -> DataFrame:
+        rows = rows.selectExpr("CAST(value AS STRING) AS value")
+        drops = f.sum(f.when(f.col("value") < 5, 1).otherwise(0)).alias("dropped")
+        return rows.observe("fenceline", drops).filter("value >= 5").dropDuplicates(["value"])
+
+    run_query(spark, pipeline, tmp_path / "dropping", without_some)
+    produce(pipeline.bootstrap, pipeline.source, [b"4", b"5", b"50"])
+    run_query(spark, pipeline, tmp_path / "dropping", without_some)
+    wait_for(lambda: 3 in open_ledger(str(tmp_path / "dropping")).read_names().dropped, "it is reported")
+    found = pipeline.audit(spark)
+    # The first batch has 0 to 4, the third has them again, and 5 to 12; the fourth has 4 and 5 once more.
+    assert [(each.batch_id, each.dropped) for each in found.batches] == [(3, 2), (2, 13), (1, 0), (0, 5)]
+    assert (found.verdict, found.proved_through, found.input, found.readable) == (
+        AuditVerdict.PROVED, 3, 48, 28,
+    )  # fmt: skip
 
 
 def test_a_dropped_and_a_duplicated_send_are_found_in_their_batches(
@@ -233,6 +263,9 @@ def test_a_transaction_that_was_aborted_behind_the_ledger_is_a_loss(
 
 def test_rows_that_a_query_drops_are_no_loss_and_no_proof(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.batch(0, 6, written=4)
+    newest = pipeline.audit(spark)
+    assert (newest.batches[0].verdict, kinds(newest)) == (AuditVerdict.UNPROVED, set()), "it may be reported"
+    pipeline.batch(1)
     found = pipeline.audit(spark)
     assert (found.verdict, kinds(found)) == (AuditVerdict.UNPROVED, {ObstacleKind.INPUT_UNKNOWN})
     pipeline.output = pipeline.output.with_name("other")

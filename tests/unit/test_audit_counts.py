@@ -194,6 +194,14 @@ def test_rows_that_the_query_drops_are_unknown_unless_it_says_that_it_drops_none
     assert (batch.verdict, batch.missing) == (AuditVerdict.VIOLATED, 1)
 
 
+def test_rows_that_progress_reports_as_dropped_are_no_loss() -> None:
+    found = output(data(0, 3, 1), marker(3, 1))
+    batch = judge(found, said=3, read=READ._replace(dropped=1)).batch
+    assert (batch.verdict, batch.dropped, batch.missing) == (AuditVerdict.PROVED, 1, 0)
+    other = judge(found, said=3, read=READ._replace(dropped=2))
+    assert (other.batch.verdict, kinds(other)) == (AuditVerdict.UNPROVED, [ObstacleKind.INPUT_UNKNOWN])
+
+
 def test_a_batch_whose_input_is_unknown_is_never_proved() -> None:
     for one_to_one in (False, True):
         found = judge(output(data(0, 4, 1), marker(4, 1)), read=BatchInput(None), one_to_one=one_to_one)

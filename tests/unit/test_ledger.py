@@ -42,6 +42,7 @@ WHICH = Round(12, 1)
 def test_every_file_reads_back_what_was_written() -> None:
     assert ledger.decode_ledger(ledger.encode_ledger(IDENTITY)) == IDENTITY
     assert ledger.decode_decision(WHICH, ledger.encode_decision(DECISION)) == DECISION
+    assert ledger.decode_dropped(12, ledger.encode_dropped(12, 5)) == 5
     assert ledger.decode_completion(WHICH, ledger.encode_completion(DONE)) == DONE
     claimed = Generation(7, "9a3bc0c2", 1_795_316_221_968)
     assert ledger.decode_generation(7, ledger.encode_generation(claimed)) == claimed
