@@ -31,7 +31,6 @@ from pyspark.sql import SparkSession
 
 from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties, positive_number
 from spark_pipeline.job import run_job
-from spark_pipeline.reports import sight
 from spark_pipeline.reports.batches import History
 from spark_pipeline.reports.store import HistoryError, ReportStore
 
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 TOPIC = "__transaction_state"
 AVAILABLE_NOW = "available-now"
 _SETTINGS = {
-    sight.OLD_OFFSET_READER: "true",
+    visibility.OLD_OFFSET_READER: "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # A micro-batch has rows of few tables and days: a file of each is open at once, so no row is sorted.
     "spark.sql.optimizer.plannedWrite.enabled": "false",
@@ -129,7 +128,7 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
         spark.conf.set(name, value)
     tasks = options.tasks or spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    there = sight.has_records(spark, java_properties(options), options.topic)
+    there = visibility.has_records(spark, java_properties(options), options.topic)
     store = ReportStore(spark, options.output, options.cluster)
     history = History(store, options.cluster, options.topic, options.checkpoint, tasks)
     before, began = history.manifest.records if history.manifest else 0, time.monotonic()

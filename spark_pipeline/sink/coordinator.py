@@ -16,11 +16,11 @@ from fenceline.decode.ledger import Names, Round
 from fenceline.formatting import count_noun
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Ledger, SinkTransaction
 from spark_pipeline.sink import names
-from spark_pipeline.sink.admission import Admission, SinkSettings, now_ms
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import LostTransactions, Refused, SinkError, id_list, input_text
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.partition_records import PartitionCounts
+from spark_pipeline.sink.startup_checks import SinkSettings, StartupChecks, now_ms
 from spark_pipeline.sink.steps import Observer, Step
 from spark_pipeline.sink.storage import Storage
 from spark_pipeline.sink.transactions import Bad, Transactions
@@ -70,7 +70,7 @@ class SinkCoordinator:
         self._transactions = Transactions(admin)
         self._query = QueryFiles(checkpoint)
         self._ledger = LedgerFolder(checkpoint)
-        self._admission = Admission(settings, self._query, self._ledger)
+        self._checks = StartupChecks(settings, self._query, self._ledger)
         self._identity: Ledger | None = None
         self._generation = 0
         self._run_id = ""
@@ -83,7 +83,7 @@ class SinkCoordinator:
 
     def planned_batch(self) -> tuple[str, int]:
         """Return the query's id and its newest planned batch, as the checkpoint has them."""
-        query_id = self._admission.refuse_stranger("")
+        query_id = self._checks.refuse_stranger("")
         batch_id = self._query.newest_planned()
         if batch_id is None:
             raise Refused(
@@ -97,9 +97,9 @@ class SinkCoordinator:
 
         `batch_id` is the first batch that Spark asks for. Raises `Refused`, `LostTransactions`, `SinkError`.
         """
-        self._admission.refuse_stranger(query_id)
-        self._identity = self._admission.own_ledger(query_id, batch_id)
-        self._admission.refuse_batch(batch_id, self._ledger.read_names(), self._identity.first_batch)
+        self._checks.refuse_stranger(query_id)
+        self._identity = self._checks.own_ledger(query_id, batch_id)
+        self._checks.refuse_batch(batch_id, self._ledger.read_names(), self._identity.first_batch)
         self._generation, self._run_id = self._ledger.claim_generation(run_id, now_ms()), run_id
         self._recover()
         self._tell(Step.OPENED, batch_id)
@@ -116,7 +116,7 @@ class SinkCoordinator:
         ledger = self._opened()
         found = self._ledger.read_names()
         self._refuse_taken_over(found, self._generation)
-        prepared = self._admission.refuse_batch(batch_id, found, ledger.first_batch)
+        prepared = self._checks.refuse_batch(batch_id, found, ledger.first_batch)
         self._carry_out_open(found)
         if prepared is not None and prepared.batch_id == batch_id:
             log.info("batch %d is committed already", batch_id)

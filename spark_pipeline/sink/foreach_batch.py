@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.digests import RunningDigest, with_digests
-from spark_pipeline.sink import running
+from spark_pipeline.sink import query_context
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
+from spark_pipeline.sink.factory import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.hadoop import open_from_spark
-from spark_pipeline.sink.host import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.writer import Task, TaskPlan, from_arrow, write_transaction
@@ -94,8 +94,8 @@ class ExactlyOnceKafkaSink:
             coordinator.commit(attempt, written)
         except BaseException as error:
             _give_up(coordinator, attempt, written, error)
-            if running.is_interruption(error):
-                raise running.Interrupted(batch_id) from None
+            if query_context.is_interruption(error):
+                raise query_context.Interrupted(batch_id) from None
             raise
 
     def _finish_prepared(self) -> None:
@@ -116,7 +116,7 @@ class ExactlyOnceKafkaSink:
 
     def _opened(self, rows: DataFrame, batch_id: int) -> SinkCoordinator:
         """Return the coordinator of the run that calls; a new run takes over from the one before."""
-        query = running.query_of(rows)
+        query = query_context.query_of(rows)
         if self._coordinator is None or query.run_id != self._run_id:
             self._coordinator = None
             query.refuse_async()
@@ -127,11 +127,11 @@ class ExactlyOnceKafkaSink:
                 files,
                 chosen_timeout_ms(self._options),
                 query_name=query.name,
-                speculation=running.speculation_enabled(session),
+                speculation=query_context.speculation_enabled(session),
                 observer=self._observer,
             )
             coordinator.open(query.query_id, query.run_id, batch_id)
-            running.note_dropped_rows(rows, query.run_id, LedgerFolder(files))
+            query_context.note_dropped_rows(rows, query.run_id, LedgerFolder(files))
             self._coordinator, self._run_id = coordinator, query.run_id
         return self._coordinator
 

@@ -22,9 +22,15 @@ from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.errors import Refused, SinkError
-from spark_pipeline.sink.host import SinkOptions, chosen_timeout_ms, make_coordinator, make_options, task_plan
+from spark_pipeline.sink.factory import (
+    SinkOptions,
+    chosen_timeout_ms,
+    make_coordinator,
+    make_options,
+    task_plan,
+)
 from spark_pipeline.sink.options import PREFIX
-from spark_pipeline.sink.running import BATCH_ID, QUERY_ID, RUN_ID
+from spark_pipeline.sink.query_context import BATCH_ID, QUERY_ID, RUN_ID
 from spark_pipeline.sink.storage import open_storage
 from spark_pipeline.sink.writer import Record, Task, from_arrow, from_rows, write_transaction
 

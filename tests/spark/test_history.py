@@ -32,7 +32,7 @@ from fenceline.reports import (
 )
 from sandbox.kafka import Broker
 from spark_pipeline import history
-from spark_pipeline.reports import merge, sight
+from spark_pipeline.reports import merge
 from spark_pipeline.reports.store import HistoryError
 from tests.brokers import create_topics, java
 from tests.java.clients import JavaAdmin
@@ -215,15 +215,15 @@ def test_spark_without_the_internal_topic_is_refused(
     producer.init_transactions(60)
     session = spark.newSession()
     kafka = {"bootstrap.servers": kafka_42.bootstrap}
-    session.conf.set(sight.OLD_OFFSET_READER, "false")
+    session.conf.set(visibility.OLD_OFFSET_READER, "false")
     with pytest.raises(HistoryError, match=r"Spark sees no record in __transaction_state .* \(now false\)"):
-        sight.has_records(session, kafka, history.TOPIC)
-    session.conf.set(sight.OLD_OFFSET_READER, "true")
-    assert sight.has_records(session, kafka, history.TOPIC)
+        visibility.has_records(session, kafka, history.TOPIC)
+    session.conf.set(visibility.OLD_OFFSET_READER, "true")
+    assert visibility.has_records(session, kafka, history.TOPIC)
     # What it would be without the look: a run that ends well and has read nothing.
     job = Job(tmp_path, kafka_42.bootstrap)
-    monkeypatch.setitem(history._SETTINGS, sight.OLD_OFFSET_READER, "false")
-    monkeypatch.setattr(sight, "has_records", lambda *_: True)
+    monkeypatch.setitem(history._SETTINGS, visibility.OLD_OFFSET_READER, "false")
+    monkeypatch.setattr(visibility, "has_records", lambda *_: True)
     with pytest.raises(HistoryError, match="nothing was read although __transaction_state has records"):
         job.run(spark)
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from spark_pipeline.sink import names
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.host import make_options
+from spark_pipeline.sink.factory import make_options
 from spark_pipeline.sink.options import CONNECTION, PREFIX, SENDING, translate_options
 from spark_pipeline.sink.stream_writer import make_data_source_options
 from transaction_admin.properties import kafka_python

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from spark_pipeline.sink import cluster, names
-from spark_pipeline.sink.admission import SinkSettings
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import Properties, translate_options
 from spark_pipeline.sink.partition_records import PartitionCounts
+from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.storage import Storage
 from spark_pipeline.sink.writer import TaskPlan, admin_for

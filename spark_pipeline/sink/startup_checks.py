@@ -34,7 +34,7 @@ class SinkSettings(NamedTuple):
     dying_s: float = 3.0
 
 
-class Admission:
+class StartupChecks:
     """Lets a query, its ledger and its batches in, or raises `Refused`."""
 
     def __init__(self, settings: SinkSettings, query: QueryFiles, ledger: LedgerFolder) -> None:
