@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties, positive_number
 from spark_pipeline.job import run_job
+from spark_pipeline.reports import visibility
 from spark_pipeline.reports.batches import History
 from spark_pipeline.reports.store import HistoryError, ReportStore
 

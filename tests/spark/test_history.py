@@ -32,7 +32,7 @@ from fenceline.reports import (
 )
 from sandbox.kafka import Broker
 from spark_pipeline import history
-from spark_pipeline.reports import merge
+from spark_pipeline.reports import merge, visibility
 from spark_pipeline.reports.store import HistoryError
 from tests.brokers import create_topics, java
 from tests.java.clients import JavaAdmin
