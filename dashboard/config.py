@@ -18,7 +18,17 @@ from fenceline.alerts.limits import Alerting, split_port
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
-_SECTIONS = ("clusters", "limits", "retention", "owners", "checkpoints", "history", "audit", "alerts")
+_SECTIONS = (
+    "clusters",
+    "limits",
+    "retention",
+    "owners",
+    "checkpoints",
+    "history",
+    "audit",
+    "state_keys",
+    "alerts",
+)
 #: Keys of a cluster that are ours; all others are librdkafka's.
 _SEES_ALL = "sees_all_transactional_ids"
 _ZERO_IS_OFF = ("reconcile_every_s", "partitions_every_s", "groups_every_s", "checkpoints_every_s")
@@ -80,6 +90,8 @@ class Config:
     history_url: str = ""
     #: Where the audit job writes its manifests, any fsspec URL; "" where it writes none.
     audit_url: str = ""
+    #: Where the state keys job writes what it reads, any fsspec URL; "" where pages show no keys.
+    state_keys_url: str = ""
     alerts: Alerting = field(default_factory=Alerting)
 
 
@@ -106,6 +118,7 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
         ],
         history_url=_url(path, "history", document),
         audit_url=_url(path, "audit", document),
+        state_keys_url=_url(path, "state_keys", document),
         alerts=_alerts(path, document),
     )
 

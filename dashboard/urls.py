@@ -68,6 +68,7 @@ urlpatterns = [
     path("groups/<str:cluster>/<text:group_id>", groups.group_detail, name="group"),
     path("groups/<str:cluster>", parent_paths.groups),
     path("queries", queries.query_list, name="queries"),
+    path("queries/<str:cluster>/<str:ident>/state-keys", queries.query_state_keys, name="query_state_keys"),
     path("queries/<str:cluster>/<text:ident>", queries.query_detail, name="query"),
     path("queries/<str:cluster>", parent_paths.queries),
     path("recoveries", recoveries.recovery_list, name="recoveries"),

@@ -177,7 +177,8 @@ def start_all(
     queries = [start_enriching(read_orders(spark, bootstrap, NAME), bootstrap, folder)]
     if outputs is not None:
         queries.append(start_counting(read_orders(spark, bootstrap, COUNTS), bootstrap, folder))
-        DemoJobs(spark, bootstrap, folder / "checkpoints" / NAME, outputs, stop).start()
+        checkpoints = folder / "checkpoints"
+        DemoJobs(spark, bootstrap, checkpoints / NAME, checkpoints / COUNTS, outputs, stop).start()
     return queries
 
 

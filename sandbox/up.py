@@ -101,7 +101,7 @@ class Stack:
                 checkpoints.mkdir(parents=True, exist_ok=True)
             text += f"\n[[checkpoints]]\nroot = {json.dumps(str(checkpoints))}\n"
         if self.options.has_full_demo:
-            for job in ("audit", "history"):
+            for job in ("audit", "history", "state_keys"):
                 text += f"\n[{job}]\nurl = {json.dumps(str(self._job_outputs))}\n"
         with folder.plain_errors(path):
             path.write_text(text)

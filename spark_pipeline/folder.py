@@ -70,6 +70,12 @@ class OutputFolder:
         stream.close()
         return True
 
+    def replace(self, name: str, text: str) -> None:
+        """Write a file, in the place of one that is there."""
+        stream = self._fs.create(self._path(name), True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
     def read_elsewhere(self, url: str) -> str:
         """Return the text of a file that may lie on another file system."""
         path = self._jvm.org.apache.hadoop.fs.Path(url)

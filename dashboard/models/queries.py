@@ -68,6 +68,7 @@ class Query(models.Model):
     class Meta:
         verbose_name = "streaming query"
         verbose_name_plural = "streaming queries"
+        permissions = [("view_state_keys", "Can view keys in the state of queries")]
         constraints = [
             models.UniqueConstraint(fields=["cluster", "ident"], name="query_ident"),
             models.UniqueConstraint(

@@ -46,13 +46,15 @@ SEND = "dashboard.add_delivery"
 CHANNELS = "dashboard.change_channel"
 #: To see who changed what, and who signed in from where.
 AUDIT = "dashboard.view_auditentry"
+#: To see keys and values that a query keeps in its state.
+STATE_KEYS = "dashboard.view_state_keys"
 
 _OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND, INCIDENTS})
 #: The permissions of each role; an ingest token has none of them.
 ROLES: Mapping[str, frozenset[str]] = {
     Token.Role.VIEWER: frozenset({VIEW}),
     Token.Role.OPERATOR: _OPERATOR,
-    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT},
+    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT, STATE_KEYS},
 }
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
+
+from dashboard.history.state_keys import read_query_state
 from dashboard.models import Batch, Query
 from dashboard.streaming import batches as streaming_batches
+from dashboard.streaming.operator_state import operator_states
 from fenceline.spark.state_chains import OperatorState, StateChain, broken_sentence
 
 #: Partitions of an operator that are listed at once, and with those that are folded.
@@ -54,6 +59,18 @@ def _operator_view(state: OperatorState, rows: Mapping[str, Any] | None) -> Oper
         state.chains[_SHOWN:_FOLDED],
         max(0, len(state.chains) - _FOLDED),
     )
+
+
+def state_keys_context(row: Query) -> Mapping[str, Any]:
+    """Return what the job has read of a query's state, and the arguments with which it reads."""
+    url, cluster = settings.FENCELINE.state_keys_url, row.cluster.name
+    return {
+        "row": row,
+        "cluster": cluster,
+        "state": read_query_state(url, cluster, row.query_id),
+        "places": f"--checkpoint {shlex.quote(row.checkpoint)} --output {shlex.quote(url)}",
+        "operators": operator_states(row),
+    }
 
 
 def checkpoint_details(row: Query, newest: Batch | None) -> Mapping[str, Any]:

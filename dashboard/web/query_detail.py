@@ -21,7 +21,7 @@ from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_rest
 from dashboard.streaming.batches import BatchEntry
 from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import driver_of, state_now
-from dashboard.system import owners
+from dashboard.system import access, owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
@@ -65,6 +65,7 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "owner": owners.of_query(row),
         **chain,
         **history,
+        "shows_keys": _shows_keys(request),
         "stores": operator_views(operator_states(row), history["operators"]),
         **reads,
         **checkpoint_details(row, newest),
@@ -76,6 +77,12 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "decided": streaming_batches.decision_counts(row),
         "runs": streaming_queries.recent_runs(row),
     }
+
+
+def _shows_keys(request: HttpRequest) -> bool:
+    """Whether keys of the state may be seen: it takes a configured job and a permission of its own."""
+    may_see = action_buttons.request_actor(request).may(access.STATE_KEYS)
+    return bool(settings.FENCELINE.state_keys_url) and may_see
 
 
 def _headline(

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from fenceline.audit.typed import untyped_field
+from fenceline.decode.typed import untyped_field
 
 #: Of the layout that is written here; a larger number is of a newer Fenceline.
 FORMAT = 1

@@ -89,6 +89,8 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/queries", PAGE),
     RoutePermission("GET", "/queries/prod", PAGE),
     RoutePermission("GET", "/queries/prod/{query}", PAGE),
+    # Off as long as no folder is configured.
+    RoutePermission("GET", "/queries/prod/{query}/state-keys", AUDIT, there=False),
     RoutePermission("GET", "/recoveries", PAGE),
     RoutePermission("GET", "/recoveries/prod", PAGE),
     RoutePermission("GET", "/recoveries/prod/{recovery}", PAGE),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.labels.query import state_label
@@ -16,10 +17,13 @@ from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
 from dashboard.streaming.registry import driver_of, state_now
-from dashboard.system import owners
+from dashboard.system import access, owners
 from dashboard.web import page_context
 from dashboard.web import query_detail as one_query
+from dashboard.web.action_buttons import request_actor
+from dashboard.web.checkpoint_context import state_keys_context
 from dashboard.web.empty_state import why_empty
+from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.headlines.queries import queries_headline, stuck_queries
@@ -99,6 +103,19 @@ def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse
         "queries/detail",
         lambda: one_query.query_context(request, cluster, ident),
         depends_on=passing,
+    )
+
+
+@signed_in
+def query_state_keys(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
+    """Show the keys of a query's state that the job has read, to whoever may see them."""
+    if refused := access.missing_role(request_actor(request), access.STATE_KEYS):
+        return forbidden_page(request, refused)
+    row = streaming_queries.find_query(cluster, ident)
+    if row is None or not settings.FENCELINE.state_keys_url:
+        raise Http404("No state keys are configured for such a query.")
+    return render_page(
+        request, "queries/state_keys", lambda: state_keys_context(row), depends_on=now_ms(request)
     )
 
 
