@@ -10,6 +10,7 @@ one partition make n + m edges, not n × m.
 | query's batch, or its dead driver → transaction | `affected` of `batch_prepared`, `batch_lost`; the ids of the sink's batches in the snapshot |
 | open transaction ↔ the others of its query's batch | the ids of the sink's batches in the snapshot, and the ledger in an id of our sink: one driver left all of them open |
 | query failed → its batch, restart, wait, watermark | the same subject, `SAME_SUBJECT` |
+| lost batch → the audit that found records of it missing | the query in `affected` of `audit_violated`, and the instant when the batch was decided: both findings count from it |
 | application or id that times out → its open transactions | the id's shape (`application_of`), the same id |
 | id that is taken over or times out → its application's figures | the id's shape |
 | transaction → partition | `affected` of the transaction's finding; partitions of open transactions, and producers at partitions' LSOs, in the snapshot |
@@ -115,6 +116,7 @@ def causal_edges(findings: Collection[OpenFinding], links: ThingLinks) -> Iterat
             yield from _of_reader(each)
         else:
             yield from _of_observer(each)
+    yield from _of_lost_batches(findings)
     yield from _of_prepared_batches(keys, links)
     yield from _of_held(findings, links)
 
@@ -167,6 +169,16 @@ def _of_query(each: OpenFinding, links: ThingLinks) -> Iterator[Edge]:
             yield key_of(each), thing
     elif each.rule == "query_blocked":
         yield from _of_reader(each)
+
+
+def _of_lost_batches(findings: Iterable[OpenFinding]) -> Iterator[Edge]:
+    """Yield from lost batches to audits that found the same: both count from when the batch was decided."""
+    violated = [each for each in findings if each.rule == "audit_violated"]
+    for lost in findings if violated else ():
+        if lost.rule == "batch_lost" and lost.since_ms is not None:
+            for each in violated:
+                if lost.subject in each.affected and each.since_ms == lost.since_ms:
+                    yield key_of(lost), key_of(each)
 
 
 def _of_prepared_batches(keys: Collection[FindingKey], links: ThingLinks) -> Iterator[Edge]:

@@ -4,6 +4,7 @@ that are found after their effects, that come and go; which things and which dea
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -106,7 +107,21 @@ CRASH = {name_of(key_of(each)) for each in (SINK_OPEN, OUT_STUCK)}
 BILLING_BLOCKED = "group_stalled group:billing"
 OUT_PINNED, STOCK_PINNED = f"lso_pinned {OUT}", f"lso_pinned {STOCK}"
 
+LOST_BATCH = replace(finding("batch_lost", Q), since_ms=41)
+VIOLATED = replace(finding("audit_violated", "pipeline:enrich", Q, "partition:orders-0"), since_ms=41)
+OTHER_BATCH = replace(VIOLATED, since_ms=40)
+VIOLATION = "audit_violated pipeline:enrich"
+
 CASES: dict[str, list[Tick]] = {
+    "an audit that finds the lost batch is its effect, and one that finds another batch is no effect": [
+        Tick(S, [LOST_BATCH], {1: ("batch_lost query:enrich", set())}),
+        Tick(S, [LOST_BATCH, VIOLATED], {1: ("batch_lost query:enrich", {VIOLATION})}),
+        Tick(
+            S,
+            [LOST_BATCH, OTHER_BATCH],
+            {1: ("batch_lost query:enrich", set()), 2: (VIOLATION, set())},
+        ),
+    ],
     "three causes at once share one blocked group and nothing else": [
         Tick(
             S,
