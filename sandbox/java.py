@@ -75,11 +75,13 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.spark:spark-sql_2.13:4.2.0:tests",
         ),
     ),
+    # Applications of Kafka Streams, driven by py4j.
+    "streams": (("org.apache.kafka:kafka-streams:4.2.0", "org.slf4j:slf4j-simple:1.7.36"), ()),
     # What Spark's own jars lack to be a NameNode and a DataNode; of the version that they have.
     "hdfs": ((), ("org.apache.hadoop:hadoop-client-minicluster:3.5.0",)),
 }
 #: Sets that only some tests need, which fetch them.
-_TESTS_ONLY = ("hdfs", "spark-tests", *(f"kafka-{version}" for version in MATRIX_KAFKA))
+_TESTS_ONLY = ("hdfs", "spark-tests", "streams", *(f"kafka-{version}" for version in MATRIX_KAFKA))
 
 Progress = Callable[[str], None]
 

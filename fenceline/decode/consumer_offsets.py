@@ -1,9 +1,10 @@
 """Records of `__consumer_offsets` -> commits, members, tombstones or, for all else, Newer and Undecoded.
 
 The key begins with the record's type. Types 0 and 1 are offset commits (values v0 to v4), 2 is the members
-of a classic group (v0 to v4), 5 a member of a consumer group (KIP-848). The other types that Kafka has are
-`Newer`: counted by number and no error. The layouts are Kafka's own schema, OffsetCommitKey.json and its
-neighbours of the group coordinator; every length is checked against what is there before it is used.
+of a classic group (v0 to v4), 5 a member of a consumer group (KIP-848), 19 of a Streams group (KIP-1071),
+whose value begins alike. The other types that Kafka has are `Newer`: counted by number and no error. The
+layouts are Kafka's own schema, OffsetCommitKey.json and its neighbours of the group coordinator; every length
+is checked against what is there before it is used.
 
 Of millions of commits only the newest few are kept, so the way to them is short: values of one key are laid
 out alike, and `peek_commits` unpacks the instants and offsets of many at once. What is laid out in another
@@ -23,11 +24,11 @@ from fenceline.decode.text import escape_bytes
 from fenceline.facts import Undecoded
 
 #: Record types that Kafka writes or wrote: 3 to 8 and 16 of consumer groups (KIP-848), 9 to 15 of share
-#: groups (KIP-932), 17 to 23 of Streams groups (KIP-1071). Only 5 is read.
+#: groups (KIP-932), 17 to 23 of Streams groups (KIP-1071). Only 5 and 19 are read.
 NEWER_TYPES = frozenset(range(3, 24))
 #: Offset commits, by either version of their key.
 COMMIT_TYPES = (0, 1)
-_GROUP_TYPE, _MEMBER_TYPE = 2, 5
+_GROUP_TYPE, _MEMBER_TYPES = 2, (5, 19)
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 #: Beyond this an int16 is negative.
 _LONGEST_STRING = 2**15
@@ -97,7 +98,7 @@ class GroupTombstone(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member of a consumer group (KIP-848); `member` is None in the tombstone of one that left."""
+    """A member of a consumer or Streams group (KIP-848, 1071); `member` is None once it has left."""
 
     group: str
     member_id: str
@@ -191,7 +192,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
             return _commit(place, value)
         if kind == _GROUP_TYPE:
             return _group(cursor, value)
-        if kind == _MEMBER_TYPE:
+        if kind in _MEMBER_TYPES:
             return _member(cursor, value)
     except Unreadable as problem:
         return problem.undecoded

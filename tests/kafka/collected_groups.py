@@ -81,6 +81,11 @@ class CollectedGroups:
 
     def transaction(self, name: str) -> Transaction:
         """Read `__transaction_state` up to now; return the row of a transactional id."""
+        self.read_transactions()
+        return Transaction.objects.get(cluster__name=self.cluster.name, transactional_id=name)
+
+    def read_transactions(self) -> None:
+        """Read `__transaction_state` up to now."""
         asked_ms = loop.now_ms()
         lease = self._state_tail = self._state_tail or self._lease(tails.tail_name(0), asked_ms)
 
@@ -91,7 +96,6 @@ class CollectedGroups:
 
         with override_settings(FENCELINE=self._config):
             wait_for(is_read, "all transactions are read", 60)
-        return Transaction.objects.get(cluster_id=lease.cluster_id, transactional_id=name)
 
     def restart(self) -> None:
         """Poll groups with a new collector from now on, as after a restart of its worker."""

@@ -21,9 +21,11 @@ from dashboard.runtime import visibility
 from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.added_offsets import transaction_offsets
+from dashboard.transactions.producers import producer_identity
 from fenceline.facts import NOT_REPORTED
 from fenceline.kafka.added_offsets import AddedOffset, Observation, TransactionOffsets
 from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 
 router = Router(tags=["transactions"])
 
@@ -127,13 +129,36 @@ class TransactionOut(Schema):
     rev: int
 
 
+class ProducerPart(Schema):
+    """What an id names: process, thread, task of Streams; connector, task, or the group that it leads."""
+
+    name: str
+    value: str
+
+
+class ProducerOut(Schema):
+    """The engine, instance and part that use an id.
+
+    `sign` is what shows it besides the id's shape, "" where nothing does. `host` and `group` are "" where
+    they are not known.
+    """
+
+    engine: Engine
+    application: str
+    parts: list[ProducerPart]
+    sign: str
+    host: str
+    group: str
+
+
 class TransactionDetail(TransactionOut):
     """A transactional id with its last transitions of any kind, newest first, at most 20.
 
     `offers` are the acts that may be planned now, by what the planner would refuse. `offsets` are those that
-    its newest transaction added to groups.
+    its newest transaction added to groups. `producer` is null for plain clients.
     """
 
+    producer: ProducerOut | None
     offsets: AddedOffsetsOut
     recent: list[Fact]
     offers: list[OfferOut]
@@ -186,7 +211,17 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
     recent = [Fact.from_transition(each, action) for each, action in zip(life.recent, actions, strict=True)]
     may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
     offsets = AddedOffsetsOut.from_offsets(transaction_offsets(row))
-    return TransactionDetail(**fields, offsets=offsets, recent=recent, offers=OfferOut.from_offers(may))
+    producer = _producer(producer_identity(row.cluster_id, row.transactional_id))
+    return TransactionDetail(
+        **fields, producer=producer, offsets=offsets, recent=recent, offers=OfferOut.from_offers(may)
+    )
+
+
+def _producer(found: ProducerIdentity | None) -> ProducerOut | None:
+    if found is None:
+        return None
+    parts = [ProducerPart(name=name, value=value) for name, value in found.parts]
+    return ProducerOut(**{**found._asdict(), "parts": parts})
 
 
 def _if_reported(number: int) -> int | None:

@@ -13,6 +13,7 @@ from dashboard.labels import status as status_labels
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip
+from fenceline.kafka import producer_identity
 from fenceline.owners import Owner
 
 register = template.Library()
@@ -40,6 +41,12 @@ class LinkedTransaction(Protocol):
 def verdict_label(verdict: str) -> StatusLabel:
     """Return the label and style of a partition's verdict."""
     return status_labels.VERDICT_LABELS[verdict]
+
+
+@register.filter
+def streams_topic(topic: str, application: str) -> str:
+    """Return what an application of Kafka Streams uses a topic for, "" for its input and output."""
+    return producer_identity.streams_topic(application, topic) or ""
 
 
 @register.filter

@@ -272,7 +272,20 @@ def test_group_metadata_v4_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", sorted(NEWER_TYPES - {5}))
+def test_a_member_of_a_streams_group_is_read() -> None:
+    # Written by Kafka 4.2 for an application with group.protocol=streams.
+    key = b"\0\x13\0\x07new-app\0\x163X-z_M1QSfGV7WsxetkuWQ"
+    value = (
+        b"\0\0\0\0Enew-app-e58fad35-0efe-47d1-9b28-34cb617864ba-StreamThread-1-consumer\x0b/127.0.0.1"
+        b"\0\x04\x93\xe0\0\0\0\0%e58fad35-0efe-47d1-9b28-34cb617864ba\xff\x01\0"
+    )
+    name = "new-app-e58fad35-0efe-47d1-9b28-34cb617864ba-StreamThread-1-consumer"
+    member = Member("3X-z_M1QSfGV7WsxetkuWQ", name, "/127.0.0.1")
+    assert decode_record(key, value) == GroupMember("new-app", member.member_id, member)
+    assert decode_record(key, None) == GroupMember("new-app", member.member_id, None)
+
+
+@pytest.mark.parametrize("kind", sorted(NEWER_TYPES - {5, 19}))
 @pytest.mark.parametrize("value", [None, b"", b"\x00\x00\x01\x00"])
 def test_newer_records_are_counted_by_type_and_raise_no_error(kind: int, value: bytes | None) -> None:
     """Burrow warns about each record of KIP-848, kafbat throws at key types from 3 on, Console refuses."""

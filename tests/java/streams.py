@@ -1,0 +1,83 @@
+"""An instance of a Kafka Streams application in a JVM of its own, driven by py4j: it can be paused."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import JavaGateway
+
+from sandbox.java import fetch_jars, find_java
+from tests.java.gateway import java_gateway
+from tests.waiting import wait_for
+
+STRING = "org.apache.kafka.common.serialization.Serdes$StringSerde"
+_CLIENT = re.compile(r"-([0-9a-f-]{36})-StreamThread-\d+")
+
+
+class StreamsInstance:
+    """Counts the records of `source` by key into `target`, exactly once (version 2)."""
+
+    def __init__(
+        self, gateway: JavaGateway, folder: Path, source: str, target: str, settings: Mapping[str, str]
+    ) -> None:
+        jvm: Any = gateway.jvm
+        streams, properties = jvm.org.apache.kafka.streams, jvm.java.util.Properties()
+        values = {
+            "processing.guarantee": "exactly_once_v2", "state.dir": str(folder / "state"),
+            "default.key.serde": STRING, "default.value.serde": STRING, "auto.offset.reset": "earliest",
+            "replication.factor": "1", **settings,
+        }  # fmt: skip
+        for key, value in values.items():
+            properties.put(key, value)
+        builder = streams.StreamsBuilder()
+        counts = builder.stream(source).groupByKey().count().toStream()
+        longs = jvm.org.apache.kafka.common.serialization.Serdes.Long()
+        counts.to(target, streams.kstream.Produced.valueSerde(longs))
+        self._streams = streams.KafkaStreams(builder.build(), properties)
+        self._pid = int(jvm.java.lang.ProcessHandle.current().pid())
+        self._streams.start()
+
+    @property
+    def process(self) -> str:
+        """The process id that its transactional ids hold."""
+        (found, *_) = (_CLIENT.search(str(each)) for each in self._streams.metadataForLocalThreads())
+        assert found
+        return found[1]
+
+    @property
+    def state(self) -> str:
+        """Its state in Kafka's word: RUNNING, REBALANCING, …"""
+        return str(self._streams.state())
+
+    def wait_running(self) -> None:
+        """Wait until it has its tasks."""
+        wait_for(lambda: self.state == "RUNNING", "the instance runs", 120)
+
+    def pause(self) -> None:
+        """Stop the whole process, as a long pause of its machine does."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the process go on."""
+        os.kill(self._pid, signal.SIGCONT)
+
+
+@contextmanager
+def streams_instance(
+    folder: Path, source: str, target: str, settings: Mapping[str, str]
+) -> Iterator[StreamsInstance]:
+    """Start an instance and end its JVM afterwards."""
+    folder.mkdir()
+    jars = fetch_jars("streams")
+    with (folder / "streams.log").open("ab") as log, java_gateway(find_java(folder), jars, log) as gateway:
+        instance = StreamsInstance(gateway, folder, source, target, settings)
+        try:
+            yield instance
+        finally:
+            instance.resume()

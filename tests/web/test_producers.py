@@ -1,0 +1,66 @@
+"""Proves that a transaction's page and the API name the engine, instance and machine behind an id, with what
+shows it, and what Kafka Streams uses its topics for."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+from django.test import Client
+
+from dashboard.models import Cluster, GroupRecord
+from tests.web import factories
+from tests.web.roles import page_html
+
+PROCESS = "149b939f-9d61-49c9-b661-3d8c4a8e3b01"
+ID = f"orders-app-{PROCESS}-2"
+PAGE = f"/transactions/prod/{ID}"
+
+
+def streams_group(prod: Cluster, client_id: str) -> None:
+    members = {"member": [client_id, "/10.0.0.5"]}
+    GroupRecord.objects.create(
+        cluster=prod, key=sha256(b"orders-app").digest(), group_id="orders-app", members=json.dumps(members),
+        log_partition=0, log_offset=0,
+    )  # fmt: skip
+
+
+def streams_line(page: Client) -> str:
+    return page_html(page, PAGE).split('data-producer="Kafka Streams"')[1].split("</p>")[0]
+
+
+def test_a_streams_instance_is_named_with_its_machine_and_group(page: Client, prod: Cluster) -> None:
+    streams_group(prod, f"orders-app-{PROCESS}-StreamThread-2-consumer")
+    factories.transaction(prod, ID, partitions={"orders-app-counts-changelog": [0], "totals": [1]})
+    line = streams_line(page)
+    assert PROCESS in line
+    assert "10.0.0.5" in line
+    assert 'href="/groups/prod/orders-app"' in line
+    assert page_html(page, PAGE).count("data-streams-topic") == 1
+
+
+def test_the_shape_alone_names_no_machine_and_no_group(page: Client, prod: Cluster) -> None:
+    streams_group(prod, "something-else")
+    factories.transaction(prod, ID)
+    line = streams_line(page)
+    assert PROCESS in line
+    assert "10.0.0.5" not in line
+    assert "href" not in line
+
+
+def test_a_connect_task_is_named_where_its_leader_is_known(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "cdc-mysql-source-3")
+    address = "/transactions/prod/cdc-mysql-source-3"
+    assert "data-producer" not in page_html(page, address)
+    factories.transaction(prod, "connect-cluster-cdc")
+    assert 'data-producer="Kafka Connect"' in page_html(page, address)
+    api = page.get(f"/api/v1{address}").json()["producer"]
+    assert (api["engine"], api["application"], api["sign"]) == (
+        "Kafka Connect",
+        "cdc",
+        "the id connect-cluster-cdc exists",
+    )
+    assert api["parts"] == [
+        {"name": "connector", "value": "mysql-source"},
+        {"name": "task", "value": "3"},
+    ]
