@@ -90,6 +90,7 @@ def test_a_transaction_is_told_in_kafkas_words(ask: Ask) -> None:
         "verdict": "open",
         "waiting": [],
         "rev": 1,
+        "producer": None,
         "offsets": {"observation": "complete", "read_at": None, "items": [], "missing": []},
         "offers": [{"act": "fence", "subject": "a"}],
     }

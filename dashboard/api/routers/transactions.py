@@ -129,14 +129,14 @@ class TransactionOut(Schema):
     rev: int
 
 
-class ProducerPart(Schema):
+class ProducerPartOut(Schema):
     """What an id names: process, thread, task of Streams; connector, task, or the group that it leads."""
 
     name: str
     value: str
 
 
-class ProducerOut(Schema):
+class ProducerIdentityOut(Schema):
     """The engine, instance and part that use an id.
 
     `sign` is what shows it besides the id's shape, "" where nothing does. `host` and `group` are "" where
@@ -145,7 +145,7 @@ class ProducerOut(Schema):
 
     engine: Engine
     application: str
-    parts: list[ProducerPart]
+    parts: list[ProducerPartOut]
     sign: str
     host: str
     group: str
@@ -158,7 +158,7 @@ class TransactionDetail(TransactionOut):
     its newest transaction added to groups. `producer` is null for plain clients.
     """
 
-    producer: ProducerOut | None
+    producer: ProducerIdentityOut | None
     offsets: AddedOffsetsOut
     recent: list[Fact]
     offers: list[OfferOut]
@@ -217,11 +217,11 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
     )
 
 
-def _producer(found: ProducerIdentity | None) -> ProducerOut | None:
+def _producer(found: ProducerIdentity | None) -> ProducerIdentityOut | None:
     if found is None:
         return None
-    parts = [ProducerPart(name=name, value=value) for name, value in found.parts]
-    return ProducerOut(**{**found._asdict(), "parts": parts})
+    parts = [ProducerPartOut(name=name, value=value) for name, value in found.parts]
+    return ProducerIdentityOut(**{**found._asdict(), "parts": parts})
 
 
 def _if_reported(number: int) -> int | None:
