@@ -17,7 +17,8 @@ TARGET = Path("dist/fenceline-spark.zip")
 
 def make_zip(target: Path, root: Path = ROOT) -> int:
     """Write the archive to `target`; return how many files are in it."""
-    files = sorted(path for package in PACKAGES for path in (root / package).rglob("*.py"))
+    inside = (path for package in PACKAGES for path in (root / package).rglob("*"))
+    files = sorted(path for path in inside if path.suffix in (".py", ".json"))
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with ZipFile(partial, "w") as archive:

@@ -24,7 +24,8 @@ from transaction_admin.connection import (
     wire_form,
 )
 from transaction_admin.leaders import Leaders
-from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable
+from transaction_admin.reads import Commits, GroupListed, GroupListing, ShareProgresses, Unstable
+from transaction_admin.share_groups import read_progress, share_offsets_request
 
 #: How many groups one request names.
 _MOST_GROUPS = 500
@@ -81,6 +82,29 @@ class Groups:
             if not left:
                 break
         return {name: answers.get(by_wire[wire_form(name)], _LEFT_OUT) for name in names}
+
+    async def share_progress(self, names: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
+        """Return how far share groups have come."""
+        by_wire = {wire_form(name): name for name in names}
+        answers: dict[str, Any] = {}
+        questions = [
+            (share_offsets_request(some), broker)
+            for broker, ids in (await self._coordinators(by_wire, by_wire, answers)).items()
+            for some in split_ids(ids, _MOST_GROUPS)
+        ]
+        for (request, broker), answer in zip(
+            questions, await self._connection.send_each(questions), strict=True
+        ):
+            if isinstance(answer, errors.KafkaError):
+                reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
+                names_asked = [by_wire[each.group_id] for each in request.groups]
+                answers.update((name, Unseen(name, reason)) for name in names_asked)
+                continue
+            for group in answer.groups:
+                name = by_wire[group.group_id]
+                refused = self._refusal(group.error_code, name) if group.error_code else None
+                answers[name] = refused or dict(read_progress(group.topics))
+        return answers
 
     async def _fetch(
         self,

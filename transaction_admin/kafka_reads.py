@@ -14,11 +14,11 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.batch_headers import parse_batches
-from transaction_admin.connection import AdminConnection
+from transaction_admin.connection import AdminConnection, wire_form
 from transaction_admin.kafka_groups import Groups
 from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
 from transaction_admin.owners import OwnerQuestions
-from transaction_admin.reads import Batches, Commits, GroupListing, Topology
+from transaction_admin.reads import Batches, Commits, GroupListing, ShareProgresses, Topology
 
 _LATEST, _EARLIEST = -1, -2
 _UNCOMMITTED, _COMMITTED = 0, 1
@@ -26,7 +26,7 @@ _UNCOMMITTED, _COMMITTED = 0, 1
 _IN_ORDER = ((_UNCOMMITTED, _EARLIEST), (_COMMITTED, _LATEST), (_UNCOMMITTED, _LATEST))
 #: From version 13 on topics go by their ids.
 _FETCH_BY_NAME = 12
-_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
+_TOPIC_RESOURCE, _BROKER_RESOURCE, _GROUP_RESOURCE = 2, 4, 32
 _NONE = -1
 
 #: Topic and partition -> error code, offset, leader epoch.
@@ -110,6 +110,14 @@ class KafkaPythonReads:
 
         return self._connection.run(ask)
 
+    def share_progress(self, groups: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
+        """Return how far share groups have come (DescribeShareGroupOffsets, KIP-932)."""
+        return self._connection.run(self._groups.share_progress, groups)
+
+    def group_setting(self, group: str, name: str) -> str | None:
+        """Return a group's own setting (DescribeConfigs, KIP-848); None where it may not be seen."""
+        return self._connection.run(self._resource_setting, _GROUP_RESOURCE, wire_form(group), name)
+
     def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
         """Return headers of the batches from the one that holds `start` on, uncommitted ones as well.
 
@@ -131,7 +139,7 @@ class KafkaPythonReads:
 
     def topic_setting(self, topic: str, name: str) -> str | None:
         """Return a topic's own setting (DescribeConfigs); None where it may not be seen."""
-        return self._connection.run(self._topic_setting, topic, name)
+        return self._connection.run(self._resource_setting, _TOPIC_RESOURCE, topic, name)
 
     async def _broker_setting(self, name: str) -> str | None:
         brokers = (await self._leaders.refresh_leaders([])).brokers
@@ -143,8 +151,8 @@ class KafkaPythonReads:
                 return _setting(answer, name)
         return None
 
-    async def _topic_setting(self, topic: str, name: str) -> str | None:
-        request = partial(_setting_request, _TOPIC_RESOURCE, topic, name)
+    async def _resource_setting(self, kind: int, resource: str, name: str) -> str | None:
+        request = partial(_setting_request, kind, resource, name)
         return _setting(await self._connection.send_to_any(request), name)
 
 

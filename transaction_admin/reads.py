@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
-from fenceline.kafka.groups import Committed
+from fenceline.kafka.groups import Committed, ShareProgress
 from fenceline.kafka.partitions import Offsets, ProducerState
 from transaction_admin.api import Cost, Unseen
 
@@ -64,6 +64,8 @@ class Unstable(NamedTuple):
 
 #: By partition: what is committed there, that a commit is pending, or why it is unknown.
 Commits = Mapping[TopicPartition, Committed | Unstable | Unseen]
+#: By partition: how far a share group has come, or why it is unknown.
+ShareProgresses = Mapping[TopicPartition, ShareProgress | Unseen]
 
 
 class Batches(NamedTuple):
@@ -120,6 +122,12 @@ class ClusterReads(Protocol):
         `named` only those partitions are returned, of all others every one that has a commit: one whose first
         commit is pending is only returned when it is named.
         """
+
+    def share_progress(self, groups: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
+        """Return how far share groups have come (KIP-932)."""
+
+    def group_setting(self, group: str, name: str) -> str | None:
+        """Return a group's own setting (DescribeConfigs); None where it may not be seen."""
 
     def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
         """Return headers of the batches from the one that holds `start` on, uncommitted ones as well."""

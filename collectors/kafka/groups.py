@@ -17,6 +17,7 @@ from collectors.kafka.committers import CommitterReader, CommitterRows
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
+from collectors.kafka.share_groups import ShareGroupReader
 from collectors.rate_limit import RecentDuration
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
@@ -68,6 +69,7 @@ class GroupsCollector:
         self._pending = PendingReader(properties, reads)
         self._committers = CommitterReader(reads)
         self._markers = Markers(reads)
+        self._shares = ShareGroupReader(reads)
         self._due = time.monotonic()
         self._lately = RecentDuration()
         self._log_partitions: list[TopicPartition] = []
@@ -106,6 +108,9 @@ class GroupsCollector:
             seen.gaps[scope] = unseen.reason
         # After the offsets: so none is ever beyond the end by a race.
         ends = self._ends(seen)
+        for name, group in seen.groups.items():
+            if group.kind == SHARE:
+                seen.groups[name] = self._shares.at_positions(name, group, ends)
         pending, added = self._undecided(seen, ends, ours, now_ms)
         return ObservedGroups(
             at_ms=now_ms,
@@ -124,7 +129,11 @@ class GroupsCollector:
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
         asked = [name for name in names if listed.get(name, _NOT_LISTED).kind != SHARE]
-        stable = self._reads.committed_offsets(asked, require_stable=True)
+        shares = [name for name in names if listed.get(name, _NOT_LISTED).kind == SHARE]
+        stable = {
+            **self._reads.committed_offsets(asked, require_stable=True),
+            **self._shares.start_offsets(shares),
+        }
         shaky = [name for name, each in stable.items() if _unstable(each)]
         before = self._reads.committed_offsets(shaky, require_stable=False) if shaky else {}
         hidden = [name for name, each in stable.items() if isinstance(each, Unseen)]

@@ -153,6 +153,7 @@ def _stands(
             ends=known.ends_of(where),
             holders=known.holders.get(where, ()),
             pending=_pending(name, where, seen, observed, known) if unstable else (),
+            isolation=seen.isolation,
         )
         earlier, log = before.get(where), logged.get(where)
         yield (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline.facts import TopicPartition
+from fenceline.facts import Isolation, TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.clock_skew import to_local_ms
@@ -80,6 +80,8 @@ class SeenGroup:
     error: str = ""
     #: Whether nothing new is known of its offsets: what was known stays.
     unseen: bool = False
+    #: How it reads; Kafka reports it of share groups alone (`share.isolation.level`).
+    isolation: Isolation = Isolation.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,14 @@ class Around:
     holders: Sequence[GroupBlocker] = ()
     #: The group's own pending commits.
     pending: Sequence[GroupBlocker] = ()
+    isolation: Isolation = Isolation.UNKNOWN
+
+    @property
+    def readable(self) -> Offsets | None:
+        """Return the offsets as the group's reader has them: no LSO holds up one that reads uncommitted."""
+        if self.offsets is None or self.isolation is not Isolation.READ_UNCOMMITTED:
+            return self.offsets
+        return self.offsets._replace(lso=self.offsets.high_watermark)
 
 
 def observe_partition(
@@ -179,9 +189,9 @@ def observe_partition(
     offset = committed.offset if committed else None
     known = logged if logged is not None and committed is not None and logged.committed[0] == offset else None
     offsets = around.offsets
-    unread = to_read(offset, offsets, around.only_markers)
+    unread = to_read(offset, around.readable, around.only_markers)
     points = _points(before, offset, unread, now_ms)
-    waits = waiting_state(offset, offsets, around.only_markers)
+    waits = waiting_state(offset, around.readable, around.only_markers)
     waiting_ms = _waiting_ms(before, waits, offsets, unstable, now_ms)
     return Stood(
         offset=offset,

@@ -15,6 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from fenceline.facts import Isolation
 from fenceline.kafka.partitions import Offsets
 
 
@@ -107,8 +108,30 @@ _TREND_POINTS, _TREND_MS = 6, 60_000
 POINTS_APART_MS, MOST_POINTS = 20_000, 30
 
 
-#: The kind of groups that have no committed offsets (KIP-932).
+#: The kind of groups that have a start offset in the place of committed ones (KIP-932).
 SHARE = "Share"
+
+
+class ShareProgress(NamedTuple):
+    """How far a share group has come in a partition: every record before `start_offset` is done.
+
+    The start offset follows acknowledgements with a delay; `lag`, the records up to the high watermark that
+    are not done, does not. It is None before Kafka 4.2 (KIP-1226).
+    """
+
+    start_offset: int
+    lag: int | None
+
+    def position(self, offsets: Offsets | None, isolation: Isolation) -> int:
+        """Return the offset that a consumer would have committed that has read as much.
+
+        Where records are done in another order, those that are not count as the last ones.
+        """
+        if self.lag is None or offsets is None:
+            return self.start_offset
+        # The high watermark may have moved since the lag was told.
+        end = offsets.lso if isolation is Isolation.READ_COMMITTED else offsets.high_watermark
+        return max(self.start_offset, min(offsets.high_watermark - self.lag, end))
 
 
 def note_of(kind: str, partitions: int) -> str:
@@ -116,7 +139,7 @@ def note_of(kind: str, partitions: int) -> str:
     if partitions:
         return ""
     if kind == SHARE:
-        return "It is a share group: it commits no offsets, its coordinator keeps a state for each record"
+        return "It is a share group that has read nothing yet"
     return "It has committed nothing"
 
 

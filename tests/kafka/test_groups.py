@@ -348,23 +348,6 @@ def test_a_recreated_topic_loses_its_offsets(
     )
 
 
-def test_a_share_group_is_listed_with_its_kind_and_no_error(kafka_42: Broker, java: JavaGateway) -> None:
-    create_topics(kafka_42.bootstrap, "gr-share")
-    write_records(kafka_42.bootstrap, "gr-share")
-    with JavaConsumer(java, kafka_42.bootstrap, "gr-share", "gr-share", share=True) as consumer:
-        collected = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
-
-        def is_listed() -> bool:
-            consumer.poll(100)
-            return "gr-share" in collected.poll()
-
-        wait_for(is_listed, "it is listed", 60)
-    row = Group.objects.get(group_id="gr-share")
-    assert (row.kind, row.error, row.partitions, row.status) == ("Share", "", 0, "UNKNOWN")
-    assert not GapRecord.objects.filter(source="groups").exists()
-    collected.close()
-
-
 def test_polling_creates_no_topic(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka") as fresh:
         collected = CollectedGroups({"bootstrap.servers": fresh.bootstrap}, log=False)

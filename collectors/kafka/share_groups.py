@@ -1,0 +1,62 @@
+"""Share groups of one cluster (KIP-932): how far each has come, and how it reads."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from fenceline.facts import Isolation, TopicPartition
+from fenceline.kafka.group_observation import SeenGroup
+from fenceline.kafka.groups import Committed, ShareProgress
+from fenceline.kafka.partitions import Offsets
+from transaction_admin.api import Unseen
+from transaction_admin.reads import ClusterReads, Commits, ShareProgresses
+
+#: The configuration of a share group that has its isolation level, and how long an answer is good.
+_SETTING, _GOOD_S = "share.isolation.level", 60.0
+
+
+class ShareGroupReader:
+    """Reads share groups as if they committed offsets."""
+
+    def __init__(self, reads: ClusterReads) -> None:
+        self._reads = reads
+        self._progress: Mapping[str, ShareProgresses | Unseen] = {}
+        self._isolations: dict[str, tuple[float, Isolation]] = {}
+
+    def start_offsets(self, names: Collection[str]) -> Mapping[str, Commits | Unseen]:
+        """Ask how far groups have come; return their start offsets. `at_positions` follows with the ends."""
+        self._progress = self._reads.share_progress(names) if names else {}
+        return {name: _starts(found) for name, found in self._progress.items()}
+
+    def at_positions(self, name: str, group: SeenGroup, ends: Mapping[TopicPartition, Offsets]) -> SeenGroup:
+        """Return a group with the offsets that a consumer would have committed that has read as much."""
+        found = self._progress.get(name, {})
+        if isinstance(found, Unseen):
+            return group
+        isolation = self._isolation(name)
+        committed = {
+            where: Committed(each.position(ends.get(where), isolation), None, "")
+            for where, each in found.items()
+            if isinstance(each, ShareProgress)
+        }
+        return replace(group, committed=committed, isolation=isolation)
+
+    def _isolation(self, name: str) -> Isolation:
+        read_s, known = self._isolations.get(name, (-math.inf, Isolation.UNKNOWN))
+        if time.monotonic() - read_s >= _GOOD_S:
+            setting = self._reads.group_setting(name, _SETTING)
+            known = Isolation(setting) if setting in tuple(Isolation) else Isolation.UNKNOWN
+            self._isolations[name] = time.monotonic(), known
+        return known
+
+
+def _starts(found: ShareProgresses | Unseen) -> Commits | Unseen:
+    if isinstance(found, Unseen):
+        return found
+    return {
+        where: each if isinstance(each, Unseen) else Committed(each.start_offset, None, "")
+        for where, each in found.items()
+    }

@@ -1,0 +1,47 @@
+"""Share groups (KIP-932): how far each has come in each partition, from its coordinator.
+
+A share group commits no offsets; its coordinator keeps the offset before which every record is done, and from
+Kafka 4.2 on how many records are not (KIP-1226). The messages are of Kafka's schema,
+DescribeShareGroupOffsetsRequest and -Response, which kafka-python lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.api_message import ApiMessage
+
+from fenceline.facts import TopicPartition
+from fenceline.kafka.groups import ShareProgress
+from transaction_admin import schemas
+from transaction_admin.api import Unseen
+from transaction_admin.connection import error_name
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """Which groups; no topics are all of them."""
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """Of each partition the start offset, -1 where the group has none yet, and the lag, -1 if unknown."""
+
+
+def share_offsets_request(groups: Sequence[str]) -> Any:
+    """Return the request for all partitions of some groups."""
+    group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    return DescribeShareGroupOffsetsRequest(groups=[group(group_id=each, topics=None) for each in groups])
+
+
+def read_progress(topics: Sequence[Any]) -> Iterator[tuple[TopicPartition, ShareProgress | Unseen]]:
+    """Yield the progress in each partition that has a start offset."""
+    for topic in topics:
+        for each in topic.partitions:
+            where = TopicPartition(topic.topic_name, each.partition_index)
+            if each.error_code:
+                word = error_name(errors.for_code(each.error_code))
+                yield where, Unseen(str(where), f"its coordinator answers {word}")
+            elif each.start_offset >= 0:
+                lag = None if each.lag is None or each.lag < 0 else each.lag
+                yield where, ShareProgress(each.start_offset, lag)
