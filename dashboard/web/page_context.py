@@ -59,6 +59,7 @@ _LIST_OF = {
     "partition": "partitions",
     "group": "groups",
     "query": "queries",
+    "query_state_keys": "queries",
     "recoveries": "events",
     "recovery": "recoveries",
     **dict.fromkeys(("action", "action-plan", "audit"), "actions"),
