@@ -93,7 +93,7 @@ FENCELINE = _fenceline()
 #: Over how many workers the partitions of an internal topic are spread.
 SHARDS = _shards()
 
-#: Nobody may act on Kafka: buttons and endpoints say so.
+#: Nobody may act on Kafka: buttons and endpoints report it.
 READ_ONLY = _flag("READ_ONLY")
 
 #: The page of the demo's webhook receiver, which `make up` runs in its sandbox; "" elsewhere.

@@ -1,4 +1,4 @@
-"""The vocabulary on one page: everything Fenceline can say about a cluster, as immutable values.
+"""The vocabulary on one page: everything that Fenceline can state about a cluster, as immutable values.
 
 Instants end in `_ms` and count milliseconds since the Unix epoch, as Kafka's records do; durations end
 in `_ms` or `_s`. What the wire writes as -1 ("none") is `None` here.

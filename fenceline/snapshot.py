@@ -197,7 +197,7 @@ class CollectorStatus:
     def hides(self, sense: Sense, now_ms: int, limits: Limits) -> bool:
         """Whether what a sense knows through it may be old.
 
-        Lists that say who is missing in them are not old; what they are missing is.
+        Lists that name who is missing in them are not old; what they are missing is.
         """
         if sense is Sense.LISTS and self.unseen:
             return False

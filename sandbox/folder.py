@@ -108,12 +108,12 @@ def short_path(path: Path) -> Path:
 
 
 @contextmanager
-def lock_folder(data: Path, say: Callable[[str], None]) -> Iterator[None]:
+def lock_folder(data: Path, report: Callable[[str], None]) -> Iterator[None]:
     """Hold the folder for one stack at a time; the guard inherits the lock and keeps it to the very end."""
     with plain_errors(data):
         file = (data / "lock").open("a+")
     with file:
-        _take(file.fileno(), data, say)
+        _take(file.fileno(), data, report)
         with plain_errors(data):
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
@@ -121,7 +121,7 @@ def lock_folder(data: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _take(descriptor: int, data: Path, say: Callable[[str], None]) -> None:
+def _take(descriptor: int, data: Path, report: Callable[[str], None]) -> None:
     until, reported = time.monotonic() + TAKE_OVER_S, False
     while True:
         try:
@@ -134,7 +134,7 @@ def _take(descriptor: int, data: Path, say: Callable[[str], None]) -> None:
                 "or choose another folder with FENCELINE_DATA="
             )
         if not reported:
-            say("a killed stack is still being cleared away …")
+            report("a killed stack is still being cleared away …")
             reported = True
         time.sleep(0.1)
 

@@ -62,7 +62,7 @@ LOG_LEVELS_AMONG_SEVERAL: Mapping[str, str] = {
     "org.apache.kafka.raft.KafkaRaftClient": "error",
     "org.apache.kafka.raft.KafkaRaftClientDriver": "off",
 }
-#: Bytes of the log that are read back to say why a broker did not start.
+#: Bytes of the log that are read back to report why a broker did not start.
 LOG_TAIL = 20_000
 
 

@@ -34,7 +34,7 @@ class PartLog:
         self.name, self._awaited = name, awaited
         self.seen = threading.Event()
         self.path = folder / f"{name}.log"
-        #: The last lines, to say why it died.
+        #: The last lines, to report why it died.
         self.tail: deque[str] = deque(maxlen=6)
         self._complained = False
 

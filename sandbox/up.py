@@ -208,7 +208,7 @@ class Stack:
         return Part(name, command, self.environment, after=needs, stage=2, ready_line=ready)
 
     def _cluster_count(self) -> int:
-        """How many clusters the file names; what is wrong with the file the settings will say."""
+        """How many clusters the file names; what is wrong with the file the settings report."""
         try:
             found = tomllib.loads(Path(self.environment["FENCELINE_CONFIG"]).read_text())
             return max(1, len(found["clusters"]))

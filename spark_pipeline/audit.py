@@ -59,42 +59,42 @@ def argument_parser() -> argparse.ArgumentParser:
         description="Prove, batch by batch, that each input record is readable in the output exactly once.",
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
     )  # fmt: skip
-    say = made.add_argument
+    add = made.add_argument
     add_kafka_arguments(made)
-    say("--cluster", required=True, type=folder_name, help="its name in fenceline.toml")
-    say("--pipeline", required=True, type=folder_name, help="the query's name, or one of your choice")
-    say("--output", required=True, metavar="URL", help="a folder; the dashboard reads it")
-    say(
+    add("--cluster", required=True, type=folder_name, help="its name in fenceline.toml")
+    add("--pipeline", required=True, type=folder_name, help="the query's name, or one of your choice")
+    add("--output", required=True, metavar="URL", help="a folder; the dashboard reads it")
+    add(
         "--mode",
         default=AuditMode.COUNTS,
         type=AuditMode,
         choices=list(AuditMode),
         help="how records are compared",
     )
-    say("--checkpoint", metavar="URL", help="the query's own checkpointLocation; it is only read")
-    say("--target", action="append", default=[], metavar="TOPIC",
+    add("--checkpoint", metavar="URL", help="the query's own checkpointLocation; it is only read")
+    add("--target", action="append", default=[], metavar="TOPIC",
         help="an output topic; by default those that the ledger names; repeatable")  # fmt: skip
-    say("--source-isolation", default="read_committed", choices=("read_committed", "read_uncommitted"),
+    add("--source-isolation", default="read_committed", choices=("read_committed", "read_uncommitted"),
         help="how the query reads its input (kafka.isolation.level)")  # fmt: skip
-    say("--one-to-one", action="store_true", help="by counts: the query neither drops nor adds records")
-    say("--group", help="by keys, instead of --checkpoint: the consumer group that reads the input")
-    say(
+    add("--one-to-one", action="store_true", help="by counts: the query neither drops nor adds records")
+    add("--group", help="by keys, instead of --checkpoint: the consumer group that reads the input")
+    add(
         "--source",
         action="append",
         default=[],
         metavar="TOPIC",
         help="with --group: an input topic; repeatable",
     )
-    say("--source-key", default="key", metavar="SQL",
+    add("--source-key", default="key", metavar="SQL",
         help="by keys: what names an input record")  # fmt: skip
-    say("--target-key", default="key", metavar="SQL", help="by keys: the same of an output record")
-    say(
+    add("--target-key", default="key", metavar="SQL", help="by keys: the same of an output record")
+    add(
         "--where",
         default=EVERY_RECORD,
         metavar="SQL",
         help="by keys: which input records have an output record",
     )
-    say("--trigger", default=ONCE, type=_trigger, help='once (the default), or an interval: "30 seconds"')
+    add("--trigger", default=ONCE, type=_trigger, help='once (the default), or an interval: "30 seconds"')
     return made
 
 

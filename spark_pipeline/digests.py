@@ -1,7 +1,7 @@
 """A digest of records in any order: the same for what was sent and for what is read back.
 
 Of each record two 64-bit hashes of key and value (xxhash64, by Spark in the JVM), each summed modulo 2^64:
-sums of parts add up to the sum of the whole, and tell a record that is missing, doubled or changed.
+sums of parts add up to the sum of the whole, and show a record that is missing, doubled or changed.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class OutputFolder:
     ) -> T | None:
         """Return what `read` makes of a file; one that is torn is deleted, and None. Raises `newer`.
 
-        It is torn where `read` raises `torn`, or where a local file is not what its checksum says: a driver
+        It is torn where `read` raises `torn`, or where a local file does not have its checksum: a driver
         died while it wrote it.
         """
         try:

@@ -70,35 +70,35 @@ def argument_parser() -> argparse.ArgumentParser:
         description="Write every transition of a cluster's transactional ids, and reports, as Parquet.",
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
     )  # fmt: skip
-    say = made.add_argument
+    add = made.add_argument
     add_kafka_arguments(made)
-    say(
+    add(
         "--cluster",
         required=True,
         type=folder_name,
         help="its name in fenceline.toml, by which the dashboard finds it",
     )
-    say(
+    add(
         "--output",
         required=True,
         metavar="URL",
         help="a folder; [history] url in fenceline.toml names the same",
     )
-    say("--checkpoint", required=True, metavar="URL", help="a folder of its own; it belongs to the output")
-    say("--trigger", default=AVAILABLE_NOW, help='available-now (the default), or an interval: "1 minute"')
-    say("--starting", default="earliest", choices=("earliest", "latest"), help="where the first run begins")
-    say(
+    add("--checkpoint", required=True, metavar="URL", help="a folder of its own; it belongs to the output")
+    add("--trigger", default=AVAILABLE_NOW, help='available-now (the default), or an interval: "1 minute"')
+    add("--starting", default="earliest", choices=("earliest", "latest"), help="where the first run begins")
+    add(
         "--tasks",
         type=positive_number,
         help="how many fold in parallel; by default as many as there are cores",
     )
-    say(
+    add(
         "--max-records",
         type=positive_number,
         default=2_000_000,
         help="most records of one micro-batch (2,000,000)",
     )
-    say("--topic", default=TOPIC, help=argparse.SUPPRESS)
+    add("--topic", default=TOPIC, help=argparse.SUPPRESS)
     return made
 
 

@@ -47,17 +47,17 @@ def argument_parser() -> argparse.ArgumentParser:
         description="Write the records that an audit has found missing, each exactly once.",
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@",
     )  # fmt: skip
-    say = made.add_argument
+    add = made.add_argument
     add_kafka_arguments(made)
-    say("--cluster", required=True, type=folder_name, help="as the audit was given it")
-    say("--pipeline", required=True, type=folder_name, help="as the audit was given it")
-    say("--output", required=True, metavar="URL", help="the audit's output folder")
-    say("--target", required=True, metavar="TOPIC", help="where the records go")
-    say("--key", default="key", metavar="SQL", help="the key to write, of an input record (its own)")
-    say("--value", default="value", metavar="SQL", help="the value to write (its own)")
-    say("--where", default=EVERY_RECORD, metavar="SQL", help="which input records the pipeline writes (all)")
-    say("--uncertain", action="store_true", help="replay records as well of which another one may be missing")
-    say("--execute", action="store_true", help="write; without it, only report what would be written")
+    add("--cluster", required=True, type=folder_name, help="as the audit was given it")
+    add("--pipeline", required=True, type=folder_name, help="as the audit was given it")
+    add("--output", required=True, metavar="URL", help="the audit's output folder")
+    add("--target", required=True, metavar="TOPIC", help="where the records go")
+    add("--key", default="key", metavar="SQL", help="the key to write, of an input record (its own)")
+    add("--value", default="value", metavar="SQL", help="the value to write (its own)")
+    add("--where", default=EVERY_RECORD, metavar="SQL", help="which input records the pipeline writes (all)")
+    add("--uncertain", action="store_true", help="replay records as well of which another one may be missing")
+    add("--execute", action="store_true", help="write; without it, only report what would be written")
     return made
 
 

@@ -39,7 +39,7 @@ _OPERATIONS = {7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION", 10: "DESCRIBE_CON
 #: OffsetFetch takes many groups from version 8 on, and topics by their ids from 10 on.
 _MANY_GROUPS, _BY_NAME = 8, 9
 _METADATA_TOPIC = "__cluster_metadata"
-#: What brokers say once they have found that we have the right.
+#: What brokers answer once they have found that we have the right.
 _AFTER_THE_CHECK = (
     errors.NoError,
     errors.CoordinatorLoadInProgressError,

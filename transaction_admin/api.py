@@ -113,7 +113,7 @@ class TransactionAdmin(Protocol):
     def describe_transactions(
         self, transactional_ids: Collection[str], *, listed: bool = False
     ) -> Mapping[str, Described | NotDescribed]:
-        """Return what the coordinators say of these ids (escaped text); each one asked for is answered.
+        """Return what the coordinators report of these ids (escaped text); each one asked for is answered.
 
         Never creates anything: while `__transaction_state` does not exist, every id is unknown. Where that
         may not be seen, only ids that a coordinator has `listed` are looked up.

@@ -91,7 +91,7 @@ class AdminConnection:
         self._net.close()
 
     def run(self, question: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run a coroutine on the thread of the connections; what Kafka's errors say is `AdminUnavailable`."""
+        """Run a coroutine on the thread of the connections; Kafka's errors become `AdminUnavailable`."""
         try:
             answer: T = self._manager.run(question, *arguments)
         except errors.KafkaError as error:
@@ -183,7 +183,7 @@ class AdminConnection:
                 await self._manager.cluster.request_update()
 
     async def _open(self, timeout_ms: int) -> None:
-        """Find one server that answers: the library's own bootstrap would only say that none did."""
+        """Find one server that answers: the library's own bootstrap would only report that none did."""
         reasons = {}
         for server in self._manager.cluster.bootstrap_brokers():
             sign_in = _SignIn(self._manager.get_connection(server.node_id))

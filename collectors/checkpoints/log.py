@@ -34,7 +34,7 @@ class LogListing(NamedTuple):
 
 
 class Log(Generic[E]):
-    """`offsets/` or `commits/`: which files are there, and what the newest say."""
+    """`offsets/` or `commits/`: which files are there, and what the newest hold."""
 
     def __init__(self, name: str, decoded: Callable[[int, bytes], E | Broken]) -> None:
         self.name = name

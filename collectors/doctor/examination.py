@@ -34,7 +34,7 @@ _NEEDED_REQUESTS = (
     (10, 4, "FindCoordinator v4", "no coordinator can be looked up (many at once since Kafka 3.0)"),
     (9, 8, "OffsetFetch v8", "Groups have no offsets (Kafka 3.0 began to take many groups)"),
 )
-#: What the client libraries say when the first bytes are no length: one would have a limit raised for it.
+#: What the client libraries report when the first bytes are no length: one would have a limit raised for it.
 _NOT_KAFKA = ("Invalid response size", "Invalid frame length")
 _VERIFICATION = "transaction.partition.verification.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"

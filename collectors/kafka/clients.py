@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 log = logging.getLogger(__name__)
 
-#: Codes that say why, the most telling first.
+#: Codes that have the reason, the clearest first.
 _SPECIFIC = (
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -20,7 +20,7 @@ _SPECIFIC = (
 )
 
 
-#: Codes that only say that nothing came.
+#: Codes that mean only that nothing came.
 _EMPTY = (KafkaError._ALL_BROKERS_DOWN,)
 
 

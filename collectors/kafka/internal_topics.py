@@ -34,7 +34,7 @@ _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
 #: librdkafka may wait for ever, for one after the cluster behind its address has become another one.
 _STALLED_S = 10.0
-#: What brokers say for some milliseconds right after a topic was made, or while its leader moves (KIP-207).
+#: What brokers answer for milliseconds after a topic was made, or while its leader moves (KIP-207).
 PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,

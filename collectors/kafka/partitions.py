@@ -47,7 +47,7 @@ CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 #: More partitions of one leader than these that cannot be seen are one gap: the broker's.
 _MOST_GAPS = 100
 _ENDING = "its last transaction has ended, and the end is still to be replicated"
-_NO_COORDINATOR = "what its coordinators say of the transactions in it could not be seen: {}"
+_NO_COORDINATOR = "what its coordinators report of the transactions in it could not be observed: {}"
 
 
 class PreviousPartitionState(Protocol):
@@ -246,7 +246,7 @@ class PartitionCollector:
         return update_partition(self._known.get(where), where, place, reason, poll.now_ms, held=bool(before))
 
     def _refused(self, poll: _Poll, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
-        """Yield the partitions of topics that brokers say nothing of; note those that were never seen."""
+        """Yield the partitions of topics that brokers report nothing of; note those that were never seen."""
         refused = {each.what: each.reason for each in topology.unseen}
         for where in [where for where in self._known if where.topic in refused]:
             reason = refused[where.topic]

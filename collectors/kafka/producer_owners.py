@@ -34,7 +34,7 @@ class ProducerOwnerLookup:
         *,
         may_hide: bool,
     ) -> ProducerOwners:
-        """Return whose producer ids are, and what coordinators say now of their ids.
+        """Return whose producer ids are, and what coordinators report now of their ids.
 
         `ours` returns the ids of our own rows that have producer ids: coordinators leave out those that we
         may not describe.

@@ -9,7 +9,7 @@ from fenceline.owners import Owner
 
 
 class OwnerOut(Schema):
-    """Whose it is, from the configuration's `[[owners]]`; texts are empty where it does not say."""
+    """Whose it is, from the configuration's `[[owners]]`; texts are empty where it has none."""
 
     team: str
     contact: str

@@ -307,7 +307,7 @@ def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStat
 
 
 def _youngest_ms(limits: Limits) -> int:
-    """Return the age from which on a rule may have something to say about a transaction."""
+    """Return the age from which on a rule may have something to find in a transaction."""
     each = (
         limits.open_too_long_s,
         limits.open_usual_s,

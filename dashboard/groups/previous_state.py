@@ -34,7 +34,7 @@ from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waitin
 
 #: The log replaces a coordinator that may not be asked while its tail is no older than this.
 _LIVE_MS = 15_000
-#: Transactions that ended longer ago do not say whose commits may be part of one.
+#: Transactions that ended longer ago do not show whose commits may be part of one.
 _NAMED_MS = 86_400_000
 #: Ids in one question: SQLite takes 32,766 parameters.
 _ASK_AT_ONCE = 5_000
@@ -203,7 +203,7 @@ class GroupRows:
 
 
 def _one_of(some: Sequence[GroupBlocker]) -> Sequence[GroupBlocker]:
-    """Say of each of several that it may be meant: nobody knows which."""
+    """Note of each of several that it may be meant: nobody knows which."""
     return [each._replace(certain=len(some) == 1) for each in some]
 
 

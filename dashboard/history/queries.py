@@ -1,7 +1,7 @@
 """What happened: transitions, each id's last ones, and figures per application. The reader beside `queries`.
 
 Histories grow for ever while pages must not: every list goes on behind a key, never by an offset; every
-search looks through a bounded number of candidates and says how far it came; every figure is a sum of
+search looks through a bounded number of candidates and reports how far it came; every figure is a sum of
 tallies.
 """
 
@@ -122,7 +122,7 @@ def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | N
 
 
 def transitions_since(wanted: HistoryCriteria, *, since_rev: int, after: int, limit: int) -> TransitionPage:
-    """Return transitions told or revised after a revision of `wanted.cluster`, in the order they were told.
+    """Return transitions stored or revised after a revision of `wanted.cluster`, in their order.
 
     `after` is the last row already had of revision `since_rev` itself, 0 for none of them. The place to go
     on from is (rev, row).

@@ -11,7 +11,7 @@ class Cluster(models.Model):
 
     name = models.CharField(max_length=64, unique=True)
     rev = models.BigIntegerField(default=0)
-    #: False once the configuration no longer names it; its rows stay, its pages say so.
+    #: False once the configuration no longer names it; its rows stay, its pages note it.
     configured = models.BooleanField(default=True)
 
     class Meta:

@@ -1,6 +1,6 @@
 """Streaming queries of Spark: their checkpoints, runs and batches, and what their sink decided.
 
-What a checkpoint, its ledger and a listener say comes together here; each may be missing. Spark keeps about
+What checkpoint, ledger and listener report comes together here; each may be missing. Spark keeps about
 100 batches: these rows are the history beyond them.
 """
 

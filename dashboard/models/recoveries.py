@@ -35,7 +35,7 @@ class Recovery(models.Model):
     completed_ms = models.BigIntegerField(null=True)
     #: When the LSO had passed everywhere; when the id or its application committed again; when it was over.
     released_ms = models.BigIntegerField(null=True)
-    #: Whether `released_ms` is when we noticed it: it was then or before. Else records say when.
+    #: Whether `released_ms` is when we noticed it: it was then or before. Else records have the instant.
     release_noticed = models.BooleanField(default=False)
     resumed_ms = models.BigIntegerField(null=True)
     #: Who committed again: an id, as escaped text.

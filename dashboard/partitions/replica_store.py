@@ -1,4 +1,4 @@
-"""Saves what the replicas of a partition say of their producers, when an operator asked for it."""
+"""Saves what the replicas of a partition report of their producers, when an operator asked for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def save_replicas(
     ids: Mapping[int, str],
     now_ms: int,
 ) -> None:
-    """Save what the replicas of a partition say of its producers, by broker, or why one does not.
+    """Save what the replicas of a partition report of its producers, by broker, or why one does not.
 
     `ids` are transactional ids by producer id, as far as they are known. Rings for the partition's page.
     """

@@ -27,7 +27,7 @@ _AWAY = "The database cannot be reached: nothing was saved. Try again."
 
 
 class Explanation(NamedTuple):
-    """What to say of an error, and whether the same request can succeed later."""
+    """What to report of an error, and whether the same request can succeed later."""
 
     text: str
     is_passing: bool = True

@@ -1,4 +1,4 @@
-"""Change notifications: tell open pages that something changed, never what.
+"""Change notifications: notify open pages that something changed, never what.
 
 A bell carries no facts, so it needs no permissions: the browser asks for its page again over HTTP, where
 sign-in, rendering and escaping already live. Bells may be lost; pages also ask slowly by themselves.

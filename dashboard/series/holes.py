@@ -72,5 +72,5 @@ def _reason(hole: SeriesHole, scope: str, gaps: Iterable[tuple[str, int, int | N
     return next(iter((*own, *places)), _WORDS[hole.reason])
 
 
-#: Scopes that are the name of one subject: those of others say nothing about this one.
+#: Scopes that are the name of one subject: those of others do not concern this one.
 _NAMES = frozenset({"partition", "group", "transaction", "query"})

@@ -60,7 +60,7 @@ _NEWEST = (
 
 
 def chain_of(query: Query, batch: Batch | None, *, now_ms: int | None = None) -> tuple[ChainLink, ...]:
-    """Return the six links of one batch of a query; of none, what there is to say before the first."""
+    """Return the six links of one batch of a query; of none, what there is to show before the first."""
     if batch is None:
         return no_chain(query.sink)
     decisions = SinkDecision.objects.filter(query=query, batch_id=batch.batch_id)

@@ -253,7 +253,7 @@ def _some(paths: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _blame(rows: Sequence[Query], wrong: Mapping[str, str], gone: Collection[str]) -> list[Query]:
-    """Say of queries why their checkpoints cannot be read; return those of which that is news."""
+    """Note of queries why their checkpoints cannot be read; return those of which that is news."""
     news = [row for row in rows if row.error != wrong[row.checkpoint]]
     for row in news:
         row.error = wrong[row.checkpoint]

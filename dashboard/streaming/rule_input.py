@@ -103,7 +103,7 @@ class Queries:
         )
 
     def _follow(self) -> None:
-        """Read again what has changed; what listeners say of being alive is read each time."""
+        """Read again what has changed; what listeners report of being alive is read each time."""
         rows = Query.objects.filter(cluster=self._cluster_id)
         seen = {pk: each for pk, *each in rows.values_list("pk", "rev", *_MOVING)}
         self._known = {pk: known for pk, known in self._known.items() if pk in seen}

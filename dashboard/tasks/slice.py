@@ -1,4 +1,4 @@
-"""What every collector's slice of work needs: when to stop, how to wait, what to say when it cannot see."""
+"""What every collector's slice of work needs: when to stop, how to wait, what to report of a failure."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ def forbidden_page(request: HttpRequest, reason: str) -> HttpResponse:
 
 
 def flash_refusal(request: HttpRequest, path: str, words: str) -> None:
-    """Have the page at `path` say for a while why what was asked for was not done."""
+    """Have the page at `path` show for a while why what was asked for was not done."""
     request.session[_KEY] = [path, words, now_ms(request) + _SHOWN_MS]
 
 
 def error_note(request: HttpRequest) -> str:
-    """Return what this page has to say, "" for nothing."""
+    """Return what this page has to show, "" for nothing."""
     path, words, until_ms = request.session.get(_KEY) or ("", "", 0)
     return words if path == request.path and now_ms(request) < until_ms else ""

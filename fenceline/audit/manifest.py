@@ -27,7 +27,7 @@ _RANGES = "compared", LOSSES, DUPLICATES
 
 
 class NotAnAudit(Exception):
-    """A file that is no manifest of an audit, or none that can be understood; the text says why."""
+    """A file that is no manifest of an audit, or none that can be understood; the text has the reason."""
 
 
 class NewerAudit(NotAnAudit):

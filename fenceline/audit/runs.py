@@ -1,6 +1,6 @@
 """Batch headers of one partition -> runs: what each producer wrote in each transaction, and how that ended.
 
-Offsets are inclusive unless said otherwise. No record is decoded: a header tells the producer, its epoch, the
+Offsets are inclusive unless noted otherwise. No record is decoded: a header has the producer, its epoch, the
 first and last offset and the number of records.
 """
 

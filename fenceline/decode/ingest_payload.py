@@ -82,7 +82,7 @@ class Post:
 
     #: The Kafka cluster's name; "" where the listener names none.
     cluster: str
-    #: When it was sent, by the driver's clock; None where it does not say.
+    #: When it was sent, by the driver's clock; None where it does not report it.
     sent_ms: int | None
     report: Report
     events: tuple[ListenerEvent, ...]
@@ -163,7 +163,7 @@ def _exception(event: Mapping[str, Any]) -> str:
     text = clean_text(event.get("exception"), _LONGEST_EXCEPTION) or clean_text(event.get("errorClass"))
     if text or event.get("exception") is None:
         return text
-    return "it failed, and does not say why"
+    return "it failed, and gives no reason"
 
 
 def _report(report: object) -> Report:

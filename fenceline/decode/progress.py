@@ -3,7 +3,7 @@
 Spark writes the document in `StreamingQueryProgress.json`. It leaves out what it has no
 figure for (rates that are NaN or infinite, event times without a watermark), and each version adds keys. So
 whatever can be read is taken, what cannot is `None` or left out and counted by reason, and nothing here
-raises. Only an event that does not say of which query, run and batch it is cannot be used at all.
+raises. Only an event that does not name its query, run and batch cannot be used at all.
 """
 
 from __future__ import annotations

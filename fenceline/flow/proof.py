@@ -42,7 +42,7 @@ class PipelineProof:
 
     @property
     def verdict(self) -> AuditVerdict | None:
-        """Return what its audits say together, the worst; None without any."""
+        """Return what its audits conclude together, the worst; None without any."""
         verdicts = {audit.verdict for audit in self.audits}
         order = AuditVerdict.VIOLATED, AuditVerdict.UNPROVED, AuditVerdict.PROVED
         return next((each for each in order if each in verdicts), None)

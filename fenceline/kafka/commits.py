@@ -29,7 +29,7 @@ from fenceline.kafka.groups import Commit
 TOPIC = "__consumer_offsets"
 #: How many commits of a key are kept, the newest included.
 MOST_COMMITS = 20
-#: Those are at least so far apart: of a group that commits ten times a second twenty would say little.
+#: Those are at least so far apart: of a group that commits ten times a second twenty would show little.
 _APART_MS = 1_000
 #: How many records of a key are used for that, of all that came at once while catching up. The last ones:
 #: spread over more time they would suggest that the group commits more seldom than it does.
@@ -81,7 +81,7 @@ class CommitBatch:
     """What was read."""
 
     newest: dict[CommitKey, KeptCommits | Gone] = field(default_factory=dict)
-    #: By group, with the offsets of the records that say it.
+    #: By group, with the offsets of the records that have it.
     changes: dict[str, list[tuple[int, int, _Change]]] = field(default_factory=dict)
     undecoded: Counter[str] = field(default_factory=Counter)
     #: The first record of each reason: where it lies, and what is wrong with it.
@@ -91,7 +91,7 @@ class CommitBatch:
 
 
 def read_commits(seen: CommitBatch, partition: int, records: Records) -> None:
-    """Go through one partition's records; `seen` grows by what they say. Never raises."""
+    """Go through one partition's records; `seen` grows by what they hold. Never raises."""
     for key, raws in records.items():
         if key[:2] in _COMMIT_KEYS:
             _read_commits(seen, partition, key, raws)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: `transaction.state.log.num.partitions` of a cluster that does not say otherwise.
+#: `transaction.state.log.num.partitions` of a cluster without a setting of its own.
 DEFAULT_PARTITIONS = 50
 
 

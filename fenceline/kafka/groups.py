@@ -129,7 +129,7 @@ class ShareProgress(NamedTuple):
         """
         if self.lag is None or offsets is None:
             return self.start_offset
-        # The high watermark may have moved since the lag was told.
+        # The high watermark may have moved since the lag was reported.
         end = offsets.lso if isolation is Isolation.READ_COMMITTED else offsets.high_watermark
         return max(self.start_offset, min(offsets.high_watermark - self.lag, end))
 

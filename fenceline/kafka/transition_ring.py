@@ -54,7 +54,7 @@ def newest_transition(packed: bytes, partition: int) -> Transition | None:
 def expiry_offset(packed: bytes) -> int:
     """Return the offset of the expiry that ended an id, NOT_FROM_LOG where its newest transition is another.
 
-    Holes before an expiry have no say in what comes after.
+    Holes before an expiry do not concern what comes after.
     """
     newest = newest_transition(packed, 0)
     return newest.offset if newest and newest.kind is TransitionKind.EXPIRY else NOT_FROM_LOG

@@ -135,7 +135,7 @@ def _finding(
     next_step: str,
 ) -> Finding:
     subject = f"application:{each.application}"
-    # Nobody can say when a share began to be too large: since it was found.
+    # Nobody can know when a share began to be too large: since it was found.
     return Finding(rule, snapshot.cluster, subject, severity, None, summary, evidence, next_step)
 
 

@@ -35,7 +35,7 @@ def collector_behind(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
 
     Until they have been on time for `limits.collector_on_time_s`: one that is late now and then, on a busy
     host, is one finding or none. Critical while an eye cannot see at all, a warning while it is only
-    catching up; no more than a note where the cluster is seen by others. Pollers say what is not seen.
+    catching up; no more than a note where the cluster is seen by others. Pollers report what is not observed.
     """
     for collector in snapshot.collectors:
         name = _base(collector.name)

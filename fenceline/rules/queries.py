@@ -45,7 +45,7 @@ def restart_fails(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 def batch_prepared(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries with a batch that is prepared but not committed for `limits.batch_prepared_s`.
 
-    A warning where the coordinators have committed and only the ledger does not say so.
+    A warning where the coordinators have committed and only the ledger does not record it.
     """
     for query in snapshot.queries:
         waiting = [

@@ -2,7 +2,7 @@
 
 A point has the figures of one poll. It holds until the next one, so what does not change costs nothing. A
 ramp, the age of something, grows by itself meanwhile: polls that find it so write no point, and the last of
-them becomes one when it grows no more. A point without any figure says that from then on the subject could
+them becomes one when it grows no more. A point without any figure means that from then on the subject could
 not be seen.
 """
 
@@ -176,7 +176,7 @@ def grew(kind: SeriesKind, before: SeriesPoint, now: SeriesPoint, polled_ms: int
 
 
 def is_news(kind: SeriesKind, before: SeriesPoint, now: SeriesPoint) -> bool:
-    """Return whether figures differ from what the point before says of this instant."""
+    """Return whether figures differ from what the point before has of this instant."""
     if not kind.has_ramps:
         return before.values != now.values
     expected = grown(kind, before, now.at_ms)

@@ -248,7 +248,7 @@ class _Steps:
         self._known: SeriesPoint | None = None
 
     def read(self, buckets: Sequence[SeriesBucket]) -> Sequence[SeriesRun]:
-        """Return the steps that say something new, as far as they are seen."""
+        """Return the steps that hold something new, as far as they are seen."""
         place = 0
         while place < len(buckets) and buckets[place].at_ms + self._span_ms <= self._from_ms:
             self._take(buckets[place])

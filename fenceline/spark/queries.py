@@ -15,7 +15,7 @@ from fenceline.spark.records import Damage, QueryState
 
 #: A query that nothing has moved for so long is abandoned: what it has not read is no loss any more.
 ABANDONED_MS = 7 * 86_400_000
-#: Fewer batches than these do not say how long one takes as a rule.
+#: Fewer batches than these do not show how long one takes as a rule.
 LEAST_BATCHES = 20
 
 

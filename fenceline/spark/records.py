@@ -1,8 +1,8 @@
-"""Spark's words as immutable values: what a checkpoint folder, a sink's ledger and a progress event say.
+"""Spark's words as immutable values: what a checkpoint folder, a sink's ledger and a progress event hold.
 
 A streaming query plans micro-batch N by writing `offsets/N`, runs it (the sink's commit is inside), and then
 writes `commits/N` (Spark's MicroBatchExecution). Instants end in `_ms` and count milliseconds since the Unix
-epoch, by the driver's clock unless said otherwise; what is not known is `None`.
+epoch, by the driver's clock unless noted otherwise; what is not known is `None`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Positions = Mapping[TopicPartition, int]
 
 
 class SourceOffset(NamedTuple):
-    """How far one source of a query is planned, as one line of `offsets/N` says it."""
+    """How far one source of a query is planned, as one line of `offsets/N` has it."""
 
     #: The source's place in the plan ("0", "1", …), or its own name under source evolution (Spark 4.2).
     source: str
@@ -46,7 +46,7 @@ class OffsetsEntry:
     conf: Mapping[str, str] = field(default_factory=dict)
     #: What a data-less control batch does ("" in all others): Spark 4.2's `repartition`.
     control: str = ""
-    #: Source id -> {"sourceId", "providerName", "apiVersion"}, where version 2 tells it.
+    #: Source id -> {"sourceId", "providerName", "apiVersion"}, where version 2 has it.
     source_info: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -60,7 +60,7 @@ class CommitsEntry:
     next_watermark_ms: int | None = None
     #: Operator id -> by store partition, the ids of its state files.
     state_ids: Mapping[str, Any] = field(default_factory=dict)
-    #: Sink's name -> {"sinkName", "providerName", "isActive", …}, where version 3 tells it (Spark 4.2).
+    #: Sink's name -> {"sinkName", "providerName", "isActive", …}, where version 3 has it (Spark 4.2).
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -95,7 +95,7 @@ class StateStore(NamedTuple):
 
 
 class StateOperator(NamedTuple):
-    """A stateful operator of the query, as its metadata file says it."""
+    """A stateful operator of the query, as its metadata file has it."""
 
     operator_id: int
     name: str
@@ -106,7 +106,7 @@ class FileSeen(NamedTuple):
     """A file of the logs, as the folder lists it."""
 
     size: int
-    #: By the store's clock; None where it tells none.
+    #: By the store's clock; None where it has none.
     modified_ms: int | None
 
 
@@ -118,7 +118,7 @@ class Checkpoint:
     """
 
     path: str
-    #: From `metadata`; None where that is broken, which `identity` then tells.
+    #: From `metadata`; None where that is broken, which `identity` then names.
     query_id: str | None
     identity: Broken | None
     offsets: tuple[int, ...]
@@ -247,7 +247,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """`N.R.done`: every transaction of that decision has ended as decided, or is told lost."""
+    """`N.R.done`: every transaction of that decision has ended as decided, or is recorded as lost."""
 
     batch_id: int
     round: int
@@ -291,12 +291,12 @@ class LedgerState:
         return tuple(each for each in self.decisions if (each.batch_id, each.round) not in ended)
 
 
-# What a listener tells.
+# What a listener reports.
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """What a batch has read from one source, as its progress event says it."""
+    """What a batch has read from one source, as its progress event has it."""
 
     description: str
     #: JSON text, or None.
@@ -330,7 +330,7 @@ DROPPED_DUPLICATES = "numDroppedDuplicateRows"
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """A QueryProgressEvent: batch N has finished. Rates are rows per second; None where Spark told NaN."""
+    """A QueryProgressEvent: batch N has finished. Rates are rows per second; None where Spark has NaN."""
 
     query_id: str
     run_id: str
@@ -364,7 +364,7 @@ class BatchProgress:
 
 
 class QueryState(StrEnum):
-    """How a query is doing, as far as its listener tells."""
+    """How a query is doing, as far as its listener reports."""
 
     RUNNING = "running"
     #: It runs, and there is nothing to do.
@@ -372,7 +372,7 @@ class QueryState(StrEnum):
     STOPPED = "stopped"
     #: It ended with an exception.
     FAILED = "failed"
-    #: No listener has told of it, or none for too long: files alone do not say whether a driver lives.
+    #: No listener has reported it, or none for too long: files alone do not show whether a driver lives.
     UNHEARD = "unheard"
 
 

@@ -154,7 +154,7 @@ def _nothing_planned(case: _Case) -> Restart | None:
         words = "fails: STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, state/ has files and the logs have none"
         remedy = "restore offsets/ and commits/ from a copy, or start with a new checkpoint"
         return Restart(RestartVerdict.STATE_LEFT, None, words, Severity.CRITICAL, remedy)
-    start = "from sources/0/0" if case.of.initial else "from where its options say"
+    start = "from sources/0/0" if case.of.initial else "from where its options begin"
     return Restart(RestartVerdict.NOT_STARTED, 0, f"runs batch 0, {start}", None)
 
 

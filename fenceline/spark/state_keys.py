@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 class NotStateKeys(ValueError):
-    """A file is not what the job writes; the text says why."""
+    """A file is not what the job writes; the text has the reason."""
 
 
 class NewerStateKeys(NotStateKeys):

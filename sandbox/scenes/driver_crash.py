@@ -16,7 +16,7 @@ from pathlib import Path
 from sandbox import processes
 from sandbox.errors import SandboxError
 from sandbox.folder import write_private
-from sandbox.scenes.scene_context import Say, Stage
+from sandbox.scenes.scene_context import Report, Stage
 from sandbox.waiting import wait_until
 
 #: How long the driver stays away.
@@ -27,7 +27,7 @@ _BACK_WITHIN_S = 180
 _LEDGER = Path("checkpoints/orders_enrich/kafka_exactly_once")
 
 
-def play(stage: Stage, say: Say) -> None:
+def play(stage: Stage, report: Report) -> None:
     """Have the driver of orders_enrich die with a prepared batch; see it finish that when it is back."""
     folder = stage.data_dir / "spark"
     if not (folder / _LEDGER).is_dir():
@@ -37,15 +37,15 @@ def play(stage: Stage, say: Say) -> None:
     if _died(folder).exists():
         raise SandboxError("the driver is still away from the last time: wait until it is back")
     write_private(_wish(folder), json.dumps({"away_s": AWAY_S}))
-    say("1. the driver of orders_enrich is to die as soon as it has prepared a batch …")
+    report("1. the driver of orders_enrich is to die as soon as it has prepared a batch …")
     wait_until(_died(folder).exists, "the driver prepares a batch", _CRASH_WITHIN_S)
     batch = json.loads(_died(folder).read_text())["batch"]
-    say(f"2. batch {batch} is prepared: transactions flushed, decision written; and its driver is dead")
-    say(f"   the chain of orders_enrich is broken: no driver commits that batch for the next {AWAY_S} s …")
+    report(f"2. batch {batch} is prepared: transactions flushed, decision written; and its driver is dead")
+    report(f"   the chain of orders_enrich is broken: no driver commits that batch for the next {AWAY_S} s …")
     ledger = folder / _LEDGER
     wait_until(lambda: any(ledger.glob(f"{batch}.*.done")), f"batch {batch} is finished", _BACK_WITHIN_S)
-    say(f"3. the driver is back and has committed batch {batch} first of all (recoverAndCommit)")
-    say("Look for: orders_enrich on Queries; every order of that batch once in orders_enriched")
+    report(f"3. the driver is back and has committed batch {batch} first of all (recoverAndCommit)")
+    report("Look for: orders_enrich on Queries; every order of that batch once in orders_enriched")
 
 
 def die_if_wished(folder: Path, batch: int) -> None:

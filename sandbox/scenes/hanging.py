@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 from sandbox import clients, topics
 from sandbox.errors import SandboxError
 from sandbox.scenes import wire
-from sandbox.scenes.scene_context import Say, Stage, record_value
+from sandbox.scenes.scene_context import Report, Stage, record_value
 from sandbox.waiting import wait_until
 
 TOPIC, PARTITION = "demo-hanging", 0
@@ -37,7 +37,7 @@ VERIFIED = (48, 120)
 _NOT_YET = (3, 5, 6)
 
 
-def play(stage: Stage, say: Say) -> None:
+def play(stage: Stage, report: Report) -> None:
     """Write records of a transaction that was never added to any, each time under another id."""
     topics.ensure_topics(stage.bootstrap, {TOPIC: 1})
     admin = AdminClient(clients.client_settings(stage.bootstrap, "hanging"))
@@ -45,17 +45,19 @@ def play(stage: Stage, say: Say) -> None:
     name = _unused_id(stage.bootstrap)
     with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
         identity = coordinator.init_producer_id()
-        say(f"1. {name} has producer id {identity.producer_id}, epoch {identity.epoch}, and no transaction")
+        report(
+            f"1. {name} has producer id {identity.producer_id}, epoch {identity.epoch}, and no transaction"
+        )
         with verification_off(admin, leader), wire.Connection(address) as broker:
-            say(f"2. on broker {leader} {VERIFICATION} is off for a moment")
+            report(f"2. on broker {leader} {VERIFICATION} is off for a moment")
             offset = _produce(broker, name, identity)
-            say(f"3. it took {RECORDS} records of a transaction at {TOPIC}-{PARTITION}, offset {offset}")
-        say(
+            report(f"3. it took {RECORDS} records of a transaction at {TOPIC}-{PARTITION}, offset {offset}")
+        report(
             "4. verification is on again; the coordinator, which has no such transaction, has the id in "
             + coordinator.transaction_state()
         )
-    say(f"Look for: {TOPIC}-{PARTITION} hanging; its LSO is stuck, and its coordinator will not end it")
-    say(
+    report(f"Look for: {TOPIC}-{PARTITION} hanging; its LSO is stuck, and its coordinator will not end it")
+    report(
         "To end it: “Abort hanging transaction…” on its page, or kafka-transactions.sh --bootstrap-server "
         f"{address} abort --topic {TOPIC} --partition {PARTITION} --start-offset {offset}"
     )

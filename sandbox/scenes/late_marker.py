@@ -18,7 +18,7 @@ from sandbox import clients, topics
 from sandbox.errors import SandboxError
 from sandbox.scenes import wire
 from sandbox.scenes.paused import pause_process
-from sandbox.scenes.scene_context import Say, Stage, make_producer, write_record
+from sandbox.scenes.scene_context import Report, Stage, make_producer, write_record
 from sandbox.waiting import wait_until
 
 TOPIC = TRANSACTIONAL_ID = "demo-late-marker"
@@ -29,7 +29,7 @@ AWAY_S = 60.0
 _WITHIN_S = 180.0
 
 
-def play(stage: Stage, say: Say, away_s: float = AWAY_S) -> None:
+def play(stage: Stage, report: Report, away_s: float = AWAY_S) -> None:
     """Commit a transaction over partitions of three brokers, one of which is away for `away_s` seconds."""
     if len(stage.pids) < BROKERS:
         raise SandboxError(
@@ -43,17 +43,17 @@ def play(stage: Stage, say: Say, away_s: float = AWAY_S) -> None:
         victim = next(node for node in nodes if node != coordinator.node_id)
         held = _open_everywhere(made, len(nodes))[nodes.index(victim)]
         where = f"{TOPIC}-{nodes.index(victim)}"
-        say(
+        report(
             f"1. {TRANSACTIONAL_ID} has a transaction open on a partition of each of the {len(nodes)} brokers"
         )
-        say(f"2. broker {victim} is paused; it alone has {where} (offset {held}) …")
+        report(f"2. broker {victim} is paused; it alone has {where} (offset {held}) …")
         with pause_process(stage.pids[victim]):
-            _decide(made, coordinator, victim, say)
-            _stay(coordinator, away_s, say)
-        say(f"5. broker {victim} continues …")
+            _decide(made, coordinator, victim, report)
+            _stay(coordinator, away_s, report)
+        report(f"5. broker {victim} continues …")
         waited = _wait_for(coordinator, "CompleteCommit")
-    say(f"6. after {waited:.1f} s the marker is written, and {TRANSACTIONAL_ID} is in CompleteCommit")
-    say(
+    report(f"6. after {waited:.1f} s the marker is written, and {TRANSACTIONAL_ID} is in CompleteCommit")
+    report(
         f"Look for: {TRANSACTIONAL_ID} stuck in PrepareCommit while broker {victim} was away; {where} blocked"
     )
 
@@ -72,16 +72,16 @@ def _open_everywhere(made: Producer, partitions: int) -> list[int]:
     return [write_record(made, TOPIC, number, "late-marker") for number in range(partitions)]
 
 
-def _decide(made: Producer, coordinator: wire.CoordinatorConnection, victim: int, say: Say) -> None:
+def _decide(made: Producer, coordinator: wire.CoordinatorConnection, victim: int, report: Report) -> None:
     """Commit once the victim is missed: before that no record could be written to its replicas."""
     started = time.monotonic()
     # Asked of the coordinator's broker alone: the victim would not answer.
     admin = AdminClient(clients.client_settings(coordinator.address, "late-marker"))
     wait_until(partial(_is_missed, admin, victim), f"broker {victim} is missed", _WITHIN_S)
-    say(f"3. after {time.monotonic() - started:.1f} s its partition has no leader")
+    report(f"3. after {time.monotonic() - started:.1f} s its partition has no leader")
     made.commit_transaction(60)
     _wait_for(coordinator, "PrepareCommit")
-    say("4. the commit is decided and acknowledged, but the transaction stays in PrepareCommit …")
+    report("4. the commit is decided and acknowledged, but the transaction stays in PrepareCommit …")
 
 
 def _is_missed(admin: AdminClient, victim: int) -> bool:
@@ -90,9 +90,9 @@ def _is_missed(admin: AdminClient, victim: int) -> bool:
     return victim not in leaders
 
 
-def _stay(coordinator: wire.CoordinatorConnection, away_s: float, say: Say) -> None:
+def _stay(coordinator: wire.CoordinatorConnection, away_s: float, report: Report) -> None:
     """Wait. Raises SandboxError where the transaction completes all the same."""
-    say(f"   for {away_s:.0f} s")
+    report(f"   for {away_s:.0f} s")
     until = time.monotonic() + away_s
     while (left := until - time.monotonic()) > 0:
         if (state := coordinator.transaction_state()) != "PrepareCommit":

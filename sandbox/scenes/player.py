@@ -99,13 +99,13 @@ class ScenePlayer:
         run |= {"started_ms": _now_ms(), "ended_ms": None}
         self._runs = [run, *self._runs][:_MOST_RUNS]
 
-        def say(line: str) -> None:
+        def report(line: str) -> None:
             print(f"scenes: {name}: {line}", flush=True)
             run["lines"].append(line)
             self._write()
 
         self._write()
-        error = _failure(name, self._data, say)
+        error = _failure(name, self._data, report)
         # Before the run is over on the board: whoever is ended in between plays it no second time.
         (self._data / REQUEST).unlink(missing_ok=True)
         run |= {"state": "failed" if error else "done", "error": error, "ended_ms": _now_ms()}
@@ -117,13 +117,13 @@ class ScenePlayer:
         write_private(self._data / BOARD, json.dumps(board, indent=1) + "\n")
 
 
-def _failure(name: str, data: Path, say: Any) -> str:
+def _failure(name: str, data: Path, report: Any) -> str:
     """Play a scene; return why it failed, "" where it did not."""
     # Loaded now, with the clients of Kafka that they need.
     from sandbox.scenes import scenes
 
     try:
-        scenes.play(name, scenes.stack_kafka(data / "stack.json"), say)
+        scenes.play(name, scenes.stack_kafka(data / "stack.json"), report)
     except SandboxError as error:
         return str(error)
     except Exception as error:

@@ -15,7 +15,7 @@ from sandbox.errors import SandboxError
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 #: What `make up` calls its brokers: one alone, or each by its node id.
 _BROKER = re.compile(r"kafka(?:-(\d+))?")
 

@@ -21,7 +21,7 @@ from typing import NoReturn
 from sandbox import clients, topics
 from sandbox.errors import SandboxError as SandboxError
 from sandbox.scenes.catalogue import SCENES as SCENES
-from sandbox.scenes.scene_context import Say, Stage, make_producer, open_transaction
+from sandbox.scenes.scene_context import Report, Stage, make_producer, open_transaction
 from sandbox.scenes.scene_context import stack_kafka as stack_kafka
 
 ABANDONED_TIMEOUT_S = 600
@@ -35,49 +35,49 @@ _LAST_EPOCH = 32766
 _PROGRESS_EVERY = 8192
 
 
-def zombie(stage: Stage, say: Say) -> None:
+def zombie(stage: Stage, report: Report) -> None:
     """A second instance takes over an id whose first instance is in the middle of a transaction."""
     from confluent_kafka import KafkaException
 
     name = "demo-zombie"
     first = make_producer(stage.bootstrap, name)
     offset = open_transaction(first, "orders", 0, "zombie, first instance")
-    say(f"1. the first instance of {name} has a transaction open (orders-0, offset {offset})")
+    report(f"1. the first instance of {name} has a transaction open (orders-0, offset {offset})")
     second = make_producer(stage.bootstrap, name)
-    say("2. a second instance has initialised the same id: the coordinator aborted and raised the epoch")
+    report("2. a second instance has initialised the same id: the coordinator aborted and raised the epoch")
     open_transaction(second, "orders", 0, "zombie, second instance")
     second.commit_transaction(30)
-    say("3. the second instance has committed")
+    report("3. the second instance has committed")
     try:
         first.commit_transaction(30)
     except KafkaException as refused:
-        say(f"4. the first instance tried to commit and was refused: {refused.args[0].name()}")
+        report(f"4. the first instance tried to commit and was refused: {refused.args[0].name()}")
     else:
         raise SandboxError("the first instance could commit, which Kafka should have refused")
-    say(
+    report(
         f"Look for: {name} with a new epoch; PrepareAbort, CompleteAbort, Empty, then the second one's commit"
     )
 
 
-def timeout(stage: Stage, say: Say) -> None:
+def timeout(stage: Stage, report: Report) -> None:
     """A producer takes longer than its own transaction timeout."""
     from confluent_kafka import KafkaException
 
     name = "demo-timeout"
     slow = make_producer(stage.bootstrap, name, timeout_s=_TIMEOUT_S)
     offset = open_transaction(slow, "orders", 1, "timeout")
-    say(f"1. {name} has a transaction open with a timeout of {_TIMEOUT_S} s (orders-1, offset {offset})")
-    say("2. it does not commit in time; the coordinator checks every 10 s …")
+    report(f"1. {name} has a transaction open with a timeout of {_TIMEOUT_S} s (orders-1, offset {offset})")
+    report("2. it does not commit in time; the coordinator checks every 10 s …")
     waited = _wait_for_release(stage.bootstrap, "orders", 1, offset)
-    say(f"3. the coordinator aborted it after {waited:.1f} s, and the last stable offset moved on")
+    report(f"3. the coordinator aborted it after {waited:.1f} s, and the last stable offset moved on")
     try:
         slow.commit_transaction(30)
     except KafkaException as refused:
-        say(f"4. its commit was refused: {refused.args[0].name()}, though nobody took over")
-    say(f"Look for: {name} in CompleteAbort, aborted by the broker, and no new instance after it")
+        report(f"4. its commit was refused: {refused.args[0].name()}, though nobody took over")
+    report(f"Look for: {name} in CompleteAbort, aborted by the broker, and no new instance after it")
 
 
-def abandoned(stage: Stage, say: Say) -> None:
+def abandoned(stage: Stage, report: Report) -> None:
     """A producer dies in the middle of a transaction that may stay open for ten minutes."""
     name = "demo-abandoned"
     command = [sys.executable, "-m", "sandbox.scenes.scenes", stage.bootstrap, name]
@@ -85,10 +85,10 @@ def abandoned(stage: Stage, say: Say) -> None:
     if done.returncode:
         raise SandboxError(f"the producer of the scene failed: {done.stderr.strip()[-300:]}")
     offset = done.stdout.strip()
-    say(f"1. {name} opened a transaction on payments-0 at offset {offset} and its process is gone")
-    say(f"2. the last stable offset of payments-0 is stuck at {offset} and blocks the group billing")
-    say(f"Look for: {name} Ongoing, too long open, for up to {ABANDONED_TIMEOUT_S // 60} minutes")
-    say("To end it sooner: “Fence producer…” on its page")
+    report(f"1. {name} opened a transaction on payments-0 at offset {offset} and its process is gone")
+    report(f"2. the last stable offset of payments-0 is stuck at {offset} and blocks the group billing")
+    report(f"Look for: {name} Ongoing, too long open, for up to {ABANDONED_TIMEOUT_S // 60} minutes")
+    report("To end it sooner: “Fence producer…” on its page")
 
 
 def _abandon(bootstrap: str, name: str) -> None:
@@ -98,7 +98,7 @@ def _abandon(bootstrap: str, name: str) -> None:
     os._exit(0)
 
 
-def fence(stage: Stage, say: Say) -> None:
+def fence(stage: Stage, report: Report) -> None:
     """A third party, as an administrator's tool would, fences a producer in the middle of a transaction."""
     from confluent_kafka import KafkaException
 
@@ -107,42 +107,48 @@ def fence(stage: Stage, say: Say) -> None:
     name = "demo-fence"
     healthy = make_producer(stage.bootstrap, name)
     offset = open_transaction(healthy, "orders", 2, "fence")
-    say(f"1. {name} has a transaction open (orders-2, offset {offset}), well within its timeout")
+    report(f"1. {name} has a transaction open (orders-2, offset {offset}), well within its timeout")
     with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
         given = coordinator.init_producer_id(timeout_ms=_ADMIN_TIMEOUT_MS)
-    say(f"2. another client initialised the id, as Admin.fenceProducers does; epoch {given.epoch} is unused")
+    report(
+        f"2. another client initialised the id, as Admin.fenceProducers does; epoch {given.epoch} is unused"
+    )
     try:
         healthy.commit_transaction(30)
     except KafkaException as refused:
-        say(f"3. its commit was refused: {refused.args[0].name()}, and no other instance continues")
+        report(f"3. its commit was refused: {refused.args[0].name()}, and no other instance continues")
     else:
         raise SandboxError("the fenced producer could commit, which Kafka should have refused")
-    say(
+    report(
         f"Look for: {name} in Empty with a timeout of {_ADMIN_TIMEOUT_MS // 1000} s, and no transaction after"
     )
 
 
-def rotation(stage: Stage, say: Say) -> None:
+def rotation(stage: Stage, report: Report) -> None:
     """An id is initialised until its epochs are used up, and goes on under a new producer id."""
     from sandbox.scenes import wire
 
     name = "demo-rotation"
     _commit_one(stage.bootstrap, name, "rotation, before")
-    say(f"1. {name} has committed a transaction")
+    report(f"1. {name} has committed a transaction")
     with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
         first = coordinator.init_producer_id()
         left = _LAST_EPOCH - first.epoch + 1
-        say(f"2. producer id {first.producer_id} is at epoch {first.epoch}: initialising {left} times more …")
+        report(
+            f"2. producer id {first.producer_id} is at epoch {first.epoch}: initialising {left} times more …"
+        )
         started = time.monotonic()
         for count, given in enumerate(coordinator.init_again(left), 1):
             if count % _PROGRESS_EVERY == 0:
-                say(f"   epoch {given.epoch} after {time.monotonic() - started:.1f} s")
+                report(f"   epoch {given.epoch} after {time.monotonic() - started:.1f} s")
     if given.producer_id == first.producer_id:
         raise SandboxError(f"producer id {first.producer_id} is at epoch {given.epoch} and was not replaced")
-    say(f"3. after {time.monotonic() - started:.1f} s: producer id {given.producer_id}, epoch {given.epoch}")
+    report(
+        f"3. after {time.monotonic() - started:.1f} s: producer id {given.producer_id}, epoch {given.epoch}"
+    )
     _commit_one(stage.bootstrap, name, "rotation, after")
-    say(f"4. {name} has committed under its new producer id; no producer was fenced")
-    say(f"Look for: {name} with one rotation, from epoch {_LAST_EPOCH} to a new producer id")
+    report(f"4. {name} has committed under its new producer id; no producer was fenced")
+    report(f"Look for: {name} with one rotation, from epoch {_LAST_EPOCH} to a new producer id")
 
 
 def _commit_one(bootstrap: str, name: str, text: str) -> None:
@@ -186,7 +192,7 @@ def _orderly_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def play(name: str, stage: Stage, say: Say) -> None:
+def play(name: str, stage: Stage, report: Report) -> None:
     """Play a scene. Raises SandboxError for an unknown name and for a broker that does not answer."""
     from confluent_kafka import KafkaException
 
@@ -195,7 +201,7 @@ def play(name: str, stage: Stage, say: Say) -> None:
     try:
         with _orderly_end():
             topics.ensure_topics(stage.bootstrap)
-            resolve_name(SCENES[name].plays)(stage, say)
+            resolve_name(SCENES[name].plays)(stage, report)
     except KafkaException as error:
         raise SandboxError(f"the sandbox's Kafka at {stage.bootstrap} refused: {error}") from None
 

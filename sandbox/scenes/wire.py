@@ -114,7 +114,7 @@ class CoordinatorConnection:
         return str(self._described().transaction_state)
 
     def knows_id(self) -> bool:
-        """Whether the coordinator knows the id. Raises Refused where it cannot say."""
+        """Whether the coordinator knows the id. Raises Refused where it cannot answer."""
         try:
             self._described()
         except CoordinatorRefused as refused:

@@ -305,7 +305,7 @@ def _ledger_obstacles(
             ObstacleKind.LEDGER_MISSING,
             checkpoint.ledger_path,
             "this query has no ledger: it does not write with the exactly-once sink",
-            "counts cannot say which output records are its own",
+            "counts cannot show which output records are its own",
         )
     elif before is not None and done.batch_ids and done.batch_ids[0] > first:
         yield AuditObstacle(

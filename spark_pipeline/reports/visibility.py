@@ -34,7 +34,7 @@ def has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> bo
         reader = reader.option(f"kafka.{name}", value)
     if not reader.load().select("offset").head(1):
         raise HistoryError(
-            f"Spark sees no record in {topic} although there are some: it would read nothing, and say "
+            f"Spark sees no record in {topic} although there are some: it would read nothing, and report "
             f"nothing. Its offset reader leaves internal topics out unless {OLD_OFFSET_READER} is true (now "
             f"{spark.conf.get(OLD_OFFSET_READER, 'unset')})."
         )

@@ -160,28 +160,30 @@ class _Open:
                 f"partition {self._task.partition}: {left} records were not taken by their brokers within "
                 f"{self._plan.timeout_ms} ms, the transaction's timeout"
             )
-        said = describe_ids(self._admin, [self._id])[self._id]
+        described = describe_ids(self._admin, [self._id])[self._id]
         if (
-            not isinstance(said, Described)
-            or said.state is not TransactionState.ONGOING
-            or said.started_ms is None
+            not isinstance(described, Described)
+            or described.state is not TransactionState.ONGOING
+            or described.started_ms is None
         ):
-            what = said.text if isinstance(said, NotDescribed) else f"it is {said.state.value}"
+            what = described.text if isinstance(described, NotDescribed) else f"it is {described.state.value}"
             raise SinkError(f"{self._id}: its transaction is not open when its records are there: {what}")
         return SinkTransaction(
             self._task.partition,
             self._task.attempt,
             self._id,
-            said.producer_id,
-            said.producer_epoch,
-            tuple(TopicPartition(topic, number) for topic, numbers in said.partitions for number in numbers),
+            described.producer_id,
+            described.producer_epoch,
+            tuple(
+                TopicPartition(topic, number) for topic, numbers in described.partitions for number in numbers
+            ),
             self._records,
-            said.started_ms,
-            said.timeout_ms,
+            described.started_ms,
+            described.timeout_ms,
         )
 
     def _served(self, call: Callable[[float], int], seconds: float) -> int:
-        """Let the producer tell what it has to tell; a fatal error of it is a `SinkError`."""
+        """Let the producer report what it has to report; a fatal error of it is a `SinkError`."""
         try:
             return call(seconds)
         except (KeyboardInterrupt, SystemExit):
@@ -204,7 +206,7 @@ class _Open:
             self._producer.abort_transaction(_PATIENCE_S / 4)
         except KafkaException as error:
             return str(error.args[0])
-        return "it does not say why"
+        return "it gives no reason"
 
     def abort(self) -> None:
         """End it: the task has failed. What cannot be ended now is swept later, or ends by its timeout."""
@@ -266,12 +268,12 @@ def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
     for number in range(names.SLOTS):
         slot = (task.attempt_id + number) % names.SLOTS
         parts = names.Parts(plan.stem, task.partition, plan.generation, plan.batch_id % 2, slot)
-        said = describe_ids(admin, [str(parts)])[str(parts)]
-        if isinstance(said, NotDescribed):
-            if said.obstacle is Obstacle.UNKNOWN:
+        described = describe_ids(admin, [str(parts)])[str(parts)]
+        if isinstance(described, NotDescribed):
+            if described.obstacle is Obstacle.UNKNOWN:
                 return str(parts)
-            raise SinkError(f"{parts}: cannot be looked up: {said.text}")
-        if said.state in (
+            raise SinkError(f"{parts}: cannot be looked up: {described.text}")
+        if described.state in (
             TransactionState.EMPTY,
             TransactionState.COMPLETE_COMMIT,
             TransactionState.COMPLETE_ABORT,
@@ -284,12 +286,12 @@ def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
 
 
 def _explained(error: KafkaException, transactional_id: str) -> str:
-    said: KafkaError = error.args[0]
-    text = str(said.str())
-    if said.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+    problem: KafkaError = error.args[0]
+    text = str(problem.str())
+    if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         remedy = grant_command("User:…", "WRITE", f"--transactional-id '{transactional_id}'")
         return f"{text}: {remedy} (for its prefix: --resource-pattern-type prefixed)"
-    if said.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+    if problem.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return f"{text}: lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
     return text
 
@@ -312,12 +314,12 @@ def from_rows(rows: Iterator[Any]) -> Iterator[Iterable[Record]]:
 
 
 def _from_row(row: Any) -> Record:
-    said = row.asDict()
-    partition, stamp, headers = said.get("partition"), said.get("timestamp"), said.get("headers")
+    fields = row.asDict()
+    partition, stamp, headers = fields.get("partition"), fields.get("timestamp"), fields.get("headers")
     return (
-        said.get("topic"),
-        _as_bytes(said.get("value")),
-        _as_bytes(said.get("key")),
+        fields.get("topic"),
+        _as_bytes(fields.get("value")),
+        _as_bytes(fields.get("key")),
         ANY_PARTITION if partition is None else partition,
         NOW if stamp is None else int(stamp.timestamp() * 1000),
         None if headers is None else [(each["key"], _as_bytes(each["value"])) for each in headers],

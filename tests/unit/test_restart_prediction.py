@@ -61,7 +61,7 @@ def lost_identity(damage: Damage = Damage.MISSING) -> Mapping[str, Any]:
 @pytest.mark.parametrize(
     ("checkpoint", "verdict", "first", "words"),
     [
-        (checkpoint_of((), ()), V.NOT_STARTED, 0, "runs batch 0, from where its options say"),
+        (checkpoint_of((), ()), V.NOT_STARTED, 0, "runs batch 0, from where its options begin"),
         (
             checkpoint_of((), (), initial={"0": {TopicPartition("t", 0): 0}}),
             V.NOT_STARTED,

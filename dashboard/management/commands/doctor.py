@@ -1,4 +1,4 @@
-"""`manage.py doctor [CLUSTER]`: try everything that Fenceline needs, and say what puts right what is not."""
+"""`manage.py doctor [CLUSTER]`: try everything that Fenceline needs, with a remedy for what fails."""
 
 from __future__ import annotations
 

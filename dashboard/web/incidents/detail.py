@@ -74,7 +74,7 @@ class FindingLine:
 
 @dataclass(frozen=True, slots=True)
 class IncidentStory:
-    """What there is to say of one incident, for its page and for files."""
+    """What there is to show of one incident, for its page and for files."""
 
     history: IncidentHistory
     #: Title and consequence of an open one, summary and length of a closed one.
@@ -91,7 +91,7 @@ class IncidentStory:
 
 
 def read_story(row: Incident, *, now_ms: int) -> IncidentStory:
-    """Return what there is to say of an incident, open or closed."""
+    """Return what there is to show of an incident, open or closed."""
     members = incident_queries.incident_findings(row, MOST)
     kept = incident_queries.finding_rows({each.finding for each in members})
     found = finding_queries.open_findings(row.cluster.name) if row.closed_ms is None else ()

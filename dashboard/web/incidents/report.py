@@ -22,7 +22,7 @@ from fenceline.sentences import plain_text
 
 
 def report_of(row: Incident, *, now_ms: int) -> IncidentReport:
-    """Return what there is to say of an incident."""
+    """Return what there is to show of an incident."""
     return _report(read_story(row, now_ms=now_ms), now_ms)
 
 

@@ -96,7 +96,7 @@ def group_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpResponse:
-    """Show how one group does in each of its partitions, or say plainly that it is not known."""
+    """Show how one group does in each of its partitions, or that it is not known."""
     if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     return render_page(request, "groups/detail", lambda: _detail(request, cluster, group_id))

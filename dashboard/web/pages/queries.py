@@ -94,7 +94,7 @@ def query_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
-    """Show how one query does from its offset log to the brokers, or say plainly that it is not known."""
+    """Show how one query does from its offset log to the brokers, or that it is not known."""
     if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     passing = now_ms(request) // _PASSING_MS

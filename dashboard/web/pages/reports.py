@@ -78,7 +78,7 @@ class ReportRow:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the reports say of a range of days."""
+    """What the reports hold of a range of days."""
 
     days: Sequence[Day] = ()
     busiest: Busiest = field(default_factory=Busiest)

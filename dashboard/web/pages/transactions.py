@@ -114,7 +114,7 @@ def transaction_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str) -> HttpResponse:
-    """Show what is known of one transactional id, or say plainly that it is not known."""
+    """Show what is known of one transactional id, or that it is not known."""
     if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
         raise Http404(f"No cluster “{cluster}” is configured.")
     # A timeout passes without any change.

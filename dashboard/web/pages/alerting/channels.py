@@ -107,7 +107,7 @@ def show_secret(request: HttpRequest, number: int) -> HttpResponse:
 
 @signed_in
 def confirm_delete(request: HttpRequest, number: int) -> HttpResponse:
-    """Say what deleting a channel takes with it."""
+    """Name what deleting a channel takes with it."""
     found = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)
