@@ -11,6 +11,10 @@ import pytest
 from _pytest import runner
 from hypothesis import settings
 
+# Modules and tests stay for the whole run: to look for garbage among them while they come is a fifth of
+# collection, in each worker.
+gc.disable()
+
 # Timings are never asserted: a busy machine makes no test fail. What the gate draws is fixed (`tests.seeds`).
 settings.register_profile("fenceline", deadline=None, derandomize="FENCELINE_SEED" not in os.environ)
 settings.load_profile("fenceline")
@@ -39,6 +43,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
 
 
 def _protocol_with_room(item: pytest.Item, nextitem: pytest.Item | None) -> object:
