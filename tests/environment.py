@@ -11,10 +11,6 @@ import pytest
 from _pytest import runner
 from hypothesis import settings
 
-# Modules and tests stay for the whole run: to look for garbage among them while they come is a fifth of
-# collection, in each worker.
-gc.disable()
-
 # Timings are never asserted: a busy machine makes no test fail. What the gate draws is fixed (`tests.seeds`).
 settings.register_profile("fenceline", deadline=None, derandomize="FENCELINE_SEED" not in os.environ)
 settings.load_profile("fenceline")
@@ -33,6 +29,11 @@ os.environ.setdefault("DATABASE_URL", "")
 # Tests' JVMs live for seconds or a few minutes and are small: the second compiler costs them half as much
 # again in CPU, and so do the threads of a collector that is made for many cores.
 os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def pytest_sessionstart() -> None:
+    """Let nobody look for garbage among modules and tests while they come: a fifth of collection."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
