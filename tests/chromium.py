@@ -15,7 +15,8 @@ ARGUMENTS = [
     "--disable-gpu",
     # One page at a time: processes and threads beside its own only cost their start.
     "--in-process-gpu",
-    "--js-flags=--single-threaded",
+    # No page lives long enough to earn what an optimizing compiler costs.
+    "--js-flags=--single-threaded --no-opt --no-maglev",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
