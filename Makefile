@@ -20,7 +20,7 @@ help: ## list the commands
 up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
 	@exec $(PYTHON_BIN) -m sandbox.up
 
-# Brokers and browsers make tests wait as much as work: three workers, each with brokers of its own, fill two
+# Brokers and browsers make tests wait as much as work: four workers, each with brokers of its own, fill two
 # cores.
 # With DATABASE_URL=postgres://… all of it runs on that server, in databases that are made for it and dropped.
 test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreSQL and browser
