@@ -26,7 +26,7 @@ from sandbox.options import ROOT
 from tests.deployment import Stack
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.matrix]
 
 DEADLINE_S = 120
 #: Spark starts last: beside another stack on two cores, its first batch came 47 s after all other parts.

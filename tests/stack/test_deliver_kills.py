@@ -133,6 +133,7 @@ def test_worker_and_database_may_be_killed_at_any_moment(
         assert "Traceback" not in worker.log
 
 
+@pytest.mark.soak
 def test_a_receiver_without_answers_delays_no_other_and_memory_stays_flat(tmp_path: Path) -> None:
     with (
         Worker(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}") as worker,

@@ -21,7 +21,7 @@ from sandbox.options import ROOT
 from tests.deployment import Stack
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 
 NODES = ("kafka-1", "kafka-2", "kafka-3")
 SHARDS = 2

@@ -223,7 +223,8 @@ def test_state_is_kept_when_spark_repeats_a_committed_batch(query: Query, step: 
     assert query.differences() == ""
 
 
-@pytest.mark.parametrize("step", [pytest.param(Step.PREPARED, marks=pytest.mark.soak), Step.ENDING])
+@pytest.mark.soak
+@pytest.mark.parametrize("step", [Step.PREPARED, Step.ENDING])
 def test_a_broker_that_stops_during_the_commits_is_waited_for(
     spark: SparkSession, tmp_path: Path, step: Step
 ) -> None:

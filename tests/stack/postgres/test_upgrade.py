@@ -103,6 +103,7 @@ def rows(url: str) -> dict[str, list[tuple[object, ...]]]:
         return {name: connection.execute(statement).fetchall() for name, statement in statements.items()}
 
 
+@pytest.mark.matrix
 def test_forward_and_back(former: Path, url: str, tmp_path: Path) -> None:
     prepare(former, url)
     before = rows(url)
