@@ -1,6 +1,6 @@
 """What holds for every page: axe finds nothing in both colour schemes, and no width scrolls sideways.
 
-`make test` examines a page wide and light by axe, and its width on a phone; `make test-matrix` each combination.
+`make test` examines a page wide and light by axe, and its width on a phone; `make test-matrix` all others.
 """
 
 from __future__ import annotations
