@@ -8,15 +8,16 @@ from hashlib import sha256
 
 from dashboard.models import GroupRecord, Transaction
 from fenceline.decode.text import unescape_text
-from fenceline.kafka.applications import application_of
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.producer_identity import GroupClient, ProducerIdentity, identify_producer, leader_ids
 
 
 def producer_identity(cluster_id: int, transactional_id: str) -> ProducerIdentity | None:
-    """Return the engine, instance and part that use an id; None for a plain client."""
-    clients = _group_clients(cluster_id, application_of(transactional_id).application)
-    leaders = _existing_ids(cluster_id, leader_ids(transactional_id))
-    return identify_producer(transactional_id, clients, leaders)
+    """Return the engine, instance and part that use an id, by one query; None for a plain client."""
+    found = application_of(transactional_id)
+    if found.kind is Shape.STREAMS:
+        return identify_producer(transactional_id, _group_clients(cluster_id, found.application), ())
+    return identify_producer(transactional_id, (), _existing_ids(cluster_id, leader_ids(transactional_id)))
 
 
 def _group_clients(cluster_id: int, group: str) -> Sequence[GroupClient]:
