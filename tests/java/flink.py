@@ -26,6 +26,8 @@ _OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    # A metric that two parts of its own sink register.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.flink.metrics=error",
     *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
 )
 #: Small buffers, no web server, checkpoints on disk that stay when the job ends.
