@@ -139,6 +139,20 @@ def pending_commits(job: FlinkJob, row: FlinkCheckpointRecord | None) -> Sequenc
     return sorted(found, key=lambda each: (order.index(each.fate), each.committable.transactional_id))
 
 
+def fates_by_job(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[CommitFate]]:
+    """Return what has become of what each job's newest checkpoint decided to commit, by the job's key."""
+    newest = newest_checkpoints(jobs)
+    held = {job.pk: committables_of(newest[job.pk]) if job.pk in newest else () for job in jobs}
+    found: dict[int, Sequence[CommitFate]] = {job.pk: () for job in jobs}
+    for cluster_id in {job.cluster_id for job in jobs}:
+        mine = {job.pk: held[job.pk] for job in jobs if job.cluster_id == cluster_id}
+        names = {each.transactional_id for some in mine.values() for each in some}
+        known = _transactions(cluster_id, sorted(names))
+        for pk, some in mine.items():
+            found[pk] = [commit_fate(each, _view(known.get(each.transactional_id))) for each in some]
+    return found
+
+
 def other_open_transactions(
     job: FlinkJob, rows: Sequence[FlinkCheckpointRecord]
 ) -> Sequence[LingeringTransaction]:
@@ -262,5 +276,7 @@ def _filtered(wanted: FlinkJobCriteria) -> QuerySet[FlinkJob]:
 
 def _order(wanted: SortedFlinkJobs) -> Sequence[OrderBy]:
     chosen = {"age": "completed_ms", "name": "path", "pending": "pending"}[wanted.sort]
-    first = OrderBy(F(chosen), descending=wanted.descending, nulls_last=True)
+    # The youngest was completed last.
+    descending = wanted.descending != (wanted.sort == "age")
+    first = OrderBy(F(chosen), descending=descending, nulls_last=True)
     return [first, OrderBy(F("ident")), OrderBy(F("cluster_id"))]

@@ -21,6 +21,7 @@ from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
     EVERYTHING,
+    FLINK,
     GROUPS,
     PARTITIONS,
     QUERIES,
@@ -59,6 +60,8 @@ _LIST_OF = {
     "partition": "partitions",
     "group": "groups",
     "query": "queries",
+    "flink-jobs": "queries",
+    "flink-job": "flink-jobs",
     "recoveries": "events",
     "recovery": "recoveries",
     **dict.fromkeys(("action", "action-plan", "audit"), "actions"),
@@ -78,6 +81,7 @@ _NOUNS = {
     "pipelines": EVERYTHING,
     "partitions": PARTITIONS,
     "groups": GROUPS,
+    "flink-jobs": FLINK,
     "queries": QUERIES,
     "recoveries": RECOVERIES,
     "events": EVERYTHING,
@@ -91,6 +95,7 @@ _SEARCH_KEEPS = {
     "partitions": ("verdict", "internal", "sort", "dir", "size"),
     "groups": ("status", "family", "sort", "dir", "size"),
     "queries": ("state", "sink", "sort", "dir", "size"),
+    "flink-jobs": ("sort", "dir", "size"),
     "recoveries": ("outcome", "cause", "application"),
     "actions": ("act", "state", "who"),
     "audit": ("event", "who"),
@@ -100,8 +105,8 @@ _SEARCH_KEEPS = {
 #: Lists of the API that are those of a page, by its route: what can be downloaded there.
 _DOWNLOADS = frozenset(
     {
-        "actions", "alerts", "audit", "channels", "deliveries", "events", "groups", "incidents",
-        "partitions", "queries", "recoveries", "silences", "transactions",
+        "actions", "alerts", "audit", "channels", "deliveries", "events", "flink-jobs", "groups",
+        "incidents", "partitions", "queries", "recoveries", "silences", "transactions",
     }
 )  # fmt: skip
 #: Lists of what has an instant, by their route: while they are Live all that is kept, else the range.
@@ -119,6 +124,7 @@ _SEARCHED = {
     "partitions": "topics",
     "groups": "groups",
     "queries": "queries",
+    "flink-jobs": "prefixes, job ids, folders",
     "actions": "subjects",
     "audit": "names and addresses",
     "alerts": "alerts",

@@ -64,13 +64,15 @@ class FlinkCheckpoint(NamedTuple):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """Return the prefixes of transactional ids of its sinks, sorted."""
-        return tuple(sorted({each.prefix for each in self.writers}))
+        """Return the prefixes of transactional ids of its sinks, sorted: also where writers have finished."""
+        decided = {_prefix_of(each.transactional_id) for each in self.committables}
+        return tuple(sorted({each.prefix for each in self.writers} | decided - {""}))
 
-    @property
-    def subtasks(self) -> int:
-        """Return how many writers its Kafka sinks have."""
-        return len(self.writers)
+
+def _prefix_of(transactional_id: str) -> str:
+    """Return the prefix of `prefix-S-N`, "" for any other id."""
+    prefix, *numbers = transactional_id.rsplit("-", 2)
+    return prefix if len(numbers) == 2 and all(each.isdecimal() for each in numbers) else ""
 
 
 class UnreadCheckpoint(NamedTuple):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fenceline.facts import TransactionState
 from fenceline.flink.records import Committable, TransactionOwnership
+from fenceline.formatting import count_noun
 
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
@@ -120,3 +121,25 @@ def lingering_kind(
     if len(completed_ms) > 1 and transaction.started_ms < completed_ms[1]:
         return Lingering.LEFT
     return Lingering.UNDECIDED
+
+
+def restore_sentence(checkpoint: str, fates: Collection[CommitFate]) -> str:
+    """Return what a restore from a checkpoint does with what it decided to commit, as a sentence."""
+    if not fates:
+        return f"A restore from {checkpoint} has nothing to commit."
+    number = {fate: list(fates).count(fate) for fate in CommitFate}
+    parts = [
+        words.format(count_noun(number[fate], "transaction"))
+        for fate, words in _RESTORES.items()
+        if number[fate]
+    ]
+    return f"A restore from {checkpoint} {'; '.join(parts)}."
+
+
+_RESTORES = {
+    CommitFate.PENDING: "commits {}",
+    CommitFate.COMMITTED: "finds {} committed",
+    CommitFate.ENDED: "finds {} ended, under ids that have gone on",
+    CommitFate.LOST: "loses the records of {}, aborted before",
+    CommitFate.UNKNOWN: "commits {} if still open, which is not known",
+}

@@ -219,6 +219,7 @@ def _seen(described: Described, hold: FlinkHold) -> Seen:
         "job": hold.job,
         "checkpoint": hold.checkpoint,
         "checkpoint_id": hold.checkpoint_id,
+        "newer_job": hold.newer_job,
     }
 
 

@@ -237,7 +237,7 @@ def _liveliness(producer: Producer, now_ms: int) -> str:
 def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refusal]:
     name, described = producer.transactional_id, producer.described
     if not isinstance(described, Described):
-        yield undescribed_refusal(name, described)
+        yield undescribed_refusal(name, described, "A fence would create it. ")
     elif described.state in DECIDED:
         yield _prepared(producer, described)
     elif described.state is not TransactionState.ONGOING:
@@ -316,13 +316,16 @@ def _within(producer: Producer, described: Described, now_ms: int, limits: Limit
     )
 
 
-def undescribed_refusal(name: str, described: NotDescribed) -> Refusal:
-    """Return why nothing is done about an id that its coordinator does not describe."""
+def undescribed_refusal(name: str, described: NotDescribed, would: str = "") -> Refusal:
+    """Return why nothing is done about an id that its coordinator does not describe.
+
+    `would` is what would come of it all the same where the id is unknown, as a sentence.
+    """
     words = f"What is open under {name} cannot be seen: {described.text}."
     if described.obstacle is Obstacle.UNKNOWN:
         words = (
-            f"{name} is not known: {described.text}. A fence would create it. Check how it is written; an id "
-            "is forgotten after seven idle days."
+            f"{name} is not known: {described.text}. {would}Check how it is written; an id is forgotten "
+            "after seven idle days."
         )
     return Refusal(_OBSTACLES[described.obstacle], words)
 

@@ -36,6 +36,7 @@ class FlinkCommitFacts(NamedTuple):
     started_ms: int
     job: str
     checkpoint: str
+    newer_job: str
 
     @property
     def opened(self) -> Opened:
@@ -96,6 +97,8 @@ def _undecided(seen: FlinkCommitFacts, connections: ClusterConnections) -> str:
     held = hold.committable
     if held is None or (held.producer_id, held.producer_epoch) != (seen.producer_id, seen.producer_epoch):
         return f"the newest checkpoint, {hold.checkpoint}, does not hold it any more"
+    if hold.newer_job != seen.newer_job:
+        return f"{hold.newer_job} has the same prefix and has completed a checkpoint since"
     return ""
 
 
