@@ -111,6 +111,11 @@ def newest_checkpoints(jobs: Sequence[FlinkJob]) -> Mapping[int, FlinkCheckpoint
     return found
 
 
+def newest_checkpoint(checkpoints: Sequence[FlinkCheckpointRecord]) -> FlinkCheckpointRecord | None:
+    """Return the newest of a job's checkpoints; None where it cannot be read: no older one stands for it."""
+    return checkpoints[0] if checkpoints and not checkpoints[0].error else None
+
+
 def committables_of(row: FlinkCheckpointRecord) -> Sequence[Committable]:
     """Return what a checkpoint decided to commit."""
     return [Committable(*each) for each in row.committables]
@@ -141,7 +146,7 @@ def pending_commits(job: FlinkJob, row: FlinkCheckpointRecord | None) -> Sequenc
 
 def fates_by_job(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[CommitFate]]:
     """Return what has become of what each job's newest checkpoint decided to commit, by the job's key."""
-    newest = newest_checkpoints(jobs)
+    newest = newest_checkpoints([job for job in jobs if job.checkpoint_id is not None])
     held = {job.pk: committables_of(newest[job.pk]) if job.pk in newest else () for job in jobs}
     found: dict[int, Sequence[CommitFate]] = {job.pk: () for job in jobs}
     for cluster_id in {job.cluster_id for job in jobs}:
@@ -160,17 +165,18 @@ def other_open_transactions(
 
     `rows` are its checkpoints, the newest first; none where the newest could not be read.
     """
-    if not rows or rows[0].error:
+    newest = newest_checkpoint(rows)
+    if newest is None:
         return ()
-    held = {each.transactional_id for each in committables_of(rows[0])}
-    writers = writers_of(rows[0])
+    held = {each.transactional_id for each in committables_of(newest)}
+    writers = writers_of(newest)
     completed = [each.completed_ms for each in rows if each.completed_ms is not None]
     found = []
     for row, prefix in _open_of(job):
         if row.transactional_id not in held:
             ownerships = {each.ownership for each in writers if each.prefix == prefix}
             each = OpenOfPrefix(row.transactional_id, row.started_ms)
-            kind = lingering_kind(each, prefix, ownerships, rows[0].checkpoint_id or 0, completed)
+            kind = lingering_kind(each, prefix, ownerships, newest.checkpoint_id or 0, completed)
             found.append(LingeringTransaction(row, kind))
     return found
 

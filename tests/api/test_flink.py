@@ -44,6 +44,7 @@ def test_a_job_is_listed_and_described(ask: Ask, prod: Cluster) -> None:
     ]
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(("query", "found"), [("", 5), ("q=copy3", 1), ("cluster=staging", 0)])
 @pytest.mark.parametrize("limit", [2, 50])
 def test_jobs_are_filtered_and_walked_through(

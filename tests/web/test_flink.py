@@ -13,9 +13,8 @@ from django.test import Client
 
 from dashboard.config import CheckpointRoot
 from dashboard.models import Cluster, FlinkJob
-from fenceline.facts import TransactionState
 from fenceline.flink.records import TransactionOwnership
-from tests.web import factories
+from tests.web import factories, scenarios
 from tests.web.factories import FLINK_IDENT
 from tests.web.roles import client_with_role
 
@@ -45,12 +44,7 @@ def flink(prod: Cluster) -> Cluster:
 @pytest.fixture
 def decided(flink: Cluster) -> FlinkJob:
     """A job whose checkpoint decided four commits, each with another fate."""
-    aborted = TransactionState.COMPLETE_ABORT
-    factories.transaction(flink, "copy-0-41", age_ms=100_000, timeout_ms=600_000)
-    factories.transaction(flink, "copy-1-41", TransactionState.COMPLETE_COMMIT, producer_epoch=18)
-    factories.transaction(flink, "copy-2-41", aborted, producer_epoch=18)
-    names = [f"copy-{subtask}-41" for subtask in range(4)]
-    return factories.flink_job(flink, [factories.committable(name) for name in names])
+    return scenarios.flink_job_of_every_fate(flink)
 
 
 def test_what_a_checkpoint_decided_is_shown_with_what_became_of_it(page: Client, decided: FlinkJob) -> None:
@@ -77,6 +71,7 @@ def test_a_restore_is_foretold(page: Client, decided: FlinkJob) -> None:
     )
 
 
+@pytest.mark.sql
 def test_the_list_counts_what_is_pending_and_what_became_of_it(page: Client, decided: FlinkJob) -> None:
     factories.flink_job(decided.cluster, ident="older@1", prefix="other", age_ms=900_000)
 
@@ -102,6 +97,14 @@ def test_the_commit_is_offered_to_who_may_act(decided: FlinkJob) -> None:
     ]
     assert "data-commit" not in viewer
     assert "dashboard.commit_flink" in viewer
+
+
+def test_the_page_of_a_decided_transaction_offers_the_commit_beside_the_fence(decided: FlinkJob) -> None:
+    text = read(client_with_role("operator"), "/transactions/prod/copy-0-41")
+
+    forms = re.findall(r'name="act" value="(\w+)"', text)
+    assert "commit_flink" in forms
+    assert "fence" not in forms
 
 
 def test_ids_that_count_checkpoints_show_what_is_left_behind(page: Client, flink: Cluster) -> None:
@@ -147,8 +150,11 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_nothing_is_concluded(
 
     text = read(page, JOB)
 
-    assert reason in text
-    assert rows_of(text, "others") == []
+    fact = re.search(r"data-fact>([^<]+)<", text)
+    assert fact is not None
+    assert fact[1] == reason
+    assert rows_of(text, "others") == rows_of(text, "pending") == []
+    assert "not known" in rows_of(read(page, "/flink-jobs"), "flink-jobs")[0]
     assert "data-commit" not in read(client_with_role("operator"), JOB)
 
 

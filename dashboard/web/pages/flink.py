@@ -98,7 +98,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         shown = ident if len(ident) <= _LONGEST_ASKED else f"{ident[:_LONGEST_ASKED]}…"
         return {"row": None, "cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
     checkpoints = flink_queries.checkpoints_of(job)
-    newest = next((each for each in checkpoints if not each.error), None)
+    newest = flink_queries.newest_checkpoint(checkpoints)
     pending = flink_queries.pending_commits(job, newest)
     others = flink_queries.other_open_transactions(job, checkpoints)
     open_ids = [each.committable.transactional_id for each in pending if each.fate is CommitFate.PENDING]

@@ -86,7 +86,7 @@ class FlinkCheckpointOut(Schema):
 
 
 class FlinkJobDetail(FlinkJobOut):
-    """A job with its checkpoints, the newest first, and what the newest that can be read decided."""
+    """A job with its checkpoints, the newest first, and what the newest decided if it can be read."""
 
     owner: OwnerOut | None
     checkpoints: list[FlinkCheckpointOut]
@@ -123,7 +123,7 @@ def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name
     if row is None:
         raise Http404(f"No Flink job '{job}' is known on cluster '{cluster}'.")
     checkpoints = flink_queries.checkpoints_of(row)
-    newest = next((each for each in checkpoints if not each.error), None)
+    newest = flink_queries.newest_checkpoint(checkpoints)
     commits = flink_queries.pending_commits(row, newest)[:_MOST_COMMITS]
     others = flink_queries.other_open_transactions(row, checkpoints)
     return FlinkJobDetail(
