@@ -28,7 +28,6 @@ _JOB_ID = re.compile(r"[0-9a-f]{32}")
 #: What to do about bytes that cannot be decoded, by the reason.
 _REMEDIES = {
     "version": "update Fenceline, or report which Flink wrote it",
-    "compressed": "set it to false, so that pending commits can be read",
     "state_version": "update Fenceline, or report which Flink wrote it",
     "committer": "update Fenceline, or report which Flink wrote it",
 }

@@ -18,6 +18,7 @@ from fenceline.facts import Undecoded
 from fenceline.flink.data_input import DataInput, MalformedState
 from fenceline.flink.metadata import COMMITTER_STATE, CheckpointMetadata, OperatorMetadata
 from fenceline.flink.records import UNKNOWN_SUBTASK, Committable, TransactionOwnership, WriterState
+from fenceline.flink.snappy import read_compressed_entry
 from fenceline.flink.state_handles import FlinkStateFile, ListState
 
 _COLLECTOR_MAGIC = 0xB91F252C
@@ -82,19 +83,20 @@ def _entries(state: ListState, files: Mapping[FlinkStateFile, bytes]) -> Iterato
         raise MalformedState(
             "truncated", f"{state.stored.path} has {len(raw):,} of {state.stored.size:,} bytes"
         )
-    _refuse_compressed(raw)
+    compressed = _is_compressed(raw)
     for offset in state.offsets:
-        entry = DataInput(DataInput(raw, offset).read_bytes())
+        inside = read_compressed_entry(raw, offset) if compressed else DataInput(raw, offset).read_bytes()
+        entry = DataInput(inside)
         yield entry.read_int(), entry.read_bytes()
 
 
-def _refuse_compressed(raw: bytes) -> None:
+def _is_compressed(raw: bytes) -> bool:
+    """Return whether the lists of an operator's state are compressed."""
     source = DataInput(raw)
     version = source.read_int()
     if not 1 <= version <= _NEWEST_BACKEND:
         raise MalformedState("state_version", f"{version}; 1 to {_NEWEST_BACKEND} are known here")
-    if version >= _RECORDS_COMPRESSION and source.read_byte():
-        raise MalformedState("compressed", "execution.checkpointing.snapshot-compression is on")
+    return version >= _RECORDS_COMPRESSION and source.read_byte() != 0
 
 
 def _decode_entry(

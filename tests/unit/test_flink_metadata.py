@@ -1,7 +1,7 @@
 """Proves that what real jobs of Flink 1.20, 2.0 and 2.1 left in their checkpoints is decoded: the pending
-commits of Kafka's sink and the state of its writers, inside `_metadata` and in files beside it; that a file
-that is cut anywhere, damaged, of an unknown version or compressed is named and never half read; that another
-sink's state is told apart; and that 10,000 subtasks take neither long nor much."""
+commits of Kafka's sink and the state of its writers, inside `_metadata` and in files beside it, compressed or
+not; that a file that is cut anywhere, damaged or of an unknown version is named and never half read; that
+another sink's state is told apart; and that 10,000 subtasks take neither long nor much."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import tracemalloc
 import pytest
 
 from fenceline.facts import Undecoded
+from fenceline.flink.data_input import MalformedState
 from fenceline.flink.metadata import CheckpointMetadata, decode_checkpoint_metadata
 from fenceline.flink.records import Committable, TransactionOwnership, WriterState
 from fenceline.flink.sink_state import SinkStates, decode_sink_states
+from fenceline.flink.snappy import read_compressed_entry
 from tests.unit import flink_states as states
 
-PLACES = ("inline", "files", "merged")
+PLACES = ("inline", "files", "merged", "compressed")
 
 
 def decoded(raw: bytes) -> CheckpointMetadata:
@@ -79,13 +81,39 @@ def test_connector_3_records_a_writers_prefix_alone() -> None:
     assert set(writers) == {WriterState("copy", -1, -1, implicit, (), writers[0].operator)}
 
 
-@pytest.mark.parametrize("version", states.VERSIONS)
-def test_compressed_state_is_named_by_its_setting(version: str) -> None:
-    found = decode_sink_states(decoded(states.golden(version, "compressed").read_bytes()), {})
+@pytest.mark.parametrize(
+    ("frames", "entry"),
+    [
+        # Not compressed: in one frame, behind a stream's beginning, in two frames.
+        ("010a0000 00000000 00000002 6869", b"hi"),
+        ("ff060000734e61507059 010a0000 00000000 00000002 6869", b"hi"),
+        ("01080000 00000000 00000002 01060000 00000000 6869", b"hi"),
+        # A literal, and a copy that reaches into itself, near and far.
+        ("000e0000 00000000 0e 140000000a6162 1102", b"ababababab"),
+        ("000f0000 00000000 0e 140000000a6162 1e0200", b"ababababab"),
+    ],
+)
+def test_an_entry_is_read_from_its_frames(frames: str, entry: bytes) -> None:
+    assert read_compressed_entry(b"before" + bytes.fromhex(frames), 6) == entry
 
-    assert isinstance(found, Undecoded)
-    assert found.reason == "compressed"
-    assert "execution.checkpointing.snapshot-compression" in found.detail
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ("", "truncated"),
+        ("010a0000 00000000 0000", "truncated"),
+        ("7f000000", "compressed"),
+        ("01080000 00000000 ffffffff", "compressed"),
+        # A copy from before the beginning, more than was announced, an endless length.
+        ("00090000 00000000 0e 1e0200", "compressed"),
+        ("000a0000 00000000 02 0c61626364", "compressed"),
+        ("000a0000 00000000 ffffffffffff", "compressed"),
+    ],
+)
+def test_frames_that_are_damaged_are_named(frames: str, reason: str) -> None:
+    with pytest.raises(MalformedState) as raised:
+        read_compressed_entry(bytes.fromhex(frames), 0)
+    assert raised.value.reason in (reason, "truncated")
 
 
 @pytest.mark.parametrize("version", states.VERSIONS)
@@ -100,9 +128,11 @@ def test_a_file_that_is_cut_anywhere_is_not_read(version: str) -> None:
     assert isinstance(decode_checkpoint_metadata(raw[: raw.index(b"CheckpointType")]), Undecoded)
 
 
-@pytest.mark.parametrize("version", states.VERSIONS)
-def test_a_damaged_byte_never_raises(version: str) -> None:
-    raw = bytearray(states.golden(version, "inline").read_bytes())
+@pytest.mark.parametrize(
+    ("version", "kind"), [*((version, "inline") for version in states.VERSIONS), ("2.1", "compressed")]
+)
+def test_a_damaged_byte_never_raises(version: str, kind: str) -> None:
+    raw = bytearray(states.golden(version, kind).read_bytes())
 
     for place in range(len(raw)):
         before, raw[place] = raw[place], raw[place] ^ 0xFF
