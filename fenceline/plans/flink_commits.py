@@ -177,10 +177,10 @@ def _held(
         began_at = format_clock(transaction.started_ms or 0)
         words = (
             f"The open transaction of {name} began at {began_at}, after {hold.checkpoint} was completed: it "
-            "is not the one that the checkpoint holds. Compare the clocks of the brokers and of the store."
+            "is not the one that the checkpoint holds, or the clocks of the brokers and of the store differ. "
+            "Compare them first."
         )
-        yield Refusal(RefusalReason.NOT_CHECKPOINTED, words)
-        return
+        yield Refusal(RefusalReason.BEGAN_LATER, words, forceable=True)
     yield from _forceable(hold, name)
 
 

@@ -60,6 +60,7 @@ class RefusalReason(StrEnum):
     CHECKPOINTED = "checkpointed"
     NOT_CHECKPOINTED = "not_checkpointed"
     CHECKPOINT_UNREADABLE = "checkpoint_unreadable"
+    BEGAN_LATER = "began_later"
     SAVEPOINT = "savepoint"
     NEWER_JOB = "newer_job"
     READ_ONLY = "read_only"

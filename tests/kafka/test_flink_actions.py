@@ -241,8 +241,8 @@ def test_a_transaction_that_began_after_the_checkpoint_is_not_its_own(held: Chec
         path.unlink()
     held.complete(3, held.describe(), age_s=3_600)
 
-    assert refusal_reasons(held.plan()) == [[Why.NOT_CHECKPOINTED]]
-    assert "Compare the clocks" in refusal_texts(held.plan())
+    assert refusal_reasons(held.plan()) == [[Why.BEGAN_LATER]]
+    assert "the clocks of the brokers and of the store differ" in refusal_texts(held.plan())
 
 
 def test_an_id_without_a_checkpoint_is_fenced_as_any_other(held: CheckpointedTransaction) -> None:

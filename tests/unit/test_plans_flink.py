@@ -71,7 +71,6 @@ def grounds(subject: SubjectPlan) -> list[tuple[Why, bool]]:
         # Refused: no checkpoint decided it.
         (5, producer(None), [(Why.NOT_CHECKPOINTED, False)]),
         (6, producer(NOT_HELD), [(Why.NOT_CHECKPOINTED, False)]),
-        (7, producer(started_ms=NOW_MS), [(Why.NOT_CHECKPOINTED, False)]),
         # Refused: what it decided may have changed.
         (8, producer(replace(HOLD, trouble="its root is away")), [(Why.CHECKPOINT_UNREADABLE, False)]),
         # Refused: not this transaction, or not open any more.
@@ -80,6 +79,8 @@ def grounds(subject: SubjectPlan) -> list[tuple[Why, bool]]:
         (11, producer(said=open_as(state=TransactionState.COMPLETE_COMMIT)), [(Why.ALREADY_ENDED, False)]),
         (12, producer(said=open_as(state=TransactionState.PREPARE_ABORT)), [(Why.ALREADY_ENDED, False)]),
         (13, producer(said=open_as(state=TransactionState.EMPTY)), [(Why.ALREADY_ENDED, False)]),
+        # Refused unless forced: begun after the checkpoint, by clocks that may differ.
+        (7, producer(started_ms=NOW_MS), [(Why.BEGAN_LATER, True)]),
         # Refused unless forced: the job may be restored from elsewhere, and write the same again.
         (14, producer(replace(HOLD, is_savepoint=True)), [(Why.SAVEPOINT, True)]),
         (15, producer(replace(HOLD, newer_job="job@2")), [(Why.NEWER_JOB, True)]),
