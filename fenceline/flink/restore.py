@@ -78,7 +78,7 @@ class Lingering(StrEnum):
 
     #: It writes for a later checkpoint.
     WRITING = "writing"
-    #: No checkpoint holds it: left by an earlier run or by a rescaling, and its job does not end it.
+    #: No checkpoint holds it: left by an earlier run, and no running job writes it.
     LEFT = "left"
     #: The id does not show which, and it began before the newest checkpoint was completed.
     UNDECIDED = "undecided"
