@@ -24,6 +24,8 @@ from dashboard.models import (
     CommitRecord,
     Delivery,
     FindingRecord,
+    FlinkCheckpointRecord,
+    FlinkJob,
     GapRecord,
     Group,
     GroupOffset,
@@ -197,6 +199,18 @@ _show(
     ["query", "operator_id", "name", "broken", "read_ms"],
     search=["name"],
     hidden=["chains"],
+)
+_show(
+    FlinkJob,
+    ["__str__", "cluster", "job_id", "checkpoint_id", "completed_ms", "pending", "seen_ms", "rev"],
+    filters=["cluster"],
+    search=["ident", "path"],
+)
+_show(
+    FlinkCheckpointRecord,
+    ["__str__", "job", "checkpoint_id", "version", "completed_ms"],
+    search=["job__ident"],
+    hidden=["committables", "writers"],
 )
 _show(
     SinkDecision,

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +64,21 @@ class ClusterConfig:
         return {key: "(hidden)" if key in secret else value for key, value in self.properties.items()}
 
 
+class CheckpointKind(StrEnum):
+    """Whose checkpoints a `[[checkpoints]]` holds."""
+
+    SPARK = "spark"
+    FLINK = "flink"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointRoot:
-    """One `[[checkpoints]]`: a folder under which queries keep their checkpoints, and their cluster."""
+    """One `[[checkpoints]]`: a folder of checkpoints of queries or of jobs, and their cluster."""
 
     #: As it is written there; `fenceline.paths` makes of it what fsspec opens.
     root: str
     cluster: str
-    #: Spark's spelling of a prefix -> ours.
+    #: Spark's or Flink's spelling of a prefix -> ours.
     map: Mapping[str, str] = field(default_factory=dict)
     #: fsspec's storage options, secrets already read.
     options: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +93,9 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     owners: Sequence[Owner] = ()
+    #: Those of Spark's queries, and those of Flink's jobs.
     checkpoints: Sequence[CheckpointRoot] = ()
+    flink_checkpoints: Sequence[CheckpointRoot] = ()
     #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
     history_url: str = ""
     #: Where the audit job writes its manifests, any fsspec URL; "" where it writes none.
@@ -106,16 +116,15 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
     document = _parse(path)
     _refuse_unknown(path, "", document, _SECTIONS)
     clusters = _table(path, "clusters", document)
+    roots = _checkpoint_roots(path, _list(path, "checkpoints", document), list(clusters), env)
     return Config(
         path=path,
         clusters={name: _cluster(path, name, clusters[name], env) for name in clusters},
         limits=Limits(**_numbers(path, "limits", document, Limits, "seconds")),
         retention=Retention(**_numbers(path, "retention", document, Retention, "days")),
         owners=[_owner(path, number, each) for number, each in enumerate(_list(path, "owners", document), 1)],
-        checkpoints=[
-            _checkpoint_root(path, number, each, list(clusters), env)
-            for number, each in enumerate(_list(path, "checkpoints", document), 1)
-        ],
+        checkpoints=roots[CheckpointKind.SPARK],
+        flink_checkpoints=roots[CheckpointKind.FLINK],
         history_url=_url(path, "history", document),
         audit_url=_url(path, "audit", document),
         state_keys_url=_url(path, "state_keys", document),
@@ -189,6 +198,21 @@ def _owner(path: Path, number: int, table: Any) -> Owner:
     return Owner(**table)
 
 
+def _checkpoint_roots(
+    path: Path, tables: Sequence[Any], clusters: Sequence[str], env: Mapping[str, str]
+) -> Mapping[CheckpointKind, Sequence[CheckpointRoot]]:
+    """Return every `[[checkpoints]]` by its kind; Spark's where none is named."""
+    roots: dict[CheckpointKind, list[CheckpointRoot]] = {kind: [] for kind in CheckpointKind}
+    for number, table in enumerate(tables, 1):
+        root = _checkpoint_root(path, number, table, clusters, env)
+        kind = table.get("kind", CheckpointKind.SPARK)
+        if kind not in set(CheckpointKind):
+            names = " or ".join(f'"{each}"' for each in CheckpointKind)
+            raise ConfigError(f"{path}: checkpoints[{number}].kind must be {names}, not {kind!r}.")
+        roots[CheckpointKind(kind)].append(root)
+    return roots
+
+
 def _checkpoint_root(
     path: Path, number: int, table: Any, clusters: Sequence[str], env: Mapping[str, str]
 ) -> CheckpointRoot:
@@ -196,7 +220,7 @@ def _checkpoint_root(
     where = f"checkpoints[{number}]"
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: {where} must be a table; write [[checkpoints]].")
-    _refuse_unknown(path, f"{where}.", table, ("root", "cluster", "map", "options"))
+    _refuse_unknown(path, f"{where}.", table, ("root", "kind", "cluster", "map", "options"))
     root, cluster = table.get("root"), table.get("cluster", clusters[0] if len(clusters) == 1 else "")
     if not isinstance(root, str) or not root:
         raise ConfigError(

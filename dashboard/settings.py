@@ -172,6 +172,7 @@ TEMPLATES = [
                     "acting",
                     "alerting",
                     "components",
+                    "flink_jobs",
                     "fenceline",
                     "standings",
                     "streams",

@@ -43,13 +43,22 @@ EVERYDAY_KAFKA = ("4.2.0", "3.9.1")
 #: What `make test-matrix` adds; nothing else fetches their jars. 4.0.0 and no later patch of 4.0: it alone
 #: raises the epoch by two when the server aborts (docs/design/kafka.md §1.5, "Bug to recognise").
 MATRIX_KAFKA = ("4.0.0", "4.1.2", "4.3.1")
+#: Flink -> its patch, and the connector.
+FLINKS = {"1.20": ("1.20.5", "3.4.0-1.20"), "2.0": ("2.0.0", "4.0.1-2.0"), "2.1": ("2.1.0", "5.0.0-2.1")}
+_LOGGING = "org.slf4j:slf4j-simple:1.7.36"
+
+
+def _of_flink(patch: str, connector: str) -> tuple[str, ...]:
+    names = f"clients:{patch}", f"connector-base:{patch}", f"connector-kafka:{connector}"
+    return (*(f"org.apache.flink:flink-{name}" for name in names), _LOGGING)
+
 
 #: set -> (roots with all they need, jars taken alone). kafka-tools alone: its own needs would bring
 #: Connect and a web server, which neither the broker nor the tools we call use.
 SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **{
         f"kafka-{version}": (
-            (f"org.apache.kafka:kafka_2.13:{version}", "org.slf4j:slf4j-simple:1.7.36"),
+            (f"org.apache.kafka:kafka_2.13:{version}", _LOGGING),
             (f"org.apache.kafka:kafka-tools:{version}",),
         )
         for version in EVERYDAY_KAFKA + MATRIX_KAFKA
@@ -75,13 +84,15 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.spark:spark-sql_2.13:4.2.0:tests",
         ),
     ),
+    # A job in one JVM: each Flink with the Kafka connector that is made for it.
+    **{f"flink-{flink}": (_of_flink(*versions), ()) for flink, versions in FLINKS.items()},
     # Applications of Kafka Streams, driven by py4j.
     "streams": (("org.apache.kafka:kafka-streams:4.2.0", "org.slf4j:slf4j-simple:1.7.36"), ()),
     # What Spark's own jars lack to be a NameNode and a DataNode; of the version that they have.
     "hdfs": ((), ("org.apache.hadoop:hadoop-client-minicluster:3.5.0",)),
 }
-#: Sets that only some tests need, which fetch them.
-_TESTS_ONLY = ("hdfs", "spark-tests", "streams", *(f"kafka-{version}" for version in MATRIX_KAFKA))
+#: How sets begin that only some tests need, which fetch them.
+_TESTS_ONLY = ("hdfs", "spark-tests", "streams", "flink-", *(f"kafka-{version}" for version in MATRIX_KAFKA))
 
 Progress = Callable[[str], None]
 
@@ -125,7 +136,7 @@ class Jar:
 
 def everyday_sets() -> list[str]:
     """Return the sets that `make up` and nearly all tests need."""
-    return [name for name in SETS if name not in _TESTS_ONLY]
+    return [name for name in SETS if not name.startswith(_TESTS_ONLY)]
 
 
 def find_java(shims: Path) -> Java:

@@ -47,6 +47,14 @@ class FileEntry(NamedTuple):
     seen: FileSeen
 
 
+class FileRange(NamedTuple):
+    """A part of a file."""
+
+    path: str
+    start: int
+    size: int
+
+
 class CheckpointStore:
     """One root's store. Paths go in and come out in the spelling of the configuration."""
 
@@ -97,6 +105,21 @@ class CheckpointStore:
             elif not isinstance(raw, FileNotFoundError):
                 ready[name] = Broken(name, Damage.DENIED, _why(raw))
         return ready
+
+    def read_ranges(self, wanted: Sequence[FileRange]) -> Sequence[bytes | str]:
+        """Return parts of files, each its bytes, or why it cannot be read."""
+        with self._timed():
+            found: Sequence[Any] = self._files.cat_ranges(
+                [self._inside(each.path) for each in wanted],
+                [each.start for each in wanted],
+                [each.start + each.size for each in wanted],
+                on_error="return",
+            )
+        return [_why(each) if isinstance(each, Exception) else bytes(each) for each in found]
+
+    def is_below_root(self, path: str) -> bool:
+        """Return whether a path, as it is spelled anywhere, leads into this root."""
+        return f"{self._url(path)}/".startswith(f"{self._url(self.root)}/")
 
     def _open(self, options: dict[str, str]) -> Any:
         files, _ = fsspec.core.url_to_fs(self._url(self.root), **options, use_listings_cache=False)
@@ -203,6 +226,8 @@ def _modified_ms(row: Mapping[str, Any]) -> int | None:
 
 def _why(error: Exception) -> str:
     """Return an error's cause and remedy, in one line."""
+    if isinstance(error, FileNotFoundError):
+        return "it is not there any more: check that nothing else removes files of checkpoints"
     if isinstance(error, PermissionError):
         return "permission denied: let the user that runs the dashboard list and read it"
     if isinstance(error, ImportError):

@@ -25,7 +25,7 @@ from dashboard.actions import inspect
 from dashboard.actions import lease as action_lease
 from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections, NoRoot
-from dashboard.actions.handlers import abort_marker, batches, fence
+from dashboard.actions.handlers import abort_marker, batches, commit_flink, fence
 from dashboard.actions.results import Result, SubjectOutcome, action_state, failed_result
 from dashboard.celery import app
 from dashboard.models import Action
@@ -58,6 +58,7 @@ ACTS: Mapping[Act, tuple[Do, Do]] = {
     Act.ABORT_MARKER: (abort_marker.write_marker, abort_marker.read_outcome),
     Act.FINISH_BATCH: (batches.finish_batch, batches.read_finish_outcome),
     Act.ROLL_BACK_BATCH: (batches.roll_back, batches.read_roll_back_outcome),
+    Act.COMMIT_FLINK: (commit_flink.commit_transaction, commit_flink.read_outcome),
 }
 #: Errors whose text is the problem and the remedy.
 _CLEAR = (AdminUnavailable, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)

@@ -31,6 +31,7 @@ from fenceline.plans.offers import (
     Appraisal,
     appraise_fence,
     appraise_finish,
+    appraise_flink_commit,
     appraise_markers,
     appraise_roll_back,
 )
@@ -195,6 +196,8 @@ def _ended(row: Transaction, producer: Producer | None, now_ms: int) -> Iterator
     if producer is None:
         return
     fence = appraise_fence(producer, now_ms=now_ms, limits=settings.FENCELINE.limits)
+    if any(each.ground is Why.CHECKPOINTED for each in fence.refusals):
+        yield _offer(row.cluster.name, appraise_flink_commit(producer), "Commit what the checkpoint decided…")
     own = any(each.ground is Why.OWN_SINK for each in fence.refusals)
     instead = of_sink(row.cluster_id, row.transactional_id, now_ms=now_ms) if own else ()
     yield from instead or [_offer(row.cluster.name, fence, "Fence producer…")]

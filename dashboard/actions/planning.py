@@ -11,7 +11,7 @@ from dashboard.actions import inspect, sink_batches
 from dashboard.actions.producers import describe_producers
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
-from fenceline.plans import batches, markers, producers
+from fenceline.plans import batches, flink_commits, markers, producers
 from fenceline.plans.plan import MOST_SUBJECTS, Act, Plan, Refusal, SubjectPlan
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.properties import CannotTranslate
@@ -40,8 +40,9 @@ class _Planned(NamedTuple):
 def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int) -> Plan:
     """Return what an act would do to some subjects of a cluster, as they are now.
 
-    Subjects are transactional ids as escaped text (fence), `topic-partition` for all that hangs in it or
-    `topic-partition@offset` for one transaction (abort marker), `IDENT@BATCH` (finish and roll back batch).
+    Subjects are transactional ids as escaped text (fence, commit_flink), `topic-partition` for all that hangs
+    in it or `topic-partition@offset` for one transaction (abort marker), `IDENT@BATCH` (finish and roll back
+    batch).
     `force` takes away what only an admin may take away; whether somebody is one, the caller has asked.
     Raises `CannotPlan` where no plan can be made at all; the reasons against one subject are its refusals.
     """
@@ -78,6 +79,14 @@ def _fence(inspector: inspect.ClusterInspector, names: Sequence[str], force: boo
             ended |= {each.producer_id}
     warned = producers.fencing_warnings(found, now_ms=inspector.now_ms)
     return _Planned(plans, [each.transactional_id for each in found], list(warned))
+
+
+def _commit_flink(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
+    found = describe_producers(inspector, list(dict.fromkeys(map(_transactional_id, names))))
+    wanted = [producers.flink_transaction(each) for each in found]
+    warned = list(flink_commits.flink_commit_warnings(wanted, now_ms=inspector.now_ms))
+    plans = [flink_commits.plan_flink_commit(each) for each in wanted]
+    return _Planned(plans, [each.transactional_id for each in wanted], warned)
 
 
 def _transactional_id(name: str) -> str:
@@ -157,6 +166,7 @@ _PLANNERS: Mapping[Act, Callable[[inspect.ClusterInspector, Sequence[str], bool]
     Act.ABORT_MARKER: _abort_marker,
     Act.FINISH_BATCH: _finish_batch,
     Act.ROLL_BACK_BATCH: _roll_back_batch,
+    Act.COMMIT_FLINK: _commit_flink,
 }
 
 

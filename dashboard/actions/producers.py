@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.actions import blocked_readers, inspect
 from dashboard.evaluation.baselines import ClusterBaselines
+from dashboard.flink.queries import holds_of
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming.batches import written_for
@@ -42,6 +43,7 @@ def describe_producers(inspector: inspect.ClusterInspector, names: Sequence[str]
     )
     committing = blocked_readers.committing_groups(inspector.cluster_id, names)
     sinks, places = _Sinks(inspector.cluster_id), _places(inspector.cluster_id, rows.values())
+    holds = holds_of(inspector.cluster_id, names, now_ms=inspector.now_ms)
     found = []
     for name in names:
         row = rows.get(name)
@@ -59,6 +61,7 @@ def describe_producers(inspector: inspect.ClusterInspector, names: Sequence[str]
                 usual.get(application_of(name).application),
                 sinks.owner_of(name, described[name]),
                 committing.get(name, ()),
+                holds.get(name),
             )
         )
     return found
@@ -75,6 +78,7 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
     pins = inspect.pins_of(cluster_id, [row.producer_id for row in rows])
     usual = ClusterBaselines(cluster_id).usual_commits({row.application for row in rows}, now_ms)
     sinks, places = _Sinks(cluster_id), _places(cluster_id, rows)
+    holds = holds_of(cluster_id, [row.transactional_id for row in rows], now_ms=now_ms)
     found = []
     for row in rows:
         name, described, its = row.transactional_id, _described(row), pins.get(row.producer_id, ())
@@ -86,6 +90,7 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
                 silent_since_ms=max((pin.seen_ms for pin in its), default=None),
                 usual=usual.get(row.application),
                 sink=sinks.owner_of(name, described),
+                flink=holds.get(name),
             )
         )
     return found

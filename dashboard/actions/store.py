@@ -23,7 +23,7 @@ class ActionCriteria(Ranged):
     """Which actions a list is asked for."""
 
     cluster: Name = ""
-    act: Literal["", "fence", "abort_marker", "finish_batch", "roll_back_batch"] = ""
+    act: Literal["", "fence", "abort_marker", "finish_batch", "roll_back_batch", "commit_flink"] = ""
     state: Literal["", "planned", "executing", "done", "partly", "stale", "failed", "unknown"] = ""
     #: Who planned or executed it, the whole name.
     actor: Name = Field(default="", alias="who")

@@ -76,6 +76,18 @@ ACTS: Mapping[str, ActStyle] = MappingProxyType(
                 "Spark's own checkpoint is not written to.",
             ),
         ),
+        Act.COMMIT_FLINK: ActStyle(
+            "Commit",
+            "Commit transaction",
+            "Flink commit",
+            "EndTxn(commit) under the producer id and epoch that a completed Flink checkpoint recorded: what "
+            "a restore from that checkpoint does first.",
+            (
+                "No record is written again, and none is lost.",
+                "No producer is fenced, and the job is neither started nor stopped.",
+                "The checkpoint is not written to.",
+            ),
+        ),
     }
 )
 

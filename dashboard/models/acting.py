@@ -72,6 +72,7 @@ class Action(models.Model):
             ("abort_marker", "Can write abort markers for hanging transactions"),
             ("finish_batch", "Can finish prepared batches"),
             ("roll_back_batch", "Can roll back batches that are not prepared"),
+            ("commit_flink", "Can commit what a Flink checkpoint decided"),
             ("force_action", "Can do what is refused, with a reason"),
         ]
         indexes = [

@@ -21,6 +21,8 @@ ACTIONS, ALERTS, DELIVERIES = "actions", "alerts", "deliveries"
 TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
 #: Queries are known from the collector of checkpoints; listeners only add to it.
 QUERIES, CHECKPOINTS = "queries", "checkpoints"
+#: Flink's jobs, from their checkpoints.
+FLINK = "flink"
 #: What the audit job left of pipelines.
 AUDITS = "audits"
 #: The nouns of a page about all of them.
@@ -41,7 +43,9 @@ def collectors_of(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:
     """
     found = list(rows)
     if noun == EVERYTHING:
-        return collectors_of(found) + [row for row in found if row.name in (PARTITIONS, GROUPS, CHECKPOINTS)]
+        return collectors_of(found) + [
+            row for row in found if row.name in (PARTITIONS, GROUPS, CHECKPOINTS, FLINK)
+        ]
     if noun == QUERIES:
         return [row for row in found if row.name == CHECKPOINTS]
     if noun != TRANSACTIONS:

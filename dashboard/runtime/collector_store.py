@@ -15,6 +15,7 @@ from dashboard.models import Cluster, Collector, GapRecord, Position
 from dashboard.runtime.collector_names import (
     AUDITS,
     CHECKPOINTS,
+    FLINK,
     GROUPS,
     OFFSETS,
     PARTITIONS,
@@ -58,11 +59,17 @@ def sync_clusters(names: Iterable[str]) -> None:
 
 
 def keep_collectors(
-    shards: int, limits: Limits, rooted: Collection[str], now_ms: int, *, audited: bool
+    shards: int,
+    limits: Limits,
+    rooted: Mapping[str, Collection[str]],
+    now_ms: int,
+    *,
+    audited: bool,
 ) -> None:
     """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
 
-    `rooted` are the clusters that have a root of checkpoints: in all others none are read. `audited`: whether
+    `rooted` are the clusters that have a root of checkpoints, by the collector that reads them: in all others
+    none are read. `audited`: whether
     there is a place for audits. What the removed collectors could not see is no open gap any more: nothing
     polls for it.
     """
@@ -71,9 +78,11 @@ def keep_collectors(
         tails = Collector.objects.filter(name__startswith=of)
         gone |= tails.exclude(name__in=[tail_name(shard, shards, of) for shard in range(shards)])
     pace = {RECONCILE: limits.reconcile_every_s, PARTITIONS: limits.partitions_every_s}
-    pace[GROUPS], pace[CHECKPOINTS] = limits.groups_every_s, limits.checkpoints_every_s
+    pace[GROUPS] = limits.groups_every_s
+    pace[CHECKPOINTS] = pace[FLINK] = limits.checkpoints_every_s
     gone |= Collector.objects.filter(name__in=[name for name, every_s in pace.items() if not every_s])
-    gone |= Collector.objects.filter(name=CHECKPOINTS).exclude(cluster__name__in=rooted)
+    for of in CHECKPOINTS, FLINK:
+        gone |= Collector.objects.filter(name=of).exclude(cluster__name__in=rooted[of])
     if not audited:
         gone |= Collector.objects.filter(name=AUDITS)
     for row in gone:

@@ -24,7 +24,7 @@ from fenceline.time_range import read_instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Columns of figures, whose large ones come first unless `dir` is given.
-_LARGE_FIRST = frozenset({"held", "lag", "unread", "behind", "batch"})
+_LARGE_FIRST = frozenset({"held", "lag", "unread", "behind", "batch", "pending"})
 
 
 def _without_nul(value: str) -> str:

@@ -21,7 +21,7 @@ MOST_IDS = 50
 
 Kind = Literal[
     "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries", "queries",
-    "actions", "alerts", "incidents",
+    "actions", "alerts", "incidents", "flink",
 ]  # fmt: skip
 log = logging.getLogger(__name__)
 

@@ -28,6 +28,7 @@ OF_ACT: Mapping[Act, str] = {
     Act.ABORT_MARKER: "dashboard.abort_marker",
     Act.FINISH_BATCH: "dashboard.finish_batch",
     Act.ROLL_BACK_BATCH: "dashboard.roll_back_batch",
+    Act.COMMIT_FLINK: "dashboard.commit_flink",
 }
 #: To see anything: every role holds it.
 VIEW = "dashboard.view_cluster"

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from dashboard.tasks import audits, checkpoints, groups, offsets, partitions, reconciling, recoveries, tails
+from dashboard.tasks import (
+    audits,
+    checkpoints,
+    flink,
+    groups,
+    offsets,
+    partitions,
+    reconciling,
+    recoveries,
+    tails,
+)
 
 
 @shared_task(name="collectors.start_missing")
 def start_missing() -> None:
     """Send a first slice for every collector that nobody runs."""
-    for each in (tails, offsets, reconciling, partitions, groups, recoveries, checkpoints, audits):
+    for each in (tails, offsets, reconciling, partitions, groups, recoveries, checkpoints, flink, audits):
         each.start()

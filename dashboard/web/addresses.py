@@ -13,6 +13,7 @@ from dashboard.models import (
     Action,
     Alert,
     FindingRecord,
+    FlinkJob,
     Incident,
     Query,
     Recovery,
@@ -74,6 +75,11 @@ def batch_of(row: Query, batch_id: int) -> str:
 def batch_url(cluster: str, ident: str, batch_id: int) -> str:
     """Return the address of one micro-batch: its query's page with the chain of that batch."""
     return f"{query_url(cluster, ident)}?batch={batch_id}#chain"
+
+
+def flink_job_of(row: FlinkJob) -> str:
+    """Return the address of a Flink job's page."""
+    return f"{reverse('flink-jobs')}/{_part(row.cluster.name)}/{_part(row.ident)}"
 
 
 def recovery_url(row: Recovery) -> str:

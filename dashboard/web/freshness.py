@@ -10,7 +10,15 @@ from django.conf import settings
 
 from dashboard.models import Cluster, GapRecord
 from dashboard.runtime import stale_collectors, visibility
-from dashboard.runtime.collector_names import JUDGE, QUERIES, RECONCILE, TAIL, TRANSACTIONS, collectors_of
+from dashboard.runtime.collector_names import (
+    FLINK,
+    JUDGE,
+    QUERIES,
+    RECONCILE,
+    TAIL,
+    TRANSACTIONS,
+    collectors_of,
+)
 
 if TYPE_CHECKING:
     from dashboard.runtime.stale_collectors import LiveCollector
@@ -97,7 +105,9 @@ def noun_freshness(
 
 def _needs_no_eye(cluster: str, noun: str) -> bool:
     """Return whether nothing is to be polled: without a root, queries are known from listeners alone."""
-    return noun == QUERIES and all(root.cluster != cluster for root in settings.FENCELINE.checkpoints)
+    config = settings.FENCELINE
+    roots = {QUERIES: config.checkpoints, FLINK: config.flink_checkpoints}
+    return noun in roots and all(root.cluster != cluster for root in roots[noun])
 
 
 class CollectorState(NamedTuple):

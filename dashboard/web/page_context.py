@@ -21,6 +21,7 @@ from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
     EVERYTHING,
+    FLINK,
     GROUPS,
     PARTITIONS,
     QUERIES,
@@ -60,6 +61,8 @@ _LIST_OF = {
     "group": "groups",
     "query": "queries",
     "query_state_keys": "queries",
+    "flink-jobs": "queries",
+    "flink-job": "flink-jobs",
     "recoveries": "events",
     "recovery": "recoveries",
     **dict.fromkeys(("action", "action-plan", "audit"), "actions"),
@@ -79,6 +82,7 @@ _NOUNS = {
     "pipelines": EVERYTHING,
     "partitions": PARTITIONS,
     "groups": GROUPS,
+    "flink-jobs": FLINK,
     "queries": QUERIES,
     "recoveries": RECOVERIES,
     "events": EVERYTHING,
@@ -92,6 +96,7 @@ _SEARCH_KEEPS = {
     "partitions": ("verdict", "internal", "sort", "dir", "size"),
     "groups": ("status", "family", "sort", "dir", "size"),
     "queries": ("state", "sink", "sort", "dir", "size"),
+    "flink-jobs": ("sort", "dir", "size"),
     "recoveries": ("outcome", "cause", "application"),
     "actions": ("act", "state", "who"),
     "audit": ("event", "who"),
@@ -101,8 +106,8 @@ _SEARCH_KEEPS = {
 #: Lists of the API that are those of a page, by its route: what can be downloaded there.
 _DOWNLOADS = frozenset(
     {
-        "actions", "alerts", "audit", "channels", "deliveries", "events", "groups", "incidents",
-        "partitions", "queries", "recoveries", "silences", "transactions",
+        "actions", "alerts", "audit", "channels", "deliveries", "events", "flink-jobs", "groups",
+        "incidents", "partitions", "queries", "recoveries", "silences", "transactions",
     }
 )  # fmt: skip
 #: Lists of what has an instant, by their route: while they are Live all that is kept, else the range.
@@ -120,6 +125,7 @@ _SEARCHED = {
     "partitions": "topics",
     "groups": "groups",
     "queries": "queries",
+    "flink-jobs": "prefixes, job ids, folders",
     "actions": "subjects",
     "audit": "names and addresses",
     "alerts": "alerts",

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from fenceline.limits import Limits
 from fenceline.plans.batches import SinkBatchFacts, plan_finish, plan_roll_back
+from fenceline.plans.flink_commits import plan_flink_commit
 from fenceline.plans.markers import Marked, plan_markers
 from fenceline.plans.plan import Act, Refusal, RefusalReason, SubjectPlan
-from fenceline.plans.producers import Producer, plan_fence
+from fenceline.plans.producers import Producer, flink_transaction, plan_fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,12 @@ def appraise_finish(batch: SinkBatchFacts) -> Appraisal:
     lost = [each for each in plan.effects if each.name == "records_lost"]
     refusals = plan.refusals or tuple(Refusal(RefusalReason.ALREADY_ENDED, each.words) for each in lost)
     return Appraisal(Act.FINISH_BATCH, batch.subject, refusals)
+
+
+def appraise_flink_commit(producer: Producer) -> Appraisal:
+    """Return whether what a Flink checkpoint decided about an id may be committed, and if not, why."""
+    plan = plan_flink_commit(flink_transaction(producer))
+    return Appraisal(Act.COMMIT_FLINK, producer.transactional_id, plan.refusals)
 
 
 def appraise_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> Appraisal:

@@ -33,6 +33,8 @@ class Act(StrEnum):
     FINISH_BATCH = "finish_batch"
     #: The decision "aborted", then EndTxn(abort), for a batch of our sink that is not prepared.
     ROLL_BACK_BATCH = "roll_back_batch"
+    #: EndTxn(commit) for a transaction that a Flink checkpoint decided to commit.
+    COMMIT_FLINK = "commit_flink"
 
 
 class RefusalReason(StrEnum):
@@ -55,6 +57,12 @@ class RefusalReason(StrEnum):
     DRIVER_LIVES = "driver_lives"
     ALREADY_ENDED = "already_ended"
     LEDGER_UNREADABLE = "ledger_unreadable"
+    CHECKPOINTED = "checkpointed"
+    NOT_CHECKPOINTED = "not_checkpointed"
+    CHECKPOINT_UNREADABLE = "checkpoint_unreadable"
+    BEGAN_LATER = "began_later"
+    SAVEPOINT = "savepoint"
+    NEWER_JOB = "newer_job"
     READ_ONLY = "read_only"
 
 

@@ -17,6 +17,7 @@ from fenceline.formatting import count_noun, format_clock, format_duration, list
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
+from fenceline.plans.flink_commits import FlinkHold, FlinkTransaction, fence_refusal, fence_warning
 from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.plans.protected import protection_reason
@@ -72,6 +73,8 @@ class Producer:
     sink: SinkOwner | None = None
     #: Groups whose commits are part of its transaction.
     committing: tuple[str, ...] = ()
+    #: What checkpoints of Flink's jobs record about it; None where no job has it or its prefix.
+    flink: FlinkHold | None = None
 
     @property
     def is_open(self) -> bool:
@@ -118,11 +121,15 @@ def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[
             "Its next send or commit fails as fenced, and it must be started again."
         )
     for each in opened:
-        if application_of(each.transactional_id).kind is Shape.FLINK:
+        if each.flink is not None:
+            if not (isinstance(each.described, Described) and each.flink.decides(each.described)):
+                yield fence_warning(each.flink, each.transactional_id)
+        elif application_of(each.transactional_id).kind is Shape.FLINK:
             yield (
                 f"{each.transactional_id} has the shape of a Flink sink's ids (name-subtask-number). If it "
                 f"is Flink's, a checkpoint may have decided to commit it: {MAY_LOSE}. Then restore the job "
-                "from its last checkpoint instead, which commits or aborts it."
+                "from its last checkpoint instead, which commits or aborts it; where [[checkpoints]] names "
+                "its folder, Fenceline reads what it decided."
             )
         left = _hanging_in(each)
         if left:
@@ -131,6 +138,13 @@ def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[
                 f"{each.transactional_id} that its coordinator does not know: a fence does not end it, an "
                 "abort marker does."
             )
+
+
+def flink_transaction(producer: Producer) -> FlinkTransaction:
+    """Return what the commit of a Flink checkpoint needs of an id."""
+    described, name = producer.described, producer.transactional_id
+    undescribed = None if isinstance(described, Described) else undescribed_refusal(name, described)
+    return FlinkTransaction(name, described, producer.started_ms, producer.flink, producer.logs, undescribed)
 
 
 def _seen(described: Described) -> Seen:
@@ -223,7 +237,7 @@ def _liveliness(producer: Producer, now_ms: int) -> str:
 def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refusal]:
     name, described = producer.transactional_id, producer.described
     if not isinstance(described, Described):
-        yield Refusal(_OBSTACLES[described.obstacle], _undescribed(name, described))
+        yield undescribed_refusal(name, described, "A fence would create it. ")
     elif described.state in DECIDED:
         yield _prepared(producer, described)
     elif described.state is not TransactionState.ONGOING:
@@ -231,6 +245,8 @@ def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refus
     elif producer.sink is not None:
         yield Refusal(RefusalReason.OWN_SINK, _own_sink(producer.sink, described))
     else:
+        if producer.flink is not None and (decided := fence_refusal(producer.flink, described)):
+            yield decided
         yield from _forceable(producer, described, now_ms, limits)
 
 
@@ -300,13 +316,18 @@ def _within(producer: Producer, described: Described, now_ms: int, limits: Limit
     )
 
 
-def _undescribed(name: str, described: NotDescribed) -> str:
+def undescribed_refusal(name: str, described: NotDescribed, would: str = "") -> Refusal:
+    """Return why nothing is done about an id that its coordinator does not describe.
+
+    `would` is what would come of it all the same where the id is unknown, as a sentence.
+    """
+    words = f"What is open under {name} cannot be seen: {described.text}."
     if described.obstacle is Obstacle.UNKNOWN:
-        return (
-            f"{name} is not known: {described.text}. A fence would create it. Check how it is written; an id "
-            "is forgotten after seven idle days."
+        words = (
+            f"{name} is not known: {described.text}. {would}Check how it is written; an id is forgotten "
+            "after seven idle days."
         )
-    return f"What is open under {name} cannot be seen: {described.text}."
+    return Refusal(_OBSTACLES[described.obstacle], words)
 
 
 def _prepared(producer: Producer, described: Described) -> Refusal:

@@ -24,6 +24,7 @@ _MISSING = {
     "partitions": "Offsets, blocked partitions and hanging transactions are as of the last poll.",
     "groups": "Lag, and what blocks which group, is as of the last poll.",
     "checkpoints": "Queries, their batches and the decisions of their sinks are as of the last poll.",
+    "flink": "Flink jobs and their pending commits are as of the last poll.",
     "audits": "Missing and duplicated records are as of the last poll of the audits.",
     "consumer_offsets": "Groups are still polled; commit times and history are missing.",
     "recoveries": "Recoveries neither open nor close, and aborted records are not searched for.",

@@ -19,7 +19,16 @@ from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
-LISTS = ("transactions", "transitions", "applications", "partitions", "groups", "recoveries", "findings")
+LISTS = (
+    "transactions",
+    "transitions",
+    "applications",
+    "partitions",
+    "groups",
+    "recoveries",
+    "findings",
+    "flink-jobs",
+)
 
 
 @pytest.fixture

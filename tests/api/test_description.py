@@ -152,7 +152,7 @@ def test_documents_name_no_path_that_does_not_exist() -> None:
     assert wrong == []
     readme = (ROOT / "README.md").read_text()
     (line,) = re.findall(r"`/api/v1/` has (.+?), described at", readme, re.DOTALL)
-    nouns = set(re.findall(r"`([\w/]+)`", line))
+    nouns = set(re.findall(r"`([\w/-]+)`", line))
     assert nouns == {path.removeprefix("/").split("/")[0] for path in known if path.count("/") == 1} - {
         "", "docs", "openapi.json", "…",
     } | {"history/applications", "history/ids", "history/days"}  # fmt: skip

@@ -296,8 +296,9 @@ def test_nobody_else_may_ask(path: str) -> None:
         ("partitions?limit=1000&internal=true", 8),
         ("groups?limit=1000", 7),
         ("recoveries", 7),
-        # Five more for what may be offered, for however many findings; two for the role of who asks.
-        ("findings", 14),
+        ("flink-jobs", 7),
+        # Six more for what may be offered, for however many findings; two for the role of who asks.
+        ("findings", 15),
         ("clusters", 22),
         ("transactions?state=open", 14),
     ],
@@ -318,6 +319,7 @@ NOUNS = {
     "partitions": "partitions",
     "groups": "groups",
     "queries": "checkpoints",
+    "flink-jobs": "flink",
     "recoveries": "recoveries",
     "transitions": "transaction_state",
     "applications": "transaction_state",

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.browser.conftest import Opener, Server
+from tests.web.factories import FLINK_IDENT
 
 #: By the kind of data: the pages with lists and tables.
 PAGES = {
@@ -17,7 +18,7 @@ PAGES = {
         "/partitions/prod/payments/0", "/groups/prod/billing", "/rules", "/system",
         "/scenes", "/events?last=24h", "/transactions/prod/inventory-sync-stuck-3",
     ),
-    "queries": ("/", "/queries"),
+    "queries": ("/", "/queries", "/flink-jobs", f"/flink-jobs/prod/{FLINK_IDENT}"),
     "alerts": ("/alerts", "/channels", "/deliveries", "/silences"),
     "acting": ("/actions", "/audit", "/events"),
 }  # fmt: skip

@@ -22,6 +22,9 @@ PAGES = {
     "an earlier batch": f"{ONE}?batch=1196",
     "listened to": "/queries/prod/9c4a5d6e-7f8a-4b9c-9d2e-3f4a5b6c7d8e",
     "partition": "/partitions/prod/order_events/0",
+    "Flink jobs": "/flink-jobs",
+    "Flink job": f"/flink-jobs/prod/{factories.FLINK_IDENT}",
+    "Flink job, unreadable": "/flink-jobs/prod/broken@1",
 }
 
 

@@ -114,6 +114,7 @@ def _queries(prod: Cluster) -> None:
     scenarios.busy_transactions(prod, 20)
     scenarios.busy_partitions(prod)
     scenarios.busy_queries(prod)
+    scenarios.busy_flink_jobs(prod)
     series.hour(prod)
 
 

@@ -112,6 +112,11 @@ def test_without_a_file_no_cluster_is_configured() -> None:
             '[[owners]]\nmatch = "p"\nteam = "t"\nrunbook = "ftp://r"',
             "owners[1].runbook must begin with https:// or http://, not 'ftp://r'",
         ),
+        (
+            f'{A}[[checkpoints]]\nroot = "x"\nkind = "beam"',
+            """checkpoints[1].kind must be "spark" or "flink", not 'beam'""",
+        ),
+        (f'{A}[[checkpoints]]\nroot = "x"\nkind = 3', "checkpoints[1].kind must be"),
         (f"{A}[[checkpoints]]", "checkpoints[1] lacks root; set it to the folder"),
         ('[[checkpoints]]\nroot = "x"', "checkpoints[1].cluster must name a cluster (none), not ''"),
         (
@@ -167,6 +172,15 @@ def test_the_only_cluster_need_not_be_named(tmp_path: Path) -> None:
     text = f'{A}[[checkpoints]]\nroot = "s3a://b"\noptions = {{ key = "env:KEY", ssl = true }}'
     roots = read(tmp_path, text, KEY="k").checkpoints
     assert list(roots) == [CheckpointRoot("s3a://b", "a", options={"key": "k", "ssl": "true"})]
+
+
+def test_roots_of_flink_are_kept_apart_from_those_of_spark(tmp_path: Path) -> None:
+    kinds = ('kind = "flink"', "", 'kind = "spark"')
+    tables = (f'[[checkpoints]]\nroot = "s3://{number}"\n{kind}' for number, kind in enumerate(kinds))
+    config = read(tmp_path, A + "\n".join(tables))
+
+    assert [root.root for root in config.flink_checkpoints] == ["s3://0"]
+    assert [root.root for root in config.checkpoints] == ["s3://1", "s3://2"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

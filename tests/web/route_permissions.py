@@ -91,6 +91,9 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/queries/prod/{query}", PAGE),
     # Off as long as no folder is configured.
     RoutePermission("GET", "/queries/prod/{query}/state-keys", AUDIT, there=False),
+    RoutePermission("GET", "/flink-jobs", PAGE),
+    RoutePermission("GET", "/flink-jobs/prod", PAGE),
+    RoutePermission("GET", "/flink-jobs/prod/{flink_job}", PAGE),
     RoutePermission("GET", "/recoveries", PAGE),
     RoutePermission("GET", "/recoveries/prod", PAGE),
     RoutePermission("GET", "/recoveries/prod/{recovery}", PAGE),
@@ -181,6 +184,8 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/api/v1/queries/{query}", API_READ),
     RoutePermission("GET", "/api/v1/queries/{query}/batches", API_READ),
     RoutePermission("GET", "/api/v1/queries/{query}/safe_to_stop", API_READ),
+    RoutePermission("GET", "/api/v1/flink-jobs", API_READ),
+    RoutePermission("GET", "/api/v1/flink-jobs/prod/{flink_job}", API_READ),
     RoutePermission("GET", "/api/v1/recoveries", API_READ),
     RoutePermission("GET", "/api/v1/recoveries/prod/{recovery}", API_READ),
     RoutePermission("GET", "/api/v1/findings", API_READ),

@@ -142,6 +142,14 @@ def test_what_may_be_flinks_is_not_fenced_first(prod: Cluster) -> None:
         assert acts(page_html(roles.client_with_role("operator"), url)) == ["data-primary"], url
 
 
+def test_what_a_flink_checkpoint_decided_is_committed_first(prod: Cluster) -> None:
+    factories.transaction(prod, "copy-0-41", age_ms=842_000)
+    factories.flink_job(prod, [factories.committable("copy-0-41")])
+    row = factories.incident_of(prod, factories.finding(prod, "transaction:copy-0-41"))
+    for url in "/", f"/incidents/{row.pk}":
+        assert acts(page_html(roles.client_with_role("operator"), url)) == ["commit_flink"], url
+
+
 def test_an_open_incident_counts_down_to_its_deadline(page: Client, prod: Cluster) -> None:
     deadline_ms = factories.now_ms() + 50_000
     row = factories.incident_of(

@@ -30,6 +30,8 @@ CLOSED = (
     "/groups/prod/billing",
     "/queries",
     "/queries/prod/6f1d2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b",
+    "/flink-jobs",
+    "/flink-jobs/prod/some-job",
     "/recoveries",
     "/recoveries/prod/1",
     "/rules/open_too_long",
@@ -103,12 +105,13 @@ def test_admin_shows_rows_and_changes_none(client: Client) -> None:
     row = factories.transaction(factories.cluster(), b"<script>alert(1)</script>")
     scenarios.busy_partitions(factories.cluster())
     scenarios.busy_queries(factories.cluster())
+    factories.flink_job(factories.cluster())
     series.hour(factories.cluster())
     for model in (
         "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
         "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
         "recovery", "query", "run", "batch", "sinkdecision", "series", "serieschunk", "observedspan",
-        "auditviolationrecord",
+        "auditviolationrecord", "flinkjob", "flinkcheckpointrecord",
     ):  # fmt: skip
         assert client.get(f"/admin/dashboard/{model}/").status_code == 200
         assert client.get(f"/admin/dashboard/{model}/add/").status_code == 403

@@ -43,7 +43,11 @@ def test_a_parent_of_a_page_is_a_page(page: Client, sandbox: ScenePlayer, path: 
     factories.tail_collectors(prod)
     factories.partition_collectors(prod)
     factories.partition(prod)
-    ids = {"query": factories.query(prod).ident, "recovery": factories.recovery(prod).pk}
+    ids = {
+        "query": factories.query(prod).ident,
+        "recovery": factories.recovery(prod).pk,
+        "flink_job": factories.flink_job(prod).ident,
+    }
     if "{" in path and path.split("{")[1].rstrip("}") not in ids:
         pytest.skip("one row's own page: its route is asked in test_permissions")
     answer = page.get(path.format(**ids), follow=True)

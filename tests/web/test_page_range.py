@@ -24,7 +24,8 @@ NOW = 1_795_000_000_000
 HOUR_MS = 3_600_000
 PAST = {"from": "2026-11-18T02:00:00Z", "to": "2026-11-18T02:15:00Z"}
 LISTS = (
-    "/", "/incidents", "/pipelines", "/transactions", "/partitions", "/groups", "/queries", "/events",
+    "/", "/incidents", "/pipelines", "/transactions", "/partitions", "/groups", "/queries", "/flink-jobs",
+    "/events",
     "/recoveries", "/actions", "/audit", "/alerts", "/channels", "/deliveries", "/silences", "/rules",
     "/reports", "/system", "/scenes",
 )  # fmt: skip
@@ -38,6 +39,8 @@ NOW_ONLY = {
     "group": "/groups/prod/billing",
     "queries": "/queries",
     "query": "/queries/prod/{query}",
+    "flink-jobs": "/flink-jobs",
+    "flink-job": f"/flink-jobs/prod/{factories.FLINK_IDENT}",
     "system": "/system",
     "scenes": "/scenes",
     "channels": "/channels",
@@ -58,6 +61,7 @@ def prod(rows_of_module: None) -> Cluster:
     scenarios.busy_transactions(of, 20)
     scenarios.busy_partitions(of)
     factories.transaction_histories(of, 4, hours=2, trouble=0.4)
+    factories.flink_job(of)
     return of
 
 

@@ -78,6 +78,7 @@ def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str,
         channel = factories.channel()
         yield {
             "query": scenarios.abandoned_query(of).ident,
+            "flink_job": factories.flink_job(of).ident,
             "recovery": factories.recovery(of).pk,
             "finding": factories.finding(of, "transaction:payments-7").pk,
             "incident": factories.incident(of).pk,

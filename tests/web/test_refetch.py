@@ -25,6 +25,8 @@ ROUTES = (
     "/partitions/prod/payments/0",
     "/groups?status=OK",
     "/groups/prod/billing",
+    "/flink-jobs",
+    f"/flink-jobs/prod/{factories.FLINK_IDENT}",
     "/recoveries",
     f"/pipelines?{_ENDED}",
     "/system",
@@ -45,6 +47,8 @@ def one(page: Client, sandbox: ScenePlayer) -> Client:
     factories.partition(prod)
     factories.group_offset(factories.group(prod))
     factories.recovery(prod)
+    factories.flink_collector(prod)
+    factories.flink_job(prod)
     # So far ahead that no collector is late during a test, however busy the machine is.
     prod.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)
     return page
@@ -72,6 +76,7 @@ def test_nothing_new_is_answered_304_without_a_look_at_the_rows(one: Client, url
     assert again["Fenceline-As-Of"] == first["Fenceline-As-Of"]
     rows = (
         "dashboard_trans", "dashboard_partition", "dashboard_group", "dashboard_recovery", "dashboard_topic",
+        "dashboard_flink",
     )  # fmt: skip
     assert not [each["sql"] for each in asked if any(name in each["sql"] for name in rows)]
 

@@ -164,8 +164,8 @@ class ActionFilters(schemas.ShortListFilters, action_store.ActionCriteria):
 class PlanIn(Schema):
     """What is to be planned; `force` needs the role admin.
 
-    Subjects: transactional ids (fence), `topic-partition` or `topic-partition@offset` (abort_marker),
-    `IDENT@BATCH` of a query (finish_batch, roll_back_batch).
+    Subjects: transactional ids (fence, commit_flink), `topic-partition` or `topic-partition@offset`
+    (abort_marker), `IDENT@BATCH` of a query (finish_batch, roll_back_batch).
     """
 
     cluster: schemas.Name

@@ -27,6 +27,7 @@ from dashboard.api.routers import (
     transactions,
     transitions,
 )
+from dashboard.api.routers.flow import flink
 from dashboard.api.schemas import ShortListFilters
 
 router = Router(tags=["exports"])
@@ -43,6 +44,7 @@ LISTS: Mapping[str, ExportedList] = {
     ),
     "events": ExportedList(events.list_events, events.EventFilters, events.EventList),
     "findings": ExportedList(findings.list_findings, findings.FindingFilters, findings.FindingList),
+    "flink-jobs": ExportedList(flink.list_flink_jobs, flink.FlinkJobFilters, flink.FlinkJobList),
     "groups": ExportedList(groups.list_groups, groups.GroupFilters, groups.GroupList),
     "incidents": ExportedList(incidents.list_incidents, incidents.IncidentFilters, incidents.IncidentList),
     "partitions": ExportedList(

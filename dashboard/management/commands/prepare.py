@@ -8,6 +8,7 @@ FENCELINE_DEMO_RECEIVER is the page of the demo's receiver: `make up` sets it, n
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -17,8 +18,11 @@ from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
 from dashboard.alerts import deliver, demo_channel, validation
+from dashboard.config import Config
+from dashboard.flink.store import remove_unrooted_jobs
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
+from dashboard.runtime.collector_names import CHECKPOINTS, FLINK
 from dashboard.runtime.secret_files import SecretError, read_secret
 from dashboard.system import access
 from dashboard.system.schema import newer_schema_reason, partial_schema_reason
@@ -41,10 +45,14 @@ class Command(BaseCommand):
             call_command("migrate", verbosity=0, interactive=False)
             collector_store.sync_clusters(settings.FENCELINE.clusters)
             config = settings.FENCELINE
-            rooted = {each.cluster for each in config.checkpoints}
+            rooted = {
+                CHECKPOINTS: {each.cluster for each in config.checkpoints},
+                FLINK: {each.cluster for each in config.flink_checkpoints},
+            }
             collector_store.keep_collectors(
                 settings.SHARDS, config.limits, rooted, loop.now_ms(), audited=bool(config.audit_url)
             )
+            remove_unrooted_jobs(_flink_roots(config))
             access.ensure_roles()
             self._ensure_admin(read_secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
             _ensure_ingest_token(read_secret(os.environ, "FENCELINE_INGEST_TOKEN"))
@@ -95,6 +103,14 @@ def _refuse_other_schema() -> None:
         raise CommandError(f"{database} {reason}. Upgrade, or use another database.")
     if reason := partial_schema_reason(loader):
         raise CommandError(f"{database} {reason}.")
+
+
+def _flink_roots(config: Config) -> Mapping[str, Sequence[str]]:
+    """Return the folders of Flink's checkpoints by cluster."""
+    roots: dict[str, list[str]] = {}
+    for each in config.flink_checkpoints:
+        roots.setdefault(each.cluster, []).append(each.root)
+    return roots
 
 
 def _ensure_ingest_token(token: str) -> None:

@@ -40,6 +40,8 @@ AS_OF_NOW: Mapping[str, str] = {
     "group": "Its lag over time is of the range that you chose.",
     "queries": "The history of states and lag is not kept.",
     "query": "Its batches are of the range that you chose.",
+    "flink-jobs": "Former checkpoints are not kept.",
+    "flink-job": "Former checkpoints are not kept.",
     "system": "Events name the blind spots of the range that you chose.",
     "scenes": "Which scenes were played is in the audit log.",
     "channels": "Changes of channels are in the audit log.",

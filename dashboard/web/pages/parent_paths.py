@@ -27,6 +27,7 @@ transactions = _cluster_list("transactions")
 partitions = _cluster_list("partitions")
 groups = _cluster_list("groups")
 queries = _cluster_list("queries")
+flink_jobs = _cluster_list("flink-jobs")
 recoveries = _cluster_list("recoveries")
 
 

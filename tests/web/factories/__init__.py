@@ -43,6 +43,14 @@ from tests.web.factories.clusters import (
     tail_collectors,
 )
 from tests.web.factories.findings import finding, incident, incident_of
+from tests.web.factories.flink import (
+    FLINK_IDENT,
+    FLINK_JOB_ID,
+    committable,
+    flink_checkpoint,
+    flink_collector,
+    flink_job,
+)
 from tests.web.factories.flow import topic_tally
 from tests.web.factories.groups import added_offsets, blocked_offset, group, group_offset, spark_group_id
 from tests.web.factories.histories import (

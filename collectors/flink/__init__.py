@@ -1,0 +1,1 @@
+"""Reads the checkpoints of Flink's jobs on any store of fsspec."""

@@ -1,0 +1,183 @@
+"""Finds the checkpoints of Flink's jobs under the configured roots and reads them, on any store of fsspec.
+
+It uses neither the database nor Celery. A root is a folder of jobs' checkpoints
+(`execution.checkpointing.dir`), the folder of one job, a folder of savepoints or one savepoint. It is
+searched whole at every poll; what cannot be read is a gap, with its path and a remedy, and harms no other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
+from collectors.flink.job_folder import METADATA, JobFolder, checkpoint_number
+from collectors.rate_limit import RecentDuration
+from fenceline.flink.records import FlinkJobObservation, UnreadCheckpoint
+from fenceline.paths import join_path
+
+#: A store may be busy with us for so small a share of its time: one part in twenty.
+_PACE = 20
+#: How far a root is searched.
+DEEPEST = 3
+MOST_FOLDERS = 2_000
+#: How scopes of gaps begin that name a job's folder, or a root.
+JOB, ROOT = "checkpoint:", "root:"
+#: Folders of a job that hold no checkpoints.
+_OF_JOBS = frozenset({"shared", "taskowned"})
+
+
+class FlinkRoot(Protocol):
+    """A root to search: a `[[checkpoints]]` with `kind = "flink"`."""
+
+    @property
+    def root(self) -> str:
+        """The folder, as it is spelled there."""
+
+    @property
+    def map(self) -> Mapping[str, str]:
+        """Flink's spelling of a prefix -> ours."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """fsspec's own."""
+
+
+class ObservedFlinkJobs(NamedTuple):
+    """The result of a poll of all roots."""
+
+    observations: Sequence[FlinkJobObservation]
+    #: Roots that were searched whole: a job that was there, and is in no observation, is gone.
+    searched: Sequence[str]
+    #: Scope -> since when, and why something cannot be seen.
+    gaps: Mapping[str, tuple[int, str]]
+    #: Why nothing at all can be seen; "" where something can.
+    blind: str
+
+
+class _FlinkRootFolder:
+    """One root: its store, and the jobs that were found in it."""
+
+    def __init__(self, root: FlinkRoot) -> None:
+        self._config = root
+        self._store: CheckpointStore | None = None
+        self._folders: dict[str, JobFolder] = {}
+        #: Why something of it could not be read at the last poll, by scope.
+        self.trouble: dict[str, str] = {}
+        #: Why it cannot be read at all.
+        self.blind = ""
+        #: Whether the last poll found every job that is there.
+        self.is_whole = False
+
+    @property
+    def path(self) -> str:
+        return self._config.root.rstrip("/") or self._config.root
+
+    @property
+    def spent_s(self) -> float:
+        return self._store.spent_s if self._store is not None else 0.0
+
+    def poll(self) -> list[FlinkJobObservation]:
+        """Search it and read what is there."""
+        self.trouble, self.blind, self.is_whole = {}, "", False
+        try:
+            self._store = self._store or CheckpointStore(
+                self._config.root, self._config.options, self._config.map
+            )
+            top = self._store.list_folder(self.path)
+        except CannotRead as error:
+            self.blind = str(error)
+            return []
+        self.is_whole = True
+        kept: dict[str, JobFolder] = {}
+        found = []
+        for path, listed in self._jobs(self._store, top):
+            kept[path] = self._folders.get(path) or JobFolder(self._store, path)
+            if observation := self._observe(kept[path], listed):
+                found.append(observation)
+        self._folders = kept
+        return found
+
+    def _observe(self, folder: JobFolder, listed: Mapping[str, FileEntry]) -> FlinkJobObservation | None:
+        try:
+            observation = folder.poll(listed)
+        except CannotRead as error:
+            self._unseen(JOB + folder.path, str(error))
+            return None
+        newest = observation.checkpoints[0] if observation else None
+        if isinstance(newest, UnreadCheckpoint):
+            self.trouble[JOB + folder.path] = newest.reason
+        return observation
+
+    def _jobs(
+        self, store: CheckpointStore, top: Mapping[str, FileEntry]
+    ) -> Iterator[tuple[str, Mapping[str, FileEntry]]]:
+        """Yield each folder that holds checkpoints or is a savepoint, with its listing."""
+        left, seen = [(self.path, 0, top)], 1
+        while left:
+            path, depth, listed = left.pop(0)
+            if METADATA in listed or any(checkpoint_number(name) is not None for name in listed):
+                yield path, listed
+                continue
+            below = [name for name in sorted(listed) if listed[name].is_folder and name not in _OF_JOBS]
+            if below and (depth == DEEPEST or seen + len(below) > MOST_FOLDERS):
+                self._unseen(ROOT + self.path, _too_much(store, self.path, path))
+                continue
+            seen += len(below)
+            left.extend(self._listed(store, [join_path(path, name) for name in below], depth + 1))
+
+    def _listed(
+        self, store: CheckpointStore, paths: Sequence[str], depth: int
+    ) -> Iterator[tuple[str, int, Mapping[str, FileEntry]]]:
+        for path in paths:
+            try:
+                yield path, depth, store.list_folder(path)
+            except Missing:
+                continue
+            except CannotRead as error:
+                self._unseen(JOB + path, str(error))
+
+    def _unseen(self, scope: str, reason: str) -> None:
+        self.trouble[scope], self.is_whole = reason, False
+
+
+class FlinkCollector:
+    """Polls the checkpoints of all Flink jobs of one cluster."""
+
+    def __init__(self, roots: Sequence[FlinkRoot]) -> None:
+        self._roots = [_FlinkRootFolder(each) for each in roots]
+        self._due = time.monotonic()
+        self._lately = RecentDuration()
+        self._since: dict[str, int] = {}
+
+    def wait_s(self) -> float:
+        """Return how long to wait before the next poll, 0 when one is due."""
+        return max(0.0, self._due - time.monotonic())
+
+    def poll(self, now_ms: int, *, every_s: float) -> ObservedFlinkJobs:
+        """Read all jobs; the next poll is due after `every_s`, later where stores are slow."""
+        began, before = time.monotonic(), self._spent_s()
+        found = {each.path: each for root in self._roots for each in root.poll()}
+        self._due = began + max(every_s, _PACE * self._lately.add(self._spent_s() - before))
+        gaps = {ROOT + root.path: root.blind for root in self._roots if root.blind}
+        for root in self._roots:
+            gaps |= root.trouble
+        self._since = {scope: self._since.get(scope, now_ms) for scope in gaps}
+        reasons = [root.blind for root in self._roots]
+        return ObservedFlinkJobs(
+            list(found.values()),
+            [root.path for root in self._roots if root.is_whole],
+            {scope: (self._since[scope], why) for scope, why in gaps.items()},
+            "; ".join(reasons) if all(reasons) else "",
+        )
+
+    def _spent_s(self) -> float:
+        return sum(root.spent_s for root in self._roots)
+
+
+def _too_much(store: CheckpointStore, root: str, where: str) -> str:
+    return (
+        f"{store.display_path(root)} was not searched whole: at {store.display_path(where)} there are more "
+        f"than {DEEPEST} levels or {MOST_FOLDERS:,} folders; name narrower roots"
+    )

@@ -1,0 +1,149 @@
+"""One folder that holds a job's checkpoints, `chk-N` each, or one savepoint: its newest are read and decoded.
+
+A completed checkpoint never changes, so each is read once. One that cannot be decoded may be written at this
+moment: it counts when the next poll finds it of the same size and time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, FileRange, Missing
+from fenceline.facts import Undecoded
+from fenceline.flink.metadata import CheckpointMetadata, decode_checkpoint_metadata
+from fenceline.flink.records import FlinkCheckpoint, FlinkJobObservation, UnreadCheckpoint
+from fenceline.flink.sink_state import decode_sink_states
+from fenceline.flink.state_handles import FlinkStateFile
+from fenceline.paths import join_path
+from fenceline.spark.records import FileSeen
+
+METADATA = "_metadata"
+#: So many checkpoints of a job are read, those of the highest numbers.
+MOST_CHECKPOINTS = 10
+#: Bytes of a `_metadata`, and of all state beside it, that are read at most.
+LARGEST = 64_000_000
+_CHECKPOINT = re.compile(r"chk-(\d+)")
+_JOB_ID = re.compile(r"[0-9a-f]{32}")
+#: What to do about bytes that cannot be decoded, by the reason.
+_REMEDIES = {
+    "version": "update Fenceline, or report which Flink wrote it",
+    "state_version": "update Fenceline, or report which Flink wrote it",
+    "committer": "update Fenceline, or report which Flink wrote it",
+}
+_DAMAGED = "it is damaged or not yet complete: restore it from a copy, or restore the job from another one"
+
+_Read = FlinkCheckpoint | UnreadCheckpoint
+
+
+def checkpoint_number(name: str) -> int | None:
+    """Return N of `chk-N`, None for every other name."""
+    found = _CHECKPOINT.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+class JobFolder:
+    """A folder of a job, from poll to poll."""
+
+    def __init__(self, store: CheckpointStore, path: str) -> None:
+        self._store, self.path = store, path
+        #: What was read, by the checkpoint's path and its `_metadata` as it was listed.
+        self._read: dict[tuple[str, FileSeen], _Read] = {}
+
+    def poll(self, listed: Mapping[str, FileEntry]) -> FlinkJobObservation | None:
+        """Return what is there, None where nothing is completed. `listed`: the folder, read just now."""
+        found = {(path, seen): self._checkpoint(path, seen) for path, seen in self._completed(listed)}
+        settled = [each for key, each in found.items() if self._is_settled(key, each)]
+        self._read = found
+        if not settled:
+            return None
+        name = self.path.rstrip("/").rpartition("/")[2]
+        newest_first = tuple(sorted(settled, key=_age, reverse=True))
+        return FlinkJobObservation(self.path, name if _JOB_ID.fullmatch(name) else "", newest_first)
+
+    def _is_settled(self, key: tuple[str, FileSeen], read: _Read) -> bool:
+        return isinstance(read, FlinkCheckpoint) or key in self._read
+
+    def _completed(self, listed: Mapping[str, FileEntry]) -> Iterator[tuple[str, FileSeen]]:
+        """Yield the newest completed checkpoints in a folder, or itself where it is a savepoint."""
+        if METADATA in listed:
+            yield self.path, listed[METADATA].seen
+            return
+        numbers = {number: name for name in listed if (number := checkpoint_number(name)) is not None}
+        for number in sorted(numbers, reverse=True)[:MOST_CHECKPOINTS]:
+            path = join_path(self.path, numbers[number])
+            try:
+                inside = self._store.list_folder(path)
+            except Missing:
+                # Subsumed since its folder was listed.
+                continue
+            if METADATA in inside:
+                yield path, inside[METADATA].seen
+
+    def _checkpoint(self, path: str, seen: FileSeen) -> _Read:
+        known = self._read.get((path, seen))
+        if isinstance(known, FlinkCheckpoint):
+            return known
+        try:
+            return self._decoded(path, seen)
+        except CannotRead as error:
+            return UnreadCheckpoint(path, seen.modified_ms, str(error))
+
+    def _decoded(self, path: str, seen: FileSeen) -> FlinkCheckpoint:
+        """Read and decode a checkpoint. Raises `CannotRead`."""
+        (raw,) = self._ranges([FileRange(join_path(path, METADATA), 0, seen.size)])
+        metadata = decode_checkpoint_metadata(raw)
+        if isinstance(metadata, Undecoded):
+            raise self._undecoded(path, metadata)
+        states = decode_sink_states(metadata, self._state_files(path, metadata))
+        if isinstance(states, Undecoded):
+            raise self._undecoded(path, states)
+        return FlinkCheckpoint(
+            path,
+            metadata.checkpoint_id,
+            metadata.version,
+            metadata.is_savepoint,
+            seen.modified_ms,
+            *states,
+        )
+
+    def _state_files(self, path: str, metadata: CheckpointMetadata) -> Mapping[FlinkStateFile, bytes]:
+        wanted = metadata.state_files()
+        raw = self._ranges([self._range(path, each) for each in wanted]) if wanted else ()
+        return dict(zip(wanted, raw, strict=True))
+
+    def _range(self, checkpoint: str, file: FlinkStateFile) -> FileRange:
+        path = join_path(checkpoint, file.path) if file.relative else file.path
+        if not self._store.is_below_root(path):
+            where = self._store.display_path(join_path(checkpoint, METADATA))
+            raise CannotRead(
+                f"{where} names state in {path}, outside of {self._store.root}: name a root that holds both, "
+                "or map its prefix"
+            )
+        return FileRange(path, file.start, file.size)
+
+    def _ranges(self, wanted: list[FileRange]) -> list[bytes]:
+        """Return parts of files. Raises `CannotRead` for the first that cannot be read."""
+        size = sum(each.size for each in wanted)
+        if size > LARGEST:
+            raise CannotRead(
+                f"{self._store.display_path(wanted[0].path)} and what it names have {size:,} bytes, and "
+                f"{LARGEST:,} are read at most: its pending commits are not known"
+            )
+        found = []
+        for each, raw in zip(wanted, self._store.read_ranges(wanted), strict=True):
+            if isinstance(raw, str):
+                raise CannotRead(f"{self._store.display_path(each.path)} cannot be read: {raw}")
+            found.append(raw)
+        return found
+
+    def _undecoded(self, path: str, wrong: Undecoded) -> CannotRead:
+        where = self._store.display_path(join_path(path, METADATA))
+        remedy = _REMEDIES.get(wrong.reason, _DAMAGED)
+        return CannotRead(f"{where} cannot be decoded ({wrong.reason}: {wrong.detail}): {remedy}")
+
+
+def _age(read: _Read) -> tuple[int, int]:
+    """Newest last: by when it was written, which a job that numbers anew does not turn round."""
+    number = checkpoint_number(read.path.rpartition("/")[2])
+    return read.completed_ms or 0, -1 if number is None else number

@@ -1,0 +1,31 @@
+"""Filters and tags for Flink's jobs: badges and addresses."""
+
+from __future__ import annotations
+
+from django import template
+
+from dashboard.labels import flink as flink_labels
+from dashboard.labels.status import StatusLabel
+from dashboard.web import addresses
+from fenceline.flink.restore import CommitFate, Lingering
+
+register = template.Library()
+register.simple_tag(addresses.flink_job_of, name="flink_job_url")
+
+
+@register.filter
+def fate_label(fate: CommitFate) -> StatusLabel:
+    """Return the label and style of what became of a pending commit."""
+    return flink_labels.FATE_LABELS[fate]
+
+
+@register.filter
+def lingering_label(kind: Lingering) -> StatusLabel:
+    """Return the label and style of an open transaction that no checkpoint holds."""
+    return flink_labels.LINGERING_LABELS[kind]
+
+
+@register.filter
+def checkpoint_word(is_savepoint: bool | None) -> str:
+    """Return whether something is a checkpoint or a savepoint."""
+    return flink_labels.CHECKPOINT_WORDS[is_savepoint]

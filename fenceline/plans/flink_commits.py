@@ -1,0 +1,245 @@
+"""Commit what a Flink checkpoint decided: EndTxn(commit) under the producer id and epoch that it recorded.
+
+A completed checkpoint is the decision: a restore from it commits each transaction that it holds. Where the
+job does not come back before the transaction times out, the records are lost, though the checkpoint's
+offsets are behind them. The commit is what that restore would do first, and doing it twice is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fenceline.flink.records import Committable
+from fenceline.flink.restore import CommitFate, CoordinatorView, commit_fate
+from fenceline.formatting import format_clock, format_duration
+from fenceline.kafka.reconcile import Described, NotDescribed
+from fenceline.plans.impact import HeldLog, Own, compute_reach, own_words
+from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
+
+#: A job whose checkpoint is so young is taken for running.
+RUNNING_MS = 60_000
+_ENDED_WORDS = {
+    CommitFate.COMMITTED: "is committed already, under the epoch that the checkpoint recorded",
+    CommitFate.LOST: "was aborted: its records are lost, and no restore brings them back",
+    CommitFate.ENDED: "has gone on under another epoch: the transaction that the checkpoint holds has ended",
+    CommitFate.UNKNOWN: "has nothing open",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkHold:
+    """What the checkpoints of Flink's jobs record about one transactional id."""
+
+    #: The job as its page is addressed, and for people.
+    job: str
+    name: str
+    #: Its newest checkpoint: the folder's name and its number; None where it could not be read.
+    checkpoint: str
+    checkpoint_id: int | None
+    completed_ms: int | None
+    is_savepoint: bool | None = None
+    #: What that checkpoint decided about the id; None where only the prefix of its sink is the id's.
+    committable: Committable | None = None
+    #: Why that may not be so any more, as a clause; "" where it is.
+    trouble: str = ""
+    #: A job with the same prefix that has completed a checkpoint since; "" where none has.
+    newer_job: str = ""
+
+    def decides(self, described: Described) -> bool:
+        """Return whether the checkpoint decided to commit just what the coordinator has open."""
+        return fate_of(self, described) is CommitFate.PENDING
+
+
+def fate_of(hold: FlinkHold, described: Described) -> CommitFate | None:
+    """Return what has become of the transaction that a checkpoint holds, None where it holds none."""
+    if hold.committable is None:
+        return None
+    now = CoordinatorView(described.state, described.producer_id, described.producer_epoch)
+    return commit_fate(hold.committable, now)
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkTransaction:
+    """A transactional id as its coordinator described it, and what checkpoints record about it."""
+
+    transactional_id: str
+    described: Described | NotDescribed
+    #: Its start by our clock; None where that is unknown.
+    started_ms: int | None
+    hold: FlinkHold | None
+    #: The partitions that it has open.
+    logs: tuple[HeldLog, ...] = ()
+    #: Why it is not described, as a refusal; None where it is.
+    undescribed: Refusal | None = None
+
+
+def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
+    """Return what committing a transaction that a checkpoint decided would do."""
+    name, described, hold = transaction.transactional_id, transaction.described, transaction.hold
+    refusals = tuple(_refusals(transaction))
+    if not isinstance(described, Described) or hold is None or any(not each.forceable for each in refusals):
+        return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
+    named = {(topic, number) for topic, numbers in described.partitions for number in numbers}
+    logs = [log for log in transaction.logs if log.where in named]
+    found = compute_reach(logs, frozenset({described.producer_id}))
+    effects = (*_effects(hold, found.own), *found.effects)
+    return SubjectPlan(
+        f"transaction:{name}",
+        name,
+        _seen(described, hold),
+        (_step(described, hold),),
+        effects,
+        refusals,
+        found.held,
+        found.waiting,
+    )
+
+
+def flink_commit_warnings(transactions: Sequence[FlinkTransaction], *, now_ms: int) -> Iterator[str]:
+    """Yield what somebody must know who commits these."""
+    for hold in dict.fromkeys(each.hold for each in transactions if each.hold is not None):
+        if hold.completed_ms is not None and now_ms - hold.completed_ms < RUNNING_MS:
+            age = format_duration(max(0, now_ms - hold.completed_ms))
+            yield (
+                f"{hold.name} may be running: its checkpoint {hold.checkpoint_id} was completed {age} ago, "
+                "and a running job commits it itself. To commit it twice loses nothing."
+            )
+        yield (
+            f"Restore {hold.name} from {hold.checkpoint} or a later checkpoint afterwards. From an older "
+            "one, or started anew, it writes the same records again."
+        )
+
+
+def fence_refusal(hold: FlinkHold, described: Described) -> Refusal | None:
+    """Return why an id is not fenced whose open transaction a checkpoint decided to commit."""
+    if not hold.decides(described):
+        return None
+    name = described.transactional_id
+    words = (
+        f"{hold.checkpoint} of {hold.name} decided to commit the open transaction of {name}: a fence aborts "
+        f"it, and its records are lost, since a restore does not write them again. Commit it instead "
+        f"(commit_flink {name}), or restore the job."
+    )
+    return Refusal(RefusalReason.CHECKPOINTED, words, forceable=True)
+
+
+def fence_warning(hold: FlinkHold, transactional_id: str) -> str:
+    """Return what a fence of an id of a Flink sink does whose transaction no checkpoint decided to commit."""
+    if hold.trouble:
+        return (
+            f"{transactional_id} is an id of {hold.name}, and whether a checkpoint decided to commit it is "
+            f"not known: {hold.trouble}. The fence may lose checkpointed data."
+        )
+    return (
+        f"{transactional_id} is an id of {hold.name}, and its newest checkpoint, {hold.checkpoint}, does not "
+        "hold its open transaction: a fence loses nothing that was decided. A running job fails and restarts."
+    )
+
+
+def _refusals(transaction: FlinkTransaction) -> Iterator[Refusal]:
+    described, hold, name = transaction.described, transaction.hold, transaction.transactional_id
+    if not isinstance(described, Described):
+        if transaction.undescribed is not None:
+            yield transaction.undescribed
+    elif hold is None:
+        words = (
+            f"No checkpoint that Fenceline reads holds {name}, nor the prefix of such an id. Name the folder "
+            "of "
+            'its job\'s checkpoints in [[checkpoints]] with kind = "flink".'
+        )
+        yield Refusal(RefusalReason.NOT_CHECKPOINTED, words)
+    elif hold.trouble:
+        words = f"What the checkpoints of {hold.name} decided is not known: {hold.trouble}."
+        yield Refusal(RefusalReason.CHECKPOINT_UNREADABLE, words)
+    elif hold.committable is None:
+        words = (
+            f"The newest checkpoint of {hold.name}, {hold.checkpoint}, does not hold {name}: nothing is "
+            "decided about it. A restore aborts it and reads its records again; a fence does no more."
+        )
+        yield Refusal(RefusalReason.NOT_CHECKPOINTED, words)
+    else:
+        yield from _held(transaction, described, hold, hold.committable)
+
+
+def _held(
+    transaction: FlinkTransaction, described: Described, hold: FlinkHold, committable: Committable
+) -> Iterator[Refusal]:
+    name, fate = transaction.transactional_id, fate_of(hold, described)
+    if fate is not CommitFate.PENDING:
+        words = (
+            f"{name} {_ENDED_WORDS[fate or CommitFate.UNKNOWN]}: it is {described.state.value}, epoch "
+            f"{committable.producer_epoch} → {described.producer_epoch}. There is nothing to commit."
+        )
+        yield Refusal(RefusalReason.ALREADY_ENDED, words)
+        return
+    if _began_later(transaction, hold):
+        began_at = format_clock(transaction.started_ms or 0)
+        words = (
+            f"The open transaction of {name} began at {began_at}, after {hold.checkpoint} was completed: it "
+            "is not the one that the checkpoint holds, or the clocks of the brokers and of the store differ. "
+            "Compare them first."
+        )
+        yield Refusal(RefusalReason.BEGAN_LATER, words, forceable=True)
+    yield from _forceable(hold, name)
+
+
+def _forceable(hold: FlinkHold, name: str) -> Iterator[Refusal]:
+    if hold.is_savepoint:
+        words = (
+            f"{hold.name} holds {name} in a savepoint. A savepoint decides only for a job that is restored "
+            "from it (FLIP-203); after any other restore the same records are written again. Restore the job "
+            "from it."
+        )
+        yield Refusal(RefusalReason.SAVEPOINT, words, forceable=True)
+    if hold.newer_job:
+        words = (
+            f"{hold.newer_job} has the same prefix and has completed a checkpoint since: it may have been "
+            f"restored from elsewhere, and write the records of {name} again. Check what it was restored "
+            "from."
+        )
+        yield Refusal(RefusalReason.NEWER_JOB, words, forceable=True)
+
+
+def _began_later(transaction: FlinkTransaction, hold: FlinkHold) -> bool:
+    """Return whether a transaction began after the checkpoint; not where one of the instants is unknown."""
+    if transaction.started_ms is None or hold.completed_ms is None:
+        return False
+    return transaction.started_ms > hold.completed_ms
+
+
+def _seen(described: Described, hold: FlinkHold) -> Seen:
+    return {
+        "transactional_id": described.transactional_id,
+        "producer_id": described.producer_id,
+        "producer_epoch": described.producer_epoch,
+        "started_ms": described.started_ms,
+        "timeout_ms": described.timeout_ms,
+        "state": described.state.value,
+        "job": hold.job,
+        "checkpoint": hold.checkpoint,
+        "checkpoint_id": hold.checkpoint_id,
+        "newer_job": hold.newer_job,
+    }
+
+
+def _step(described: Described, hold: FlinkHold) -> PlanStep:
+    return PlanStep(
+        "EndTxn",
+        f"Commit, to the coordinator of {described.transactional_id}, as producer id "
+        f"{described.producer_id}, "
+        f"epoch {described.producer_epoch}: as {hold.checkpoint} of {hold.name} recorded it.",
+    )
+
+
+def _effects(hold: FlinkHold, own: Sequence[Own]) -> Iterator[Effect]:
+    if own:
+        number, words = own_words(own)
+        yield Effect(
+            "records_committed", number, f"What it has written is committed, {words}.", Bound.AT_LEAST
+        )
+    words = (
+        f"Nothing is lost: a restore of {hold.name} from checkpoint {hold.checkpoint_id} finds it committed "
+        "and goes on behind its records."
+    )
+    yield Effect("checkpoint_carried_out", None, words)

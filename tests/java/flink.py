@@ -1,0 +1,190 @@
+"""A real Flink job in a JVM of its own, driven by py4j: it copies a topic exactly once, and may be killed.
+
+No cluster, nothing to install or to compile: Flink's MiniCluster and its Kafka connector run from their jars.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from sandbox.java import classpath, fetch_jars, find_java
+from tests.waiting import wait_for
+
+#: What Flink reaches into by reflection.
+_OPENED = (
+    "java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time",
+    "java.util", "java.util.concurrent",
+)  # fmt: skip
+_OPTIONS = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    # A metric that two parts of its own sink register.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.flink.metrics=error",
+    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
+)
+#: Small buffers, no web server, checkpoints on disk that stay when the job ends.
+_SETTINGS = {
+    "execution.target": "local",
+    "execution.checkpointing.mode": "EXACTLY_ONCE",
+    "execution.checkpointing.storage": "filesystem",
+    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    "execution.checkpointing.num-retained": "3",
+    "taskmanager.memory.network.min": "16m",
+    "taskmanager.memory.network.max": "16m",
+    "taskmanager.memory.managed.size": "16m",
+    "restart-strategy.type": "none",
+}
+
+
+class FlinkJob:
+    """A job that copies values from `source` to `target`; its checkpoints are below `folder`."""
+
+    def __init__(
+        self,
+        version: str,
+        bootstrap: str,
+        folder: Path,
+        *,
+        source: str,
+        target: str,
+        prefix: str,
+        parallelism: int = 2,
+        interval_ms: int = 500,
+        pooling: bool = False,
+        settings: Mapping[str, str] | None = None,
+        sink_properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.version, self.bootstrap, self.folder = version, bootstrap, folder
+        self.source, self.target, self.prefix, self.pooling = source, target, prefix, pooling
+        self._sink_properties = {"transaction.timeout.ms": "600000", **(sink_properties or {})}
+        self._settings = {
+            **_SETTINGS,
+            "parallelism.default": str(parallelism),
+            "execution.checkpointing.interval": f"{interval_ms} ms",
+            "execution.checkpointing.dir": f"file://{folder}",
+            **(settings or {}),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self, restore_from: Path | None = None) -> Self:
+        """Start a JVM and the job in it, from a checkpoint if one is given; return when it is submitted."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        log = (self.folder.with_name(f"{self.folder.name}.log")).open("ab")
+        port, token, self._process = launch_gateway(
+            classpath=classpath(fetch_jars(f"flink-{self.version}")),
+            javaopts=list(_OPTIONS),
+            java_path=find_java(self.folder.parent).command,
+            die_on_exit=True,
+            enable_auth=True,
+            redirect_stdout=log,
+            redirect_stderr=log,
+            return_proc=True,
+        )
+        log.close()
+        parameters = GatewayParameters(
+            port=port, auth_token=token, auto_convert=True, enable_memory_management=False
+        )
+        self._gateway = JavaGateway(gateway_parameters=parameters)
+        self._client = self._submit(restore_from)
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The process of its JVM."""
+        return int(self._process.pid)
+
+    def pause(self) -> None:
+        """Stop its process where it is."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a stopped process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, as a machine that is lost."""
+        self._process.kill()
+        self._process.wait()
+
+    def status(self) -> str:
+        """Return Flink's word for the state of the job: RUNNING, FAILED …"""
+        return str(self._client.getJobStatus().get().toString())
+
+    def savepoint(self, folder: Path) -> Path:
+        """Take a savepoint below `folder`; return its own folder."""
+        kind = self._gateway.jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
+        return Path(self._client.triggerSavepoint(f"file://{folder}", kind).get().removeprefix("file:"))
+
+    def checkpoints(self) -> list[Path]:
+        """Return the folders of completed checkpoints, the oldest first."""
+        found = self.folder.glob("*/chk-*/_metadata")
+        return sorted((path.parent for path in found), key=_number)
+
+    def wait_for_checkpoint(self, above: int = 0) -> Path:
+        """Return the first checkpoint with a higher number."""
+        wait_for(lambda: any(_number(each) > above for each in self.checkpoints()), "a checkpoint")
+        return next(each for each in self.checkpoints() if _number(each) > above)
+
+    def _submit(self, restore_from: Path | None) -> Any:
+        flink = self._gateway.jvm.org.apache.flink
+        settings = flink.configuration.Configuration()
+        for name, value in self._settings.items():
+            settings.setString(name, value)
+        if restore_from is not None:
+            settings.setString("execution.state-recovery.path", f"file://{restore_from}")
+        environment = flink.streaming.api.environment.StreamExecutionEnvironment
+        stream = environment.getExecutionEnvironment(settings)
+        watermarks = flink.api.common.eventtime.WatermarkStrategy.noWatermarks()
+        values = stream.fromSource(self._source(flink), watermarks, "in").uid("in")
+        values.sinkTo(self._sink(flink)).uid("out")
+        return stream.executeAsync("copy")
+
+    def _source(self, flink: Any) -> Any:
+        kafka = flink.connector.kafka.source
+        return (
+            kafka.KafkaSource.builder()
+            .setBootstrapServers(self.bootstrap)
+            .setTopics(self._gateway.jvm.java.util.List.of(self.source))
+            .setGroupId(self.prefix)
+            .setStartingOffsets(kafka.enumerator.initializer.OffsetsInitializer.earliest())
+            .setValueOnlyDeserializer(flink.api.common.serialization.SimpleStringSchema())
+            .build()
+        )
+
+    def _sink(self, flink: Any) -> Any:
+        kafka = flink.connector.kafka.sink
+        schema = (
+            kafka.KafkaRecordSerializationSchema.builder()
+            .setTopic(self.target)
+            .setValueSerializationSchema(flink.api.common.serialization.SimpleStringSchema())
+            .build()
+        )
+        builder = (
+            kafka.KafkaSink.builder()
+            .setBootstrapServers(self.bootstrap)
+            .setRecordSerializer(schema)
+            .setDeliveryGuarantee(flink.connector.base.DeliveryGuarantee.EXACTLY_ONCE)
+            .setTransactionalIdPrefix(self.prefix)
+        )
+        for name, value in self._sink_properties.items():
+            builder.setProperty(name, value)
+        if self.pooling:
+            builder.setTransactionNamingStrategy(kafka.TransactionNamingStrategy.POOLING)
+        return builder.build()
+
+
+def _number(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("chk-"))

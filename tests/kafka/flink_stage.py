@@ -1,0 +1,173 @@
+"""A real Flink job beside a broker, killed between the completion of a checkpoint and its commits."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from django.test import override_settings
+
+from collectors.flink.collector import FlinkCollector
+from dashboard.config import CheckpointRoot, ClusterConfig, Config
+from dashboard.flink import store
+from dashboard.models import FlinkJob
+from dashboard.runtime import collector_store, leases, loop
+from fenceline.facts import TransactionState
+from fenceline.flink.records import Committable, FlinkCheckpoint, FlinkJobObservation
+from fenceline.kafka.reconcile import Described
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.java.flink import FlinkJob as RunningJob
+from tests.kafka.action_worker import CLUSTER
+from tests.waiting import wait_for
+from transaction_admin.kafka_python import KafkaPythonAdmin
+
+#: How long to wait for a kill in the right moment, in seconds.
+_PATIENCE_S = 90.0
+PARTITIONS = 3
+
+
+class FlinkStage:
+    """Two topics, a job that copies one to the other, and Kafka's admin protocol as the oracle."""
+
+    def __init__(self, broker: Broker, folder: Path, version: str, *, pooling: bool = False) -> None:
+        name = uuid.uuid4().hex[:8]
+        self.broker, self.root = broker, folder / "checkpoints"
+        self.source, self.target, self.prefix = f"in-{name}", f"out-{name}", f"copy-{name}"
+        create_topics(broker.bootstrap, self.source, self.target, partitions=PARTITIONS)
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap})
+        self.fed = 0
+        self._admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap}, 10.0)
+        self._collector = FlinkCollector([CheckpointRoot(str(self.root), CLUSTER)])
+        self._made = 0
+        self._how = {
+            "version": version,
+            "bootstrap": broker.bootstrap,
+            "source": self.source,
+            "target": self.target,
+            "prefix": self.prefix,
+            "pooling": pooling,
+            "interval_ms": 200,
+        }
+
+    def job(self) -> RunningJob:
+        """Return a job that is not started yet; all share the folder of checkpoints."""
+        return RunningJob(folder=self.root, **self._how)
+
+    def feed(self, number: int = 60) -> None:
+        """Write so many new values into the source, and wait until they are there."""
+        for value in range(self.fed, self.fed + number):
+            self._producer.produce(self.source, str(value), partition=value % PARTITIONS)
+        self.fed += number
+        assert self._producer.flush(30) == 0
+
+    def copied(self) -> Sequence[int]:
+        """Return the values that a read_committed consumer gets of the target, up to its end, sorted."""
+        settings = {
+            "bootstrap.servers": self.broker.bootstrap, "group.id": "none", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }  # fmt: skip
+        consumer = Consumer(settings)
+        consumer.assign([TopicPartition(self.target, each, 0) for each in range(PARTITIONS)])
+        values, ended = [], set()
+        try:
+            while len(ended) < PARTITIONS:
+                record = consumer.poll(10)
+                assert record is not None, "nothing within 10 s"
+                if record.error() is not None:
+                    ended.add(record.partition())
+                else:
+                    values.append(int(record.value()))
+        finally:
+            consumer.close()
+        return sorted(values)
+
+    def describe(self, names: Sequence[str]) -> Mapping[str, Described]:
+        """Return what the coordinators have of ids."""
+        found = self._admin.describe_transactions(names)
+        return {name: each for name, each in found.items() if isinstance(each, Described)}
+
+    def open_commits(self) -> Sequence[Committable]:
+        """Return what the newest checkpoint decided to commit and its coordinator has open as it says."""
+        observed = self._observe()
+        newest = observed[0].checkpoints[0] if observed else None
+        if not isinstance(newest, FlinkCheckpoint):
+            return ()
+        now = self.describe([each.transactional_id for each in newest.committables])
+        return [each for each in newest.committables if _is_open(each, now.get(each.transactional_id))]
+
+    def kill_before_commit(self, job: RunningJob) -> Sequence[Committable]:
+        """Kill a running job where a completed checkpoint's transactions are open; return those.
+
+        The job is stopped as soon as a checkpoint is there, and goes on where its commits were faster.
+        """
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            self.feed(20)
+            self._wait_for_new(end)
+            job.pause()
+            if self.open_commits():
+                job.kill()
+                # What was on its way to the broker has arrived when its connections are closed.
+                return wait_for(self._settled, "commits that stay open or end", 10, until=_is_known)
+            job.resume()
+        raise AssertionError(f"no commit stayed open within {_PATIENCE_S:g} s")
+
+    def poll(self, *, times: int = 2) -> Sequence[FlinkJob]:
+        """Poll the checkpoints with the collector and save them; return the rows."""
+        lease = leases.acquire(CLUSTER, store.NAME, holder="test", now_ms=loop.now_ms())
+        assert lease is not None
+        for _ in range(times):
+            found = self._collector.poll(loop.now_ms(), every_s=0)
+            store.save_jobs(lease, found.observations, found.searched, gaps=found.gaps, now_ms=loop.now_ms())
+        leases.release(lease)
+        return list(FlinkJob.objects.order_by("pk"))
+
+    @contextmanager
+    def configured(self) -> Iterator[None]:
+        """Configure the cluster and the root of checkpoints."""
+        collector_store.sync_clusters([CLUSTER])
+        cluster = ClusterConfig(CLUSTER, {"bootstrap.servers": self.broker.bootstrap}, True)
+        root = CheckpointRoot(str(self.root), CLUSTER)
+        with override_settings(FENCELINE=Config(clusters={CLUSTER: cluster}, flink_checkpoints=[root])):
+            yield
+
+    def newest_checkpoint(self) -> Path:
+        """Return the folder of the newest completed checkpoint of any job."""
+        return max(self.root.glob("*/chk-*/_metadata"), key=lambda path: path.stat().st_mtime_ns).parent
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
+
+    def _observe(self) -> Sequence[FlinkJobObservation]:
+        found = self._collector.poll(loop.now_ms(), every_s=0).observations
+        return sorted(found, key=lambda each: each.checkpoints[0].completed_ms or 0, reverse=True)
+
+    def _settled(self) -> Sequence[Committable] | None:
+        """Return what stays open, None while that differs from what was open a moment before."""
+        before = self.open_commits()
+        return before if before == self.open_commits() else None
+
+    def _wait_for_new(self, end: float) -> None:
+        """Wait for a checkpoint that was not there, without a rest: its commits follow at once."""
+        known = set(self.root.glob("*/chk-*/_metadata"))
+        while time.monotonic() < end and not set(self.root.glob("*/chk-*/_metadata")) - known:
+            pass
+
+
+def _is_open(committable: Committable, now: Described | None) -> bool:
+    return now is not None and (now.state, now.producer_id, now.producer_epoch) == (
+        TransactionState.ONGOING,
+        committable.producer_id,
+        committable.producer_epoch,
+    )
+
+
+def _is_known(found: Sequence[Committable] | None) -> bool:
+    return found is not None

@@ -1,0 +1,97 @@
+"""Proves on real Flink jobs, killed with SIGKILL between the completion of a checkpoint and its commits, that
+the pending commits are found, that committing what the checkpoint decided loses and doubles nothing whether
+the job is restored afterwards or not, and that a fence of such an id is refused and names what it loses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from dashboard.models import Action
+from fenceline.flink.records import Committable
+from fenceline.plans.plan import Act, RefusalReason
+from sandbox.kafka import Broker
+from tests.kafka.action_worker import execute_plan, make_plan, outcomes, result_texts
+from tests.kafka.flink_stage import FlinkStage
+from tests.kafka.planning_cluster import refusal_reasons
+from tests.seeds import SEED
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+#: Versions of Flink, and whether transactional ids are of a pool (connector 4.0 and newer).
+ALL_STAGES = [("2.1", False), ("1.20", False), ("2.0", False), ("2.0", True), ("2.1", True)]
+STAGES = [ALL_STAGES[0], *(pytest.param(each, marks=pytest.mark.matrix) for each in ALL_STAGES[1:])]
+
+
+@pytest.fixture
+def stage(kafka_42: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FlinkStage]:
+    version, pooling = request.param
+    made = FlinkStage(kafka_42, tmp_path, version, pooling=pooling)
+    with made.configured():
+        yield made
+    made.close()
+
+
+def kill_with_open_commits(stage: FlinkStage, *, restore: bool) -> Sequence[Committable]:
+    """Run the job until it is killed where commits of its newest checkpoint are open; return those."""
+    opened: Sequence[Committable] = ()
+    while not opened:
+        with stage.job().start(stage.newest_checkpoint() if restore else None) as job:
+            opened = stage.kill_before_commit(job)
+        restore = True
+    return opened
+
+
+def committed_by_action(stage: FlinkStage, opened: Sequence[Committable]) -> Action:
+    """Commit what a checkpoint decided, by a plan that nothing forces; return the action."""
+    stage.poll()
+    plan = make_plan(Act.COMMIT_FLINK, *(each.transactional_id for each in opened), force=False)
+    assert [each.refusals for each in plan.subjects] == [()] * len(opened)
+    return execute_plan(plan)
+
+
+@pytest.mark.parametrize("stage", STAGES, indirect=True)
+def test_what_a_checkpoint_decided_is_committed_and_a_restore_neither_fails_nor_repeats(
+    stage: FlinkStage,
+) -> None:
+    opened = kill_with_open_commits(stage, restore=False)
+    ids = [each.transactional_id for each in opened]
+    stage.poll()
+    fence = make_plan(Act.FENCE, *ids, force=False)
+    assert all(RefusalReason.CHECKPOINTED in grounds for grounds in refusal_reasons(fence))
+    before = stage.copied()
+
+    row = committed_by_action(stage, opened)
+
+    assert outcomes(row) == ["done"] * len(ids), result_texts(row)
+    wait_for(lambda: len(stage.copied()) > len(before), "the records of the commit", 20)
+    with stage.job().start(stage.newest_checkpoint()) as job:
+        stage.feed(20)
+        wait_for(lambda: len(stage.copied()) >= stage.fed, "everything copied", 60)
+        assert job.status() == "RUNNING"
+    assert stage.copied() == list(range(stage.fed))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stage", ALL_STAGES, indirect=True)
+def test_20_kills_lose_and_double_nothing_whoever_commits(stage: FlinkStage) -> None:
+    chooser = random.Random(SEED)
+    print(f"seed {SEED}")
+    by_action = 0
+    for number in range(20):
+        opened = kill_with_open_commits(stage, restore=number > 0)
+        # What is left to the restore is committed by Flink, of what is done here maybe only a part.
+        chosen = [each for each in opened if chooser.random() < 0.7]
+        if chosen:
+            row = committed_by_action(stage, chosen)
+            assert outcomes(row) == ["done"] * len(chosen), result_texts(row)
+            by_action += len(chosen)
+    with stage.job().start(stage.newest_checkpoint()) as job:
+        wait_for(lambda: len(stage.copied()) >= stage.fed, "everything copied", 60)
+        assert job.status() == "RUNNING"
+    print(f"{by_action} transactions committed by actions")
+    assert stage.copied() == list(range(stage.fed))

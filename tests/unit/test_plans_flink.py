@@ -1,0 +1,239 @@
+"""Proves when the commit of what a Flink checkpoint decided is allowed, and when a fence of such an id is
+refused, by numbered tables; what both name as lost; and what is foretold of a restore."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fenceline.facts import TransactionState
+from fenceline.flink.records import Committable, TransactionOwnership
+from fenceline.flink.restore import (
+    CommitFate,
+    CoordinatorView,
+    Lingering,
+    OpenOfPrefix,
+    commit_fate,
+    lingering_kind,
+    restore_sentence,
+    subtask_and_number,
+)
+from fenceline.kafka.reconcile import NotDescribed, Obstacle
+from fenceline.limits import Limits
+from fenceline.plans.flink_commits import FlinkHold, flink_commit_warnings, plan_flink_commit
+from fenceline.plans.plan import Act, Plan, SubjectPlan, from_json
+from fenceline.plans.plan import RefusalReason as Why
+from fenceline.plans.producers import Producer, fencing_warnings, flink_transaction, plan_fence
+from tests.unit.factories import MINE, MINUTE_MS, NOW_MS, OTHER, described_transaction, plan_producer
+
+ID = "copy-0-41"
+HELD = Committable(ID, MINE, 3, 41, "out")
+#: A job whose checkpoint was completed a minute after the transaction of `plan_producer` began.
+HOLD = FlinkHold("job@1", "copy", "chk-41", 41, NOW_MS - 9 * MINUTE_MS, False, HELD)
+NOT_HELD = replace(HOLD, committable=None)
+IMPLICIT, EXPLICIT = TransactionOwnership
+
+
+def producer(hold: FlinkHold | None = HOLD, said: Any = None, **fields: Any) -> Producer:
+    described = said or described_transaction(ID)
+    return plan_producer(ID, described, flink=hold, **fields)
+
+
+def open_as(**fields: Any) -> Any:
+    return described_transaction(ID, **fields)
+
+
+def commit(each: Producer) -> SubjectPlan:
+    found = plan_flink_commit(flink_transaction(each))
+    whole = Plan(Act.COMMIT_FLINK, "prod", NOW_MS, ID, (found,))
+    assert from_json(whole.as_json()).digest == whole.digest
+    return found
+
+
+def fence(each: Producer) -> SubjectPlan:
+    return plan_fence(each, now_ms=NOW_MS, limits=Limits())
+
+
+def grounds(subject: SubjectPlan) -> list[tuple[Why, bool]]:
+    return [(each.ground, each.forceable) for each in subject.refusals]
+
+
+@pytest.mark.parametrize(
+    ("number", "each", "expected"),
+    [
+        # Allowed: open as the checkpoint recorded it, begun before that was completed, or at an unknown time.
+        (1, producer(), []),
+        (2, producer(started_ms=None), []),
+        (3, producer(replace(HOLD, completed_ms=None)), []),
+        (4, producer(replace(HOLD, is_savepoint=None)), []),
+        # Refused: no checkpoint decided it.
+        (5, producer(None), [(Why.NOT_CHECKPOINTED, False)]),
+        (6, producer(NOT_HELD), [(Why.NOT_CHECKPOINTED, False)]),
+        # Refused: what it decided may have changed.
+        (8, producer(replace(HOLD, trouble="its root is away")), [(Why.CHECKPOINT_UNREADABLE, False)]),
+        # Refused: not this transaction, or not open any more.
+        (9, producer(said=open_as(producer_epoch=4)), [(Why.ALREADY_ENDED, False)]),
+        (10, producer(said=open_as(producer_id=OTHER)), [(Why.ALREADY_ENDED, False)]),
+        (11, producer(said=open_as(state=TransactionState.COMPLETE_COMMIT)), [(Why.ALREADY_ENDED, False)]),
+        (12, producer(said=open_as(state=TransactionState.PREPARE_ABORT)), [(Why.ALREADY_ENDED, False)]),
+        (13, producer(said=open_as(state=TransactionState.EMPTY)), [(Why.ALREADY_ENDED, False)]),
+        # Refused unless forced: begun after the checkpoint, by clocks that may differ.
+        (7, producer(started_ms=NOW_MS), [(Why.BEGAN_LATER, True)]),
+        # Refused unless forced: the job may be restored from elsewhere, and write the same again.
+        (14, producer(replace(HOLD, is_savepoint=True)), [(Why.SAVEPOINT, True)]),
+        (15, producer(replace(HOLD, newer_job="job@2")), [(Why.NEWER_JOB, True)]),
+        # Refused: not seen.
+        (16, producer(said=NotDescribed(Obstacle.UNKNOWN, "no such id")), [(Why.UNKNOWN_ID, False)]),
+        (17, producer(said=NotDescribed(Obstacle.UNSEEN, "broker away")), [(Why.NOT_SEEN, False)]),
+    ],
+)  # fmt: skip
+def test_a_commit_is_allowed_for_just_what_the_checkpoint_decided(
+    number: int, each: Producer, expected: list[tuple[Why, bool]]
+) -> None:
+    found = commit(each)
+
+    assert grounds(found) == expected, number
+    assert bool(found.steps) is all(forceable for _, forceable in expected)
+
+
+def test_a_commit_names_what_is_committed_and_that_nothing_is_lost() -> None:
+    found = commit(producer())
+
+    effects = {each.name: each for each in found.effects}
+    assert effects["records_committed"].amount == 2
+    assert "Nothing is lost" in effects["checkpoint_carried_out"].words
+    assert "records_lost" not in effects
+    assert [each.request for each in found.steps] == ["EndTxn"]
+    assert f"producer id {MINE}, epoch 3" in found.steps[0].words
+    assert found.seen["checkpoint"] == "chk-41"
+
+
+@pytest.mark.parametrize(("age_ms", "warned"), [(1_000, True), (10 * MINUTE_MS, False)])
+def test_a_young_checkpoint_is_a_warning_that_the_job_may_commit_itself(age_ms: int, warned: bool) -> None:
+    hold = replace(HOLD, completed_ms=NOW_MS - age_ms)
+    words = " ".join(flink_commit_warnings([flink_transaction(producer(hold))], now_ms=NOW_MS))
+
+    assert ("may be running" in words) is warned
+    assert "From an older one, or started anew, it writes the same records again." in words
+
+
+@pytest.mark.parametrize(
+    ("number", "each", "refused"),
+    [
+        # A checkpoint decided just this transaction.
+        (1, producer(), True),
+        (2, producer(replace(HOLD, trouble="its root is away")), True),
+        (3, producer(replace(HOLD, is_savepoint=True)), True),
+        # None did: the id's shape, or its prefix, refuses nothing.
+        (4, producer(None), False),
+        (5, producer(NOT_HELD), False),
+        (6, producer(said=open_as(producer_epoch=4)), False),
+    ],
+)
+def test_a_fence_is_refused_for_what_a_checkpoint_decided_alone(
+    number: int, each: Producer, refused: bool
+) -> None:
+    found = fence(each)
+
+    assert grounds(found) == ([(Why.CHECKPOINTED, True)] if refused else []), number
+    if refused:
+        assert f"commit_flink {ID}" in found.refusals[0].words
+        assert "its records are lost" in found.refusals[0].words
+
+
+@pytest.mark.parametrize(
+    ("hold", "words"),
+    [
+        (NOT_HELD, "a fence loses nothing that was decided"),
+        (replace(NOT_HELD, trouble="its root is away"), "may lose checkpointed data"),
+        (None, "If it is Flink's, a checkpoint may have decided to commit it"),
+    ],
+)
+def test_a_fence_of_an_id_of_a_sink_names_what_is_known(hold: FlinkHold | None, words: str) -> None:
+    (found,) = fencing_warnings([producer(hold)], now_ms=NOW_MS)
+
+    assert words in found
+
+
+COMMITTED, ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize(
+    ("number", "now", "fate"),
+    [
+        (1, CoordinatorView(TransactionState.ONGOING, MINE, 3), CommitFate.PENDING),
+        (2, CoordinatorView(COMMITTED, MINE, 3), CommitFate.COMMITTED),
+        # Transaction version 2 raises the epoch with each end.
+        (3, CoordinatorView(COMMITTED, MINE, 4), CommitFate.COMMITTED),
+        (4, CoordinatorView(TransactionState.PREPARE_COMMIT, MINE, 3), CommitFate.COMMITTED),
+        # A timeout or a fence aborts at the next epoch.
+        (5, CoordinatorView(ABORTED, MINE, 4), CommitFate.LOST),
+        (6, CoordinatorView(TransactionState.PREPARE_ABORT, MINE, 4), CommitFate.LOST),
+        (7, CoordinatorView(ABORTED, MINE, 3), CommitFate.LOST),
+        # The id has gone on.
+        (8, CoordinatorView(TransactionState.ONGOING, MINE, 4), CommitFate.ENDED),
+        (9, CoordinatorView(COMMITTED, MINE, 5), CommitFate.ENDED),
+        (10, CoordinatorView(ABORTED, OTHER, 3), CommitFate.ENDED),
+        (11, CoordinatorView(TransactionState.EMPTY, MINE, 3), CommitFate.UNKNOWN),
+        (12, None, CommitFate.UNKNOWN),
+    ],
+)
+def test_the_coordinator_shows_what_became_of_it(
+    number: int, now: CoordinatorView | None, fate: CommitFate
+) -> None:
+    assert commit_fate(HELD, now) is fate, number
+
+
+def test_a_restore_is_foretold_in_one_sentence() -> None:
+    fates = [CommitFate.COMMITTED, CommitFate.PENDING, CommitFate.PENDING, CommitFate.LOST]
+
+    assert restore_sentence("chk-41", fates) == (
+        "A restore from chk-41 commits 2 transactions; finds 1 transaction committed; loses the records of 1 "
+        "transaction, aborted before."
+    )
+    assert restore_sentence("chk-41", []) == "A restore from chk-41 has nothing to commit."
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("copy-0-41", (0, 41)),
+        ("copy-12-0", (12, 0)),
+        ("copy-0", None),
+        ("copy-0-41-1", None),
+        ("copy-a-1", None),
+        ("copying-0-1", None),
+        ("copy--1", None),
+        ("copy-0-4١", None),
+    ],
+)
+def test_an_id_of_a_sink_is_its_prefix_a_subtask_and_a_number(
+    name: str, found: tuple[int, int] | None
+) -> None:
+    assert subtask_and_number(name, "copy") == found
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "ownerships", "age_ms", "kind"),
+    [
+        # Names count checkpoints.
+        (1, "copy-0-42", [IMPLICIT], 0, Lingering.WRITING),
+        (2, "copy-0-41", [IMPLICIT], 0, Lingering.LEFT),
+        # Names of a pool: by when it began, against the newest checkpoint and the one before.
+        (3, "copy-0-1", [EXPLICIT], 1_000, Lingering.WRITING),
+        (4, "copy-0-1", [EXPLICIT], 30_000, Lingering.UNDECIDED),
+        (5, "copy-0-1", [EXPLICIT], 90_000, Lingering.LEFT),
+        # Two sinks with one prefix name differently: the name shows nothing.
+        (6, "copy-0-41", [EXPLICIT, IMPLICIT], 1_000, Lingering.WRITING),
+        (7, "copy-0-1", [EXPLICIT], None, Lingering.UNDECIDED),
+    ],
+)
+def test_another_open_transaction_of_a_prefix_is_judged(
+    number: int, name: str, ownerships: list[TransactionOwnership], age_ms: int | None, kind: Lingering
+) -> None:
+    completed_ms = [NOW_MS - 10_000, NOW_MS - 60_000]
+    each = OpenOfPrefix(name, None if age_ms is None else NOW_MS - age_ms)
+
+    assert lingering_kind(each, "copy", ownerships, 41, completed_ms) is kind, number

@@ -1,0 +1,70 @@
+"""Flink jobs, their checkpoints and what those decided to commit, for pages to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.models import Cluster, FlinkCheckpointRecord, FlinkJob
+from fenceline.flink.records import Committable, TransactionOwnership
+from tests.web.factories.clusters import collector, now_ms
+
+FLINK_JOB_ID = "5d1c0f1e8f954d1c8a1b9e3f7a6c2b10"
+FLINK_IDENT = f"{FLINK_JOB_ID}@0a1b2c3d"
+
+
+def flink_collector(of: Cluster) -> None:
+    """Make the collector of Flink's jobs, up to date, unless it exists."""
+    if not of.collector_set.filter(name="flink").exists():
+        collector(of, "flink", behind=None)
+
+
+def committable(name: str, producer_id: int = 2051, epoch: int = 17, checkpoint_id: int = 41) -> Committable:
+    """Return a transaction that a checkpoint decided to commit."""
+    return Committable(name, producer_id, epoch, checkpoint_id, "out")
+
+
+def flink_job(
+    of: Cluster,
+    committables: Sequence[Committable] = (),
+    *,
+    ident: str = FLINK_IDENT,
+    prefix: str = "copy",
+    age_ms: int = 90_000,
+    **fields: object,
+) -> FlinkJob:
+    """Return a job whose newest checkpoint, 41, was completed `age_ms` ago, but for `fields`."""
+    completed_ms = now_ms() - age_ms
+    defaults: dict[str, object] = {
+        "path": f"s3://checkpoints/{ident.partition('@')[0]}",
+        "job_id": FLINK_JOB_ID,
+        "prefixes": [prefix],
+        "checkpoint_id": 41,
+        "completed_ms": completed_ms,
+        "is_savepoint": False,
+        "pending": len(committables),
+        "seen_ms": now_ms() - 300,
+        "rev": 1,
+    }
+    job = FlinkJob.objects.create(cluster=of, ident=ident, **(defaults | fields))
+    flink_checkpoint(job, "chk-41", committables, prefix=prefix, completed_ms=completed_ms)
+    return job
+
+
+def flink_checkpoint(
+    job: FlinkJob,
+    name: str,
+    committables: Sequence[Committable] = (),
+    *,
+    prefix: str = "copy",
+    ownership: TransactionOwnership = TransactionOwnership.IMPLICIT_BY_SUBTASK_ID,
+    **fields: object,
+) -> FlinkCheckpointRecord:
+    """Return a checkpoint of a job with two writers, but for `fields`."""
+    defaults: dict[str, object] = {
+        "checkpoint_id": int(name.rpartition("-")[2]) if name else 41,
+        "version": 6,
+        "is_savepoint": job.is_savepoint,
+        "committables": [list(each) for each in committables],
+        "writers": [[prefix, subtask, 2, ownership.value, [], "out"] for subtask in range(2)],
+    }
+    return FlinkCheckpointRecord.objects.create(job=job, name=name, **(defaults | fields))

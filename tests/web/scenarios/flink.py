@@ -1,0 +1,30 @@
+"""Flink jobs with commits of every fate."""
+
+from __future__ import annotations
+
+from dashboard.models import Cluster, FlinkJob
+from fenceline.facts import TransactionState
+from tests.web import factories
+
+
+def flink_job_of_every_fate(of: Cluster) -> FlinkJob:
+    """Return a job whose checkpoint decided four commits: open, committed, aborted, of an unknown id."""
+    factories.flink_collector(of)
+    committed, aborted = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+    factories.transaction(of, "copy-0-41", age_ms=100_000, timeout_ms=600_000)
+    factories.transaction(of, "copy-1-41", committed, producer_epoch=18)
+    factories.transaction(of, "copy-2-41", aborted, producer_epoch=18)
+    return factories.flink_job(of, [factories.committable(f"copy-{subtask}-41") for subtask in range(4)])
+
+
+def busy_flink_jobs(of: Cluster) -> None:
+    """Fill a cluster with jobs: one of every fate, one with nothing pending, one that cannot be read."""
+    job = flink_job_of_every_fate(of)
+    factories.flink_checkpoint(job, "chk-40", completed_ms=factories.now_ms() - 150_000)
+    for name in ("copy-0-42", "copy-5-39"):
+        factories.transaction(of, name)
+    factories.flink_job(of, ident="idle@1", prefix="orders-enrichment-with-a-long-name", age_ms=900_000)
+    reason = "s3://checkpoints/broken/chk-7/_metadata cannot be decoded (version: 9): update Fenceline"
+    broken = factories.flink_job(of, ident="broken@1", prefix="billing", error=reason, checkpoint_id=None)
+    unread = {"completed_ms": factories.now_ms(), "checkpoint_id": None, "version": None}
+    factories.flink_checkpoint(broken, "chk-42", error=reason, **unread)

@@ -1,0 +1,195 @@
+"""Proves that the pages of Flink's jobs show what the newest checkpoint decided to commit and what became of
+it, what else is open under a job's prefixes, and what cannot be read; and that the commit of what is pending
+is offered to who may act."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.config import CheckpointRoot
+from dashboard.models import Cluster, FlinkJob
+from fenceline.flink.records import TransactionOwnership
+from tests.web import factories, scenarios
+from tests.web.factories import FLINK_IDENT
+from tests.web.roles import client_with_role
+
+pytestmark = pytest.mark.django_db
+JOB = f"/flink-jobs/prod/{FLINK_IDENT}"
+
+
+def read(page: Client, url: str, status: int = 200) -> str:
+    answer = page.get(url)
+    assert answer.status_code == status, url
+    return " ".join(answer.content.decode().split())
+
+
+def rows_of(text: str, table: str) -> list[str]:
+    """Return the rows of the table with a hook, without their tags."""
+    body = re.search(rf"<table[^>]*data-{table}.*?</table>", text)
+    rows = re.findall(r"<tr id=.*?</tr>", body[0]) if body else []
+    return [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in rows]
+
+
+@pytest.fixture
+def flink(prod: Cluster) -> Cluster:
+    factories.flink_collector(prod)
+    return prod
+
+
+@pytest.fixture
+def decided(flink: Cluster) -> FlinkJob:
+    """A job whose checkpoint decided four commits, each with another fate."""
+    return scenarios.flink_job_of_every_fate(flink)
+
+
+def test_what_a_checkpoint_decided_is_shown_with_what_became_of_it(page: Client, decided: FlinkJob) -> None:
+    text = read(page, JOB)
+
+    rows = rows_of(text, "pending")
+    assert [row.split()[0] for row in rows] == ["copy-2-41", "copy-0-41", "copy-3-41", "copy-1-41"]
+    assert "lost" in rows[0]
+    assert "CompleteAbort" in rows[0]
+    assert "not yet committed Ongoing" in rows[1]
+    assert "unknown" in rows[2]
+    assert "committed CompleteCommit" in rows[3]
+    # Its timeout is ten minutes, of which 100 seconds are over.
+    assert re.search(r'data-until="timed out"[^>]*>8 min', text)
+
+
+def test_a_restore_is_foretold(page: Client, decided: FlinkJob) -> None:
+    fact = re.search(r"data-fact>([^<]+)<", read(page, JOB))
+
+    assert fact is not None
+    assert fact[1] == (
+        "A restore from chk-41 commits 1 transaction; finds 1 transaction committed; loses the records of "
+        "1 transaction, aborted before; commits 1 transaction if still open, which is not known."
+    )
+
+
+@pytest.mark.sql
+def test_the_list_counts_what_is_pending_and_what_became_of_it(page: Client, decided: FlinkJob) -> None:
+    factories.flink_job(decided.cluster, ident="older@1", prefix="other", age_ms=900_000)
+
+    rows = rows_of(read(page, "/flink-jobs"), "flink-jobs")
+
+    assert [row.split()[0] for row in rows] == ["copy", "other"]
+    assert "checkpoint 41" in rows[0]
+    assert "4 pending" in rows[0]
+    assert "1 lost 1 not yet committed 1 unknown 1 committed" in rows[0]
+    assert "nothing to commit" in rows[1]
+    assert rows_of(read(page, "/flink-jobs?q=OTHER"), "flink-jobs") == rows[1:]
+    assert rows_of(read(page, "/flink-jobs?sort=age&dir=desc"), "flink-jobs") == rows[::-1]
+
+
+def test_the_commit_is_offered_to_who_may_act(decided: FlinkJob) -> None:
+    operator, viewer = read(client_with_role("operator"), JOB), read(client_with_role("viewer"), JOB)
+
+    form = re.search(r"<form[^>]*data-commit.*?</form>", operator)
+    assert form is not None
+    assert re.findall(r'name="(act|subject)" value="([^"]+)"', form[0]) == [
+        ("act", "commit_flink"),
+        ("subject", "copy-0-41"),
+    ]
+    assert "data-commit" not in viewer
+    assert "dashboard.commit_flink" in viewer
+
+
+def test_the_page_of_a_decided_transaction_offers_the_commit_beside_the_fence(decided: FlinkJob) -> None:
+    text = read(client_with_role("operator"), "/transactions/prod/copy-0-41")
+
+    forms = re.findall(r'name="act" value="(\w+)"', text)
+    assert "commit_flink" in forms
+    assert "fence" not in forms
+
+
+def test_ids_that_count_checkpoints_show_what_is_left_behind(page: Client, flink: Cluster) -> None:
+    factories.flink_job(flink, [factories.committable("copy-0-41")])
+    for name in ("copy-0-41", "copy-0-42", "copy-5-39", "copying-0-1", "copy-x"):
+        factories.transaction(flink, name)
+
+    rows = rows_of(read(page, JOB), "others")
+
+    assert [(row.split()[0], row.split()[1]) for row in rows] == [
+        ("copy-0-42", "writing"),
+        ("copy-5-39", "left"),
+    ]
+
+
+def test_ids_of_a_pool_are_told_apart_by_when_they_began(page: Client, flink: Cluster) -> None:
+    pooled = TransactionOwnership.EXPLICIT_BY_WRITER_STATE
+    job = factories.flink_job(flink, age_ms=60_000)
+    job.flinkcheckpointrecord_set.all().delete()
+    completed_ms = job.completed_ms or 0
+    factories.flink_checkpoint(job, "chk-41", ownership=pooled, completed_ms=completed_ms)
+    factories.flink_checkpoint(job, "chk-40", ownership=pooled, completed_ms=completed_ms - 60_000)
+    for name, age_ms in (("copy-0-0", 1_000), ("copy-0-1", 90_000), ("copy-0-2", 300_000)):
+        factories.transaction(flink, name, age_ms=age_ms)
+
+    rows = rows_of(read(page, JOB), "others")
+
+    assert [row.split()[1] for row in rows] == ["writing", "unknown", "left"]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_nothing_is_concluded(
+    page: Client, flink: Cluster
+) -> None:
+    reason = "s3://checkpoints/x/chk-42/_metadata cannot be decoded (version: 9): update Fenceline"
+    job = factories.flink_job(
+        flink, [factories.committable("copy-0-41")], checkpoint_id=None, error=reason, pending=0
+    )
+    factories.flink_checkpoint(
+        job, "chk-42", error=reason, completed_ms=factories.now_ms(), checkpoint_id=None
+    )
+    factories.transaction(flink, "copy-0-41", age_ms=100_000)
+    factories.transaction(flink, "copy-7-1")
+
+    text = read(page, JOB)
+
+    fact = re.search(r"data-fact>([^<]+)<", text)
+    assert fact is not None
+    assert fact[1] == reason
+    assert rows_of(text, "others") == rows_of(text, "pending") == []
+    assert "not known" in rows_of(read(page, "/flink-jobs"), "flink-jobs")[0]
+    assert "data-commit" not in read(client_with_role("operator"), JOB)
+
+
+def test_an_id_that_breaks_pages_is_escaped(page: Client, flink: Cluster) -> None:
+    factories.flink_job(flink, [factories.committable("<script>alert(1)</script>-0-1")], prefix="<script>")
+
+    for url in (JOB, "/flink-jobs"):
+        assert "<script>alert" not in read(page, url)
+
+
+@pytest.mark.parametrize("ident", ["never-seen", "<script>", "x" * 500])
+def test_an_unknown_job_is_named(page: Client, flink: Cluster, ident: str) -> None:
+    text = read(page, f"/flink-jobs/prod/{ident}", 404)
+
+    assert "Unknown Flink job on cluster prod" in text
+    assert "<script>" not in text.partition("<main")[2]
+
+
+def test_an_empty_list_names_the_configuration_that_is_missing(
+    page: Client, prod: Cluster, settings: Any
+) -> None:
+    assert 'kind = "flink"' in read(page, "/flink-jobs").replace("&quot;", '"')
+    root = CheckpointRoot("s3://checkpoints", "prod")
+    settings.FENCELINE = replace(settings.FENCELINE, flink_checkpoints=[root])
+    factories.flink_collector(prod)
+    assert "No completed checkpoint is below a configured root" in read(page, "/flink-jobs?cluster=prod")
+
+
+def test_a_page_costs_a_bounded_number_of_queries(
+    page: Client, decided: FlinkJob, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(20):
+        some = [factories.committable(f"other{number}-0-41")]
+        factories.flink_job(decided.cluster, some, ident=f"job@{number}", prefix=f"other{number}")
+    page.get("/flink-jobs")
+    for url in ("/flink-jobs", JOB):
+        with django_assert_max_num_queries(22):
+            page.get(url)
