@@ -84,10 +84,9 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.spark:spark-sql_2.13:4.2.0:tests",
         ),
     ),
-    # A job in one JVM: each Flink with the Kafka connector that is made for it.
+    # What py4j drives in a JVM: Flink, each with the Kafka connector that is made for it, and Kafka Streams.
     **{f"flink-{flink}": (_of_flink(*versions), ()) for flink, versions in FLINKS.items()},
-    # Applications of Kafka Streams, driven by py4j.
-    "streams": (("org.apache.kafka:kafka-streams:4.2.0", "org.slf4j:slf4j-simple:1.7.36"), ()),
+    "streams": (("org.apache.kafka:kafka-streams:4.2.0", _LOGGING), ()),
     # What Spark's own jars lack to be a NameNode and a DataNode; of the version that they have.
     "hdfs": ((), ("org.apache.hadoop:hadoop-client-minicluster:3.5.0",)),
 }
