@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 IDS, OPEN, APPLICATIONS = 2_000_000, 2_000, 100
 INCIDENTS, OPEN_INCIDENTS, EFFECTS = 500, 50, 4
 TRANSITIONS, DAYS = 100_000, 30
-ROUNDS, AT_ONCE = 20, 20_000
+ROUNDS, AT_ONCE = 60, 20_000
 DAY_MS = 86_400_000
 LISTS = (
     "/", "/incidents", "/pipelines", "/transactions", "/partitions", "/groups", "/queries", "/events",
