@@ -1,8 +1,7 @@
 """Find a Java, and the jars that run on it.
 
     python -m sandbox.java lock          resolve every set again and write jars.lock.toml
-    python -m sandbox.java fetch [SET…]  download what is missing, with progress; what `make up` needs
-                                         where no set is named
+    python -m sandbox.java fetch [SET…]  download what is missing; without a set, what `make up` needs
 
 The lock file names coordinates, sizes and SHA-256 sums and no host: the repositories are jgo's
 (Maven Central unless its own settings name a mirror), the store is Maven's usual local repository.
@@ -84,15 +83,15 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.spark:spark-sql_2.13:4.2.0:tests",
         ),
     ),
-    # What py4j drives in a JVM: Flink, each with the Kafka connector that is made for it, and Kafka Streams.
+    # What py4j drives in a JVM: Flink, each with the Kafka connector that is made for it, Streams, Connect.
     **{f"flink-{flink}": (_of_flink(*versions), ()) for flink, versions in FLINKS.items()},
-    "streams": (("org.apache.kafka:kafka-streams:4.2.0", _LOGGING), ()),
+    **{
+        each: ((f"org.apache.kafka:{each}:4.2.0", _LOGGING), ())
+        for each in ("kafka-streams", "connect-mirror")
+    },
     # What Spark's own jars lack to be a NameNode and a DataNode; of the version that they have.
     "hdfs": ((), ("org.apache.hadoop:hadoop-client-minicluster:3.5.0",)),
 }
-#: How sets begin that only some tests need, which fetch them.
-_TESTS_ONLY = ("hdfs", "spark-tests", "streams", "flink-", *(f"kafka-{version}" for version in MATRIX_KAFKA))
-
 Progress = Callable[[str], None]
 
 
@@ -135,7 +134,7 @@ class Jar:
 
 def everyday_sets() -> list[str]:
     """Return the sets that `make up` and nearly all tests need."""
-    return [name for name in SETS if not name.startswith(_TESTS_ONLY)]
+    return [*(f"kafka-{version}" for version in EVERYDAY_KAFKA), "spark-connector", "redis"]
 
 
 def find_java(shims: Path) -> Java:

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from collectors.kafka.clients import CannotSee, Complaints, Requests, consumer_properties
+from collectors.kafka.reached_ends import ReachedEnds
 from fenceline.facts import PositionMove, RawRecord, TailBatch
 
 TRANSACTION_STATE = "__transaction_state"
@@ -124,9 +125,8 @@ class Tail:
         self._cold = False
         self._next: dict[int, int] = {}
         self._ends: dict[int, int] = {}
-        self._ends_asked_ms = 0
         self._ends_asked = 0.0
-        self._proved_ms = 0
+        self._reached = ReachedEnds()
         self._moved = 0.0
 
     def close(self) -> None:
@@ -152,6 +152,7 @@ class Tail:
         self._held = _PolledRecords()
         self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
         self._next = {p: positions.get(p, oldest[p]) for p in partitions}
+        self._reached.forget_ends()
         self._ask_ends()
         self._refuse_positions_before(oldest)
         self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self._next.items()])
@@ -192,7 +193,7 @@ class Tail:
             moves=self._moves(seen.holes),
             count=seen.count,
             compacted=seen.compacted,
-            seen_through_ms=self._seen_through_ms(),
+            seen_through_ms=self._reached.take_reached_ms(self._next),
             behind=behind,
             requests=self._requests.take_count(),
             cold=self._cold,
@@ -285,14 +286,6 @@ class Tail:
                 moves.append(PositionMove(p, saved, following, end, (*gone, *holes.get(p, ()))))
         return tuple(moves)
 
-    def _seen_through_ms(self) -> int | None:
-        if self._proved_ms == self._ends_asked_ms or any(
-            self._next[p] < end for p, end in self._ends.items()
-        ):
-            return None
-        self._proved_ms = self._ends_asked_ms
-        return self._proved_ms
-
     def _partitions(self) -> list[int]:
         try:
             topic = self._consumer.list_topics(self._topic, _TIMEOUT_S).topics[self._topic]
@@ -322,7 +315,8 @@ class Tail:
     def _ask_ends(self) -> None:
         asked_ms = time.time_ns() // 1_000_000
         self._ends = self._ask_offsets(list(self._next), _LATEST)
-        self._ends_asked_ms, self._ends_asked = asked_ms, time.monotonic()
+        self._ends_asked = time.monotonic()
+        self._reached.note_ends(asked_ms, self._ends)
         self._complaints.clear()
         self._refuse_positions_past_the_end()
 

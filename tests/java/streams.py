@@ -74,7 +74,7 @@ def streams_instance(
 ) -> Iterator[StreamsInstance]:
     """Start an instance and end its JVM afterwards."""
     folder.mkdir()
-    jars = fetch_jars("streams")
+    jars = fetch_jars("kafka-streams")
     with (folder / "streams.log").open("ab") as log, java_gateway(find_java(folder), jars, log) as gateway:
         instance = StreamsInstance(gateway, folder, source, target, settings)
         try:

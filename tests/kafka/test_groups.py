@@ -7,6 +7,7 @@ as well.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -361,3 +362,28 @@ def test_kafka_s_tool_is_available(kafka_42: Broker, java: JavaGateway) -> None:
     create_topics(kafka_42.bootstrap, "gr-tool")
     commit_offsets(kafka_42.bootstrap, "gr-tool", "gr-tool", p0=0)
     assert groups_by_kafka_tool(KafkaTool(kafka_42, java))["gr-tool", "gr-tool", 0] == (0, 0, 0)
+
+
+def test_commits_of_transactions_that_never_pause_are_read_through(kafka_42: Broker) -> None:
+    create_topics(kafka_42.bootstrap, "gr-busy")
+    producer, stop = LibrdkafkaProducer(kafka_42.bootstrap, "gr-busy-tx"), threading.Event()
+    producer.init()
+
+    def commit_on() -> None:
+        offset = 0
+        while not stop.is_set():
+            offset += 1
+            producer.begin()
+            producer.send_offsets("gr-busy", {("gr-busy", 0): offset})
+            producer.commit()
+
+    thread = threading.Thread(target=commit_on, daemon=True)
+    thread.start()
+    collected = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
+    try:
+        for _ in range(3):
+            collected.read()
+    finally:
+        stop.set()
+        thread.join()
+        collected.close()

@@ -4,13 +4,11 @@ past its timeout is the one whose transaction is reported as timed out."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from dashboard.models import Transaction, TransitionRecord
@@ -20,34 +18,13 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.streams import StreamsInstance, streams_instance
 from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.steady_input import steady_input
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix, pytest.mark.django_db]
 
 #: A member is gone after so long, and a transaction times out.
 SESSION_MS, TRANSACTION_MS = 6_000, 10_000
-
-
-@contextmanager
-def steady_input(bootstrap: str, topic: str) -> Iterator[None]:
-    """Write records to a topic for as long as it takes."""
-    stop, producer = threading.Event(), Producer({"bootstrap.servers": bootstrap})
-
-    def write() -> None:
-        number = 0
-        while not stop.wait(0.02):
-            producer.produce(topic, key=str(number % 50), value="x")
-            producer.poll(0)
-            number += 1
-
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        producer.flush(30)
 
 
 @contextmanager

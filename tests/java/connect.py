@@ -1,0 +1,83 @@
+"""A worker of Kafka Connect in a JVM of its own, driven over its REST API."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sandbox.java import fetch_jars, find_java
+from sandbox.ports import HOST, free_port
+from tests.java.gateway import java_gateway
+from tests.waiting import wait_for
+
+BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
+#: Copies topics, each of its tasks some partitions.
+MIRROR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
+
+
+class ConnectWorker:
+    """A worker that writes exactly once (KIP-618); `address` is its REST API's."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def mirror(self, name: str, bootstrap: str, topic: str, tasks: int) -> None:
+        """Let a connector copy a topic with so many tasks, and wait until all of them run."""
+        config = {
+            "connector.class": MIRROR, "tasks.max": str(tasks), "topics": topic,
+            "source.cluster.alias": "from", "source.cluster.bootstrap.servers": bootstrap,
+            "target.cluster.alias": "to", "target.cluster.bootstrap.servers": bootstrap,
+            "replication.factor": "1", "offset-syncs.topic.replication.factor": "1",
+            "sync.topic.configs.enabled": "false", "sync.topic.acls.enabled": "false",
+        }  # fmt: skip
+        wait_for(lambda: self._answers("PUT", f"connectors/{name}/config", config), "it is configured", 120)
+        wait_for(lambda: self._running(name) == tasks, f"{tasks} tasks run", 120)
+
+    def _running(self, name: str) -> int:
+        try:
+            status = self._ask("GET", f"connectors/{name}/status")
+        except urllib.error.HTTPError:
+            return 0  # Not written yet.
+        return sum(task["state"] == "RUNNING" for task in status["tasks"])
+
+    def _answers(self, method: str, path: str, body: Mapping[str, str]) -> bool:
+        try:
+            self._ask(method, path, body)
+        except urllib.error.HTTPError as error:
+            if error.code == 400:
+                raise AssertionError(error.read()) from error
+            return False  # A rebalance is under way.
+        except (urllib.error.URLError, ConnectionError):
+            return False  # It starts.
+        return True
+
+    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self._address}/{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+
+@contextmanager
+def connect_worker(folder: Path, bootstrap: str, group: str) -> Iterator[ConnectWorker]:
+    """Start a worker of a group of its own and end its JVM afterwards."""
+    folder.mkdir()
+    address = f"http://{HOST}:{free_port()}"
+    topics = {f"{use}.storage.topic": f"{group}-{use}" for use in ("config", "offset", "status")}
+    factors = {f"{use}.storage.replication.factor": "1" for use in ("config", "offset", "status")}
+    settings = {
+        "bootstrap.servers": bootstrap, "group.id": group,
+        "key.converter": BYTES, "value.converter": BYTES,
+        "exactly.once.source.support": "enabled", "listeners": address, **topics, **factors,
+    }  # fmt: skip
+    jars = fetch_jars("connect-mirror")
+    with (folder / "connect.log").open("ab") as log, java_gateway(find_java(folder), jars, log) as gateway:
+        no_arguments = gateway.new_array(gateway.jvm.java.lang.String, 0)
+        gateway.jvm.org.apache.kafka.connect.cli.ConnectDistributed(no_arguments).startConnect(settings)
+        yield ConnectWorker(address)
