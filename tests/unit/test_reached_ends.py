@@ -1,4 +1,4 @@
-"""Proves until when a log is said to be read: also where the newest end is behind a marker at every moment."""
+"""Proves until when a log counts as read, also where the newest end is behind a marker at every moment."""
 
 from __future__ import annotations
 
