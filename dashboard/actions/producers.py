@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.actions import blocked_readers, inspect
 from dashboard.evaluation.baselines import ClusterBaselines
-from dashboard.flink.queries import holds_of
 from dashboard.models import PinRecord, Position, Query, SinkDecision, Transaction
 from dashboard.partitions import queries as partition_queries
 from dashboard.streaming.batches import written_for
+from dashboard.streaming.flink_jobs import holds_of
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import TopicPartition, TransactionState

@@ -9,8 +9,8 @@ from django.conf import settings
 
 from collectors.flink.collector import FlinkCollector
 from dashboard.config import CheckpointRoot
-from dashboard.flink import store
 from dashboard.runtime import leases, loop
+from dashboard.streaming import flink_store as store
 from dashboard.tasks.slice import POLL_TTL, RETRY_S, goes_on, report_failure, wait_leased
 
 #: What was read of each cluster's checkpoints, from slice to slice.

@@ -13,9 +13,9 @@ from django.test import override_settings
 
 from collectors.flink.collector import FlinkCollector
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
-from dashboard.flink import store
 from dashboard.models import FlinkJob
 from dashboard.runtime import collector_store, leases, loop
+from dashboard.streaming import flink_store as store
 from fenceline.facts import TransactionState
 from fenceline.flink.records import Committable, FlinkCheckpoint, FlinkJobObservation
 from fenceline.kafka.reconcile import Described

@@ -16,9 +16,10 @@ from confluent_kafka import Consumer, TopicPartition
 from collectors.flink.collector import FlinkCollector
 from dashboard.actions import recover_workers
 from dashboard.config import CheckpointRoot
-from dashboard.flink import queries, store
 from dashboard.models import Action
 from dashboard.runtime import leases, loop
+from dashboard.streaming import flink_jobs as queries
+from dashboard.streaming import flink_store as store
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from fenceline.plans.plan import Act, Plan

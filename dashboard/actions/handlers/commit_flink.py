@@ -20,8 +20,8 @@ from dashboard.actions.handlers.sink_transactions import (
     not_ended,
 )
 from dashboard.actions.results import Result, SubjectOutcome, failed_result, stale_result
-from dashboard.flink.queries import holds_of
 from dashboard.runtime import loop
+from dashboard.streaming.flink_jobs import holds_of
 from fenceline.plans.plan import SubjectPlan
 
 REQUEST = "EndTxn"

@@ -19,11 +19,11 @@ from django.db.migrations.loader import MigrationLoader
 
 from dashboard.alerts import deliver, demo_channel, validation
 from dashboard.config import Config
-from dashboard.flink.store import remove_unrooted_jobs
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
 from dashboard.runtime.collector_names import CHECKPOINTS, FLINK
 from dashboard.runtime.secret_files import SecretError, read_secret
+from dashboard.streaming.flink_store import remove_unrooted_jobs
 from dashboard.system import access
 from dashboard.system.schema import newer_schema_reason, partial_schema_reason
 from dashboard.system.tokens import token_digest

@@ -10,8 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
-from dashboard.flink import queries as flink_queries
 from dashboard.models import FlinkJob
+from dashboard.streaming import flink_jobs as flink_queries
 from dashboard.system import access, owners
 from dashboard.web import page_context
 from dashboard.web.action_buttons import request_actor

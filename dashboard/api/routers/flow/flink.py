@@ -9,10 +9,10 @@ from ninja import Query, Router, Schema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
-from dashboard.flink import queries as flink_queries
 from dashboard.models import FlinkCheckpointRecord, FlinkJob
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import FLINK
+from dashboard.streaming import flink_jobs as flink_queries
 from dashboard.system import owners
 from fenceline.facts import TransactionState
 from fenceline.flink.restore import CommitFate, Lingering
