@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,8 @@ _MOST_GROUPS = 500
 #: From version 10 on topics go by their ids.
 _BY_NAME = 9
 _NO_OFFSET = -1
+#: Reads the topics of one group's answer.
+_ReadTopics = Callable[[Sequence[Any]], Iterable[tuple[TopicPartition, Any]]]
 _LEFT_OUT = Unseen("", "its coordinator left it out of its answer")
 
 
@@ -73,51 +75,38 @@ class Groups:
         refusal = await self._look_up_refused()
         if refusal is not None:
             return dict.fromkeys(names, refusal)
-        by_wire = {wire_form(name): name for name in names}
-        answers: dict[str, Commits | Unseen] = {}
         asked = {wire_form(name): each for name, each in (named or {}).items()}
+        return await self._ask(names, lambda ids: _fetch_request(ids, asked, require_stable), _commits)
+
+    async def share_progress(self, names: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
+        """Return how far share groups have come."""
+        return await self._ask(names, share_offsets_request, read_progress)
+
+    async def _ask(
+        self, names: Collection[str], request_of: Callable[[list[str]], Any], read: _ReadTopics
+    ) -> Mapping[str, Any]:
+        """Ask each group's coordinator; groups that have moved to another one are asked for once more."""
+        by_wire = {wire_form(name): name for name in names}
+        answers: dict[str, Any] = {}
         left: Collection[str] = by_wire
         for _ in range(2):
-            left = await self._fetch(left, by_wire, asked, require_stable, answers)
+            left = await self._ask_once(left, by_wire, request_of, read, answers)
             if not left:
                 break
         return {name: answers.get(by_wire[wire_form(name)], _LEFT_OUT) for name in names}
 
-    async def share_progress(self, names: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
-        """Return how far share groups have come."""
-        by_wire = {wire_form(name): name for name in names}
-        answers: dict[str, Any] = {}
-        questions = [
-            (share_offsets_request(some), broker)
-            for broker, ids in (await self._coordinators(by_wire, by_wire, answers)).items()
-            for some in split_ids(ids, _MOST_GROUPS)
-        ]
-        for (request, broker), answer in zip(
-            questions, await self._connection.send_each(questions), strict=True
-        ):
-            if isinstance(answer, errors.KafkaError):
-                reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
-                names_asked = [by_wire[each.group_id] for each in request.groups]
-                answers.update((name, Unseen(name, reason)) for name in names_asked)
-                continue
-            for group in answer.groups:
-                name = by_wire[group.group_id]
-                refused = self._refusal(group.error_code, name) if group.error_code else None
-                answers[name] = refused or dict(read_progress(group.topics))
-        return answers
-
-    async def _fetch(
+    async def _ask_once(
         self,
         wanted: Collection[str],
         by_wire: Mapping[str, str],
-        named: Mapping[str, Collection[TopicPartition]],
-        stable: bool,
-        answers: dict[str, Commits | Unseen],
+        request_of: Callable[[list[str]], Any],
+        read: _ReadTopics,
+        answers: dict[str, Any],
     ) -> list[str]:
         """Put coordinators' answers into `answers`; return the groups that have moved to another one."""
         again: list[str] = []
         questions = [
-            (_fetch_request(some, named, stable), broker)
+            (request_of(some), broker)
             for broker, ids in (await self._coordinators(wanted, by_wire, answers)).items()
             for some in split_ids(ids, _MOST_GROUPS)
         ]
@@ -131,18 +120,14 @@ class Groups:
                 continue
             for group in answer.groups:
                 name = by_wire[group.group_id]
-                answers[name] = self._group_answer(group, name)
+                refused = self._refusal(group.error_code, name) if group.error_code else None
+                answers[name] = refused or dict(read(group.topics))
                 if errors.for_code(group.error_code) is errors.NotCoordinatorError:
                     again.append(group.group_id)
         return again
 
-    def _group_answer(self, group: Any, name: str) -> Commits | Unseen:
-        if group.error_code:
-            return self._refusal(group.error_code, name)
-        return dict(_commits(group.topics))
-
     async def _coordinators(
-        self, wanted: Collection[str], by_wire: Mapping[str, str], answers: dict[str, Commits | Unseen]
+        self, wanted: Collection[str], by_wire: Mapping[str, str], answers: dict[str, Any]
     ) -> Mapping[int, list[str]]:
         """Return groups by their coordinator; put those that have none into `answers`."""
         found: dict[int, list[str]] = {}

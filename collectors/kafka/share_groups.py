@@ -29,6 +29,7 @@ class ShareGroupReader:
     def start_offsets(self, names: Collection[str]) -> Mapping[str, Commits | Unseen]:
         """Ask how far groups have come; return their start offsets. `at_positions` follows with the ends."""
         self._progress = self._reads.share_progress(names) if names else {}
+        self._isolations = {name: each for name, each in self._isolations.items() if name in self._progress}
         return {name: _starts(found) for name, found in self._progress.items()}
 
     def at_positions(self, name: str, group: SeenGroup, ends: Mapping[TopicPartition, Offsets]) -> SeenGroup:
