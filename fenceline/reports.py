@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from fenceline.decode.typed import read_versioned
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.histograms import Histogram, merge_histograms
 
@@ -107,14 +108,14 @@ def write_manifest(manifest: Manifest) -> str:
 
 def read_manifest(text: str) -> Manifest:
     """Return the manifest in a text. Raises NotAManifest, and NewerFormat for one of a later layout."""
-    try:
-        found = json.loads(text)
-        version = found.pop("format")
-        if version > FORMAT:
-            raise NewerFormat(f"its format is {version}, this Fenceline knows formats up to {FORMAT}")
-        return _manifest(found)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NotAManifest(f"it is torn or no manifest of the history job ({error})") from error
+    return read_versioned(
+        text,
+        _manifest,
+        known=FORMAT,
+        what="manifest of the history job",
+        torn=NotAManifest,
+        newer=NewerFormat,
+    )
 
 
 def _manifest(found: dict[str, Any]) -> Manifest:

@@ -17,7 +17,7 @@ from typing import Any
 import fsspec
 
 from dashboard.history.report_types import ReportTrouble
-from dashboard.history.stores import store_trouble
+from dashboard.history.stores import begin_reading, newer_trouble, store_trouble
 from dashboard.runtime import loop
 from fenceline.audit.manifest import (
     AuditManifest,
@@ -125,14 +125,9 @@ def _newest_poll(url: str, cluster: str) -> tuple[float, Future[AuditStatus]]:
     with _cache.lock:
         begun, poll = _cache.polls.get((url, cluster), (0.0, None))
         if poll is None or (poll.done() and time.monotonic() > begun + POLL_EVERY_S):
-            begun, poll = time.monotonic(), Future[AuditStatus]()
+            begun, poll = time.monotonic(), begin_reading(lambda: _poll(url, cluster))
             _cache.polls[url, cluster] = begun, poll
-            threading.Thread(target=_finish, args=(poll, url, cluster), daemon=True).start()
         return begun, poll
-
-
-def _finish(poll: Future[AuditStatus], url: str, cluster: str) -> None:
-    poll.set_result(_poll(url, cluster))
 
 
 def _where(url: str, cluster: str) -> str:
@@ -182,8 +177,7 @@ def _newest(fs: Any, log: str, where: str) -> AuditManifest | ReportTrouble:
         try:
             return read_audit(fs.cat_file(f"{log}/{name}").decode(errors="replace"))
         except NewerAudit as error:
-            newer = "Update this Fenceline, or run the job with the version that runs here."
-            return ReportTrouble("Written by a newer Fenceline", f"{where}/{name}: {error}.", newer)
+            return newer_trouble(f"{where}/{name}", error)
         except NotAnAudit as error:
             again = "Run the audit job again: it goes on where it was."
             trouble = ReportTrouble("The manifest cannot be read", f"{where}/{name}: {error}.", again)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from dashboard.history.report_types import Busiest, Day, ManifestKey, ReportStatus, ReportTrouble
-from dashboard.history.stores import store_trouble
+from dashboard.history.stores import newer_trouble, store_trouble
 from fenceline.paths import both_spellings, to_url
 from fenceline.reports import (
     Manifest,
@@ -117,10 +117,7 @@ def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]
         try:
             found = read_manifest(fs.cat_file(f"{folder}/log/{name}").decode(errors="replace"))
         except NewerFormat as error:
-            newer = "Update this Fenceline, or run the job with the version that runs here."
-            return ReportStatus(
-                trouble=ReportTrouble("Written by a newer Fenceline", f"{path}: {error}.", newer)
-            )
+            return ReportStatus(trouble=newer_trouble(path, error))
         except NotAManifest as error:
             again = "Run the history job again: it goes on where it was."
             trouble = ReportTrouble("The manifest cannot be read", f"{path}: {error}.", again)

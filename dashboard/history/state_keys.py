@@ -6,15 +6,13 @@ store is read in a thread of its own: no page waits long for one that hangs.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import fsspec
 
 from dashboard.history.report_types import ReportTrouble
-from dashboard.history.stores import store_trouble
+from dashboard.history.stores import begin_reading, newer_trouble, store_trouble
 from fenceline.paths import both_spellings, to_url
 from fenceline.spark.state_keys import (
     NewerStateKeys,
@@ -41,8 +39,7 @@ class StateKeysStatus:
 def read_query_state(url: str, cluster: str, query_id: str) -> StateKeysStatus:
     """Return what the job has left of a query below `url`."""
     where = f"{both_spellings(url, to_url(url))}/{state_keys_folder(cluster, query_id)}"
-    answer = Future[StateKeysStatus]()
-    threading.Thread(target=_answer, args=(answer, url, cluster, query_id, where), daemon=True).start()
+    answer = begin_reading(lambda: _answer(url, cluster, query_id, where))
     try:
         return answer.result(PATIENCE_S)
     except TimeoutError:
@@ -50,13 +47,13 @@ def read_query_state(url: str, cluster: str, query_id: str) -> StateKeysStatus:
         return StateKeysStatus(troubles=[store_trouble(_UNREADABLE, _KEY, where, silent)])
 
 
-def _answer(answer: Future[StateKeysStatus], url: str, cluster: str, query_id: str, where: str) -> None:
+def _answer(url: str, cluster: str, query_id: str, where: str) -> StateKeysStatus:
     try:
-        answer.set_result(_read(url, cluster, query_id, where))
+        return _read(url, cluster, query_id, where)
     except FileNotFoundError:
-        answer.set_result(StateKeysStatus())
+        return StateKeysStatus()
     except Exception as error:  # Each store has its own; none may end as a page that fails.
-        answer.set_result(StateKeysStatus(troubles=[store_trouble(_UNREADABLE, _KEY, where, error)]))
+        return StateKeysStatus(troubles=[store_trouble(_UNREADABLE, _KEY, where, error)])
 
 
 def _read(url: str, cluster: str, query_id: str, where: str) -> StateKeysStatus:
@@ -76,7 +73,6 @@ def _read_file(data: bytes, where: str) -> StateKeys | ReportTrouble:
     try:
         return read_state_keys(data.decode(errors="replace"))
     except NewerStateKeys as error:
-        newer = "Update this Fenceline, or run the job with the version that runs here."
-        return ReportTrouble("Written by a newer Fenceline", f"{where}: {error}.", newer)
+        return newer_trouble(where, error)
     except NotStateKeys as error:
         return ReportTrouble("The file cannot be read", f"{where}: {error}.", "Run the state keys job again.")

@@ -1,8 +1,15 @@
-"""Why what a job left cannot be read from a store, in words with what to do."""
+"""Stores that jobs write to: reads in threads of their own, and why one fails, with what to do."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
 from dashboard.history.report_types import ReportTrouble
+
+T = TypeVar("T")
 
 
 def store_trouble(what: str, key: str, where: str, error: Exception) -> ReportTrouble:
@@ -14,3 +21,16 @@ def store_trouble(what: str, key: str, where: str, error: Exception) -> ReportTr
     elif isinstance(error, ValueError):
         remedy = f"Give {key} as file:///…, s3a://… or another URL that fsspec knows."
     return ReportTrouble(what, f"{where}: {words}.", remedy)
+
+
+def newer_trouble(path: str, error: Exception) -> ReportTrouble:
+    """Return the trouble of a file that a later Fenceline has written."""
+    remedy = "Update this Fenceline, or run the job with the version that runs here."
+    return ReportTrouble("Written by a newer Fenceline", f"{path}: {error}.", remedy)
+
+
+def begin_reading(read: Callable[[], T]) -> Future[T]:
+    """Read in a thread of its own, so that nobody waits long for a store that hangs; `read` never raises."""
+    answer = Future[T]()
+    threading.Thread(target=lambda: answer.set_result(read()), name="read-store", daemon=True).start()
+    return answer

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from fenceline.decode.typed import untyped_field
+from fenceline.decode.typed import read_versioned, untyped_field
 
 #: Of the layout that is written here; a larger number is of a newer Fenceline.
 FORMAT = 1
@@ -202,14 +202,9 @@ def write_audit(manifest: AuditManifest) -> str:
 
 def read_audit(text: str) -> AuditManifest:
     """Return the manifest in a text. Raises NotAnAudit, and NewerAudit for one of a later layout."""
-    try:
-        found = json.loads(text)
-        version = found.pop("format")
-        if version > FORMAT:
-            raise NewerAudit(f"its format is {version}, this Fenceline knows formats up to {FORMAT}")
-        return _manifest(found)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NotAnAudit(f"it is torn or no manifest of the audit job ({error})") from error
+    return read_versioned(
+        text, _manifest, known=FORMAT, what="manifest of the audit job", torn=NotAnAudit, newer=NewerAudit
+    )
 
 
 def _manifest(found: dict[str, Any]) -> AuditManifest:

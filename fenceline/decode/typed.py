@@ -1,12 +1,36 @@
-"""Whether a value that was read from JSON has the type that a manifest declares for it."""
+"""Files of jobs: JSON with a format number, whose values must have the types that their record declares."""
 
 from __future__ import annotations
 
+import json
 import types
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def read_versioned(
+    text: str,
+    build: Callable[[dict[str, Any]], T],
+    *,
+    known: int,
+    what: str,
+    torn: type[Exception],
+    newer: type[Exception],
+) -> T:
+    """Return what `build` makes of a file's text; raises `torn`, and `newer` for a format above `known`."""
+    try:
+        document = json.loads(text)
+        version = document.pop("format")
+        if version <= known:
+            return build(document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise torn(f"it is torn or no {what} ({error})") from error
+    raise newer(f"its format is {version}, this Fenceline knows formats up to {known}")
 
 
 def untyped_field(value: object) -> str | None:

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from fenceline.decode.typed import untyped_field
+from fenceline.decode.typed import read_versioned, untyped_field
 
 FORMAT = 1
 
 
-class NotStateKeys(ValueError):
+class NotStateKeys(Exception):
     """A file is not what the job writes; the text has the reason."""
 
 
@@ -70,16 +70,9 @@ def write_state_keys(keys: StateKeys) -> str:
 
 def read_state_keys(text: str) -> StateKeys:
     """Return what is in the text of a file. Raises NotStateKeys, and NewerStateKeys for a later layout."""
-    try:
-        document = json.loads(text)
-        version = document.pop("format")
-        if version > FORMAT:
-            raise NewerStateKeys(f"its format is {version}, this Fenceline knows formats up to {FORMAT}")
-        return _keys(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, NewerStateKeys):
-            raise
-        raise NotStateKeys(f"it is torn or no file of the state keys job ({error})") from error
+    return read_versioned(
+        text, _keys, known=FORMAT, what="file of the state keys job", torn=NotStateKeys, newer=NewerStateKeys
+    )
 
 
 def _keys(document: Mapping[str, Any]) -> StateKeys:

@@ -215,7 +215,7 @@ def test_a_store_that_hangs_holds_up_one_request_for_a_moment(
             text = " ".join(page_html(page, "/pipelines").split())
             assert TROUBLE.findall(text) == ["The audits cannot be read"]
             assert "no answer for " in text
-        assert sum("_finish" in each.name for each in threading.enumerate()) == 1
+        assert sum(each.name == "read-store" for each in threading.enumerate()) == 1
     finally:
         SilentStore.ended.set()
 
