@@ -37,7 +37,7 @@ class Root(Protocol):
 
     @property
     def map(self) -> Mapping[str, str]:
-        """Spark's spelling of a prefix -> ours."""
+        """The spelling of a prefix by Spark or Flink -> ours."""
 
     @property
     def options(self) -> Mapping[str, str]:

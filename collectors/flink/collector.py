@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from collectors.checkpoints.collector import Root
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
 from collectors.flink.job_folder import METADATA, JobFolder, checkpoint_number
 from collectors.rate_limit import RecentDuration
@@ -28,22 +29,6 @@ JOB, ROOT = "checkpoint:", "root:"
 _OF_JOBS = frozenset({"shared", "taskowned"})
 
 
-class FlinkRoot(Protocol):
-    """A root to search: a `[[checkpoints]]` with `kind = "flink"`."""
-
-    @property
-    def root(self) -> str:
-        """The folder, as it is spelled there."""
-
-    @property
-    def map(self) -> Mapping[str, str]:
-        """Flink's spelling of a prefix -> ours."""
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """fsspec's own."""
-
-
 class ObservedFlinkJobs(NamedTuple):
     """The result of a poll of all roots."""
 
@@ -59,7 +44,7 @@ class ObservedFlinkJobs(NamedTuple):
 class _FlinkRootFolder:
     """One root: its store, and the jobs that were found in it."""
 
-    def __init__(self, root: FlinkRoot) -> None:
+    def __init__(self, root: Root) -> None:
         self._config = root
         self._store: CheckpointStore | None = None
         self._folders: dict[str, JobFolder] = {}
@@ -145,7 +130,7 @@ class _FlinkRootFolder:
 class FlinkCollector:
     """Polls the checkpoints of all Flink jobs of one cluster."""
 
-    def __init__(self, roots: Sequence[FlinkRoot]) -> None:
+    def __init__(self, roots: Sequence[Root]) -> None:
         self._roots = [_FlinkRootFolder(each) for each in roots]
         self._due = time.monotonic()
         self._lately = RecentDuration()
