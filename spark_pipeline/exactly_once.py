@@ -170,15 +170,15 @@ def prepare_rows(spark: SparkSession, chosen: Arguments) -> DataFrame:
 def require_topics(chosen: Arguments, timeout_s: float = 10) -> None:
     """Raise Stopped unless a broker answers and both topics are there."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
 
+    from spark_pipeline.sink.cluster import make_client
     from spark_pipeline.sink.options import translate_options
 
     silent = logging.getLogger("spark_pipeline.librdkafka")
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
     try:
-        client = AdminClient(dict(translate_options(chosen.kafka_options()).connection), logger=silent)
+        client = make_client(translate_options(chosen.kafka_options()).connection, logger=silent)
         topics = client.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
         where = chosen.kafka["bootstrap.servers"]

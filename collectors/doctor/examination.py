@@ -19,9 +19,11 @@ from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from collectors.kafka.acls import check_action_rights, check_read_rights
 from collectors.kafka.clients import Complaints
 from collectors.kafka.connectivity import Address, Reached, connect_all, parse_address
+from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
 from fenceline.formatting import format_duration, list_names
 from transaction_admin.acl_probe import Abilities, Trials
 from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.authentication.librdkafka import librdkafka_settings
 from transaction_admin.properties import CannotTranslate, kafka_python
 
 __all__ = ["CheckStatus", "DoctorCheck", "examine_cluster"]
@@ -167,13 +169,17 @@ def _librdkafka(patient: Patient) -> DoctorCheck:
     what = "sign-in by librdkafka"
     complaints = Complaints()
     begun = time.monotonic()
-    settings: dict[str, Any] = {**patient.properties, "log_level": 0, "error_cb": complaints.record_error}
     try:
+        own = librdkafka_settings(patient.properties)
+        settings: dict[str, Any] = {**own, "log_level": 0, "error_cb": complaints.record_error}
         # No consumer: one looks up its group's coordinator, which creates __consumer_offsets. And no topic is
         # requested by name: this client would create it.
         client = AdminClient(settings)
+    except CannotAuthenticate as error:
+        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {error}")
     except KafkaException as error:
-        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {error.args[0].str()}")
+        reason = explain_refusal(error.args[0].str())
+        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {reason}")
     try:
         client.list_topics(timeout=patient.timeout_s)
     except KafkaException as error:
