@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import threading
 import time
 import urllib.parse
@@ -55,7 +56,13 @@ class IdentityProvider:
         now = int(time.time())
         head = {"alg": "RS256", "typ": "JWT", "kid": "one"}
         life = self.life_s if life_s is None else life_s
-        claims = {"sub": subject, "aud": audience, "iat": now, "exp": int(now + life), "scope": "kafka"}
+        claims = {
+            "sub": subject,
+            "aud": audience,
+            "iat": now,
+            "exp": math.ceil(time.time() + life),
+            "scope": "kafka",
+        }
         signed = b".".join(_base64(json.dumps(each).encode()) for each in (head, claims))
         signature = self._key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
         return (signed + b"." + _base64(signature)).decode()

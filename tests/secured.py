@@ -6,6 +6,7 @@ Properties are a cluster's, as a user writes them, for the one who is `USER` to 
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,7 +154,8 @@ class Secured(Broker):
         """The same certificate and authority in stores of PKCS12."""
         assert self.authority
         pem = self.by_certificate()
-        own, trusted = self.folder / "own.p12", self.folder / "trusted.p12"
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        own, trusted = folder / "own.p12", folder / "trusted.p12"
         run("openssl", "pkcs12", "-export", "-in", pem["ssl.certificate.location"], "-inkey",
             pem["ssl.key.location"], "-out", str(own), "-passout", "pass:changeit")  # fmt: skip
         self.keytool("-importcert", "-noprompt", "-alias", "ca", "-file", pem["ssl.ca.location"], "-keystore",

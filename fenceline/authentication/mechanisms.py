@@ -83,9 +83,7 @@ _USER = {"username": "sasl.username", "password": "sasl.password"}
 def _by_password(module: str, name: str) -> Mechanism:
     admin = {"sasl.username": "sasl_plain_username", "sasl.password": "sasl_plain_password"}
     login, examine = _renamed(_USER, ("username", "password")), _needs("sasl.username", "sasl.password")
-    return Mechanism(
-        module, login, examine, admin, ("sasl.mechanism", *_USER.values()), name
-    )
+    return Mechanism(module, login, examine, admin, ("sasl.mechanism", *_USER.values()), name)
 
 
 _OAUTH_LOGIN = {

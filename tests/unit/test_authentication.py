@@ -1,5 +1,5 @@
-"""Proves that each mechanism's spellings (Java's, Spark's, librdkafka's) become the same properties, and that what
-cannot be taken is refused by its key."""
+"""Proves that each mechanism's spellings (Java's, Spark's, librdkafka's) become the same properties, and that
+what cannot be taken is refused by its key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ SASL = {"security.protocol": "sasl_ssl", "bootstrap.servers": "h:1"}
         (
             {
                 "sasl.mechanism": "OAUTHBEARER",
-                "sasl.jaas.config": f'{BEARER} clientId="a" clientSecret="b" scope="c" extension_x="1" extension_y="2";',
+                "sasl.jaas.config": f'{BEARER} clientId="a" clientSecret="b" scope="c" '
+                "extension_x=1 extension_y=2;",
                 "sasl.login.callback.handler.class": f"{KAFKA}.oauthbearer.secured.{HANDLER}",
                 "sasl.oauthbearer.token.endpoint.url": "https://id/token",
             },
