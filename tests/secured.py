@@ -30,7 +30,7 @@ USER, PASSWORD = "collector", "right;ful"
 _SECURITY = "org.apache.kafka.common.security"
 _BEARER = f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule required"
 #: listener -> its protocol.
-LISTENERS = {"PASSWORDS": "SASL_PLAINTEXT", "BEARER": "SASL_PLAINTEXT", "TLS": "SSL"}
+LISTENERS = {"PASSWORDS": "SASL_PLAINTEXT", "BEARER": "SASL_PLAINTEXT", "CLOUD": "SASL_SSL", "TLS": "SSL"}
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Secured(Broker):
             ("listener.security.protocol.map", protocols),
         ):
             found[key] = ",".join((found[key], *more))
-        return found | self._passwords() | self._bearer() | self._tls()
+        return found | self._passwords() | self._bearer("bearer") | self._bearer("cloud") | self._tls()
 
     def _passwords(self) -> dict[str, str]:
         of = "listener.name.passwords"
@@ -79,9 +79,9 @@ class Secured(Broker):
             **scrams,
         }
 
-    def _bearer(self) -> dict[str, str]:
+    def _bearer(self, listener: str) -> dict[str, str]:
         assert self.provider
-        of = "listener.name.bearer"
+        of = f"listener.name.{listener}"
         return {
             f"{of}.sasl.enabled.mechanisms": "OAUTHBEARER",
             f"{of}.oauthbearer.sasl.jaas.config": f"{_BEARER};",
@@ -139,6 +139,14 @@ class Secured(Broker):
         return {
             "bootstrap.servers": self.address("BEARER"), "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.callback": function,
+        }  # fmt: skip
+
+    def by_cloud(self) -> dict[str, str]:
+        """Amazon's way, of which this broker has the outer half: TLS, and tokens that it does not trust."""
+        assert self.authority
+        return {
+            "bootstrap.servers": self.address("CLOUD"), "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "AWS_MSK_IAM", "ssl.ca.location": str(self.authority.certificate),
         }  # fmt: skip
 
     def by_certificate(self) -> dict[str, str]:

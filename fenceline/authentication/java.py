@@ -18,6 +18,11 @@ _LOGIN = re.compile(rf"\s*([\w.]+)\s+required\b((?:{_QUOTED}|[^;\"'])*);?\s*", r
 #: Both packages that Kafka has had it in.
 _OIDC_HANDLER = re.compile(r"(kafkashaded\.)?org\.apache\.kafka\..*\.OAuthBearerLoginCallbackHandler")
 _IAM_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+#: Java's class that fetches tokens -> the grant that it asks for (KIP-1139).
+_RETRIEVERS = {
+    "ClientCredentialsJwtRetriever": "client_credentials",
+    "JwtBearerJwtRetriever": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+}
 _TLS_VERSIONS = {"TLSv1.2", "TLSv1.3"}
 
 
@@ -69,6 +74,12 @@ def _login_handler(value: str) -> Mapping[str, str]:
     raise BadOption(f'is code of Java: name a Python function that returns tokens, "{TOKEN_CALLBACK}"')
 
 
+def _retriever(value: str) -> Mapping[str, str]:
+    if (how := _RETRIEVERS.get(value.rpartition(".")[2])) is None:
+        raise BadOption(f'is code of Java: name a Python function that returns tokens, "{TOKEN_CALLBACK}"')
+    return {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.grant.type": how}
+
+
 def _client_handler(value: str) -> Mapping[str, str]:
     if value != _IAM_HANDLER:
         raise BadOption("is code of Java: no like in librdkafka, remove it")
@@ -104,7 +115,8 @@ _SAME = (
     "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy",
     "reconnect.backoff.max.ms", "reconnect.backoff.ms", "sasl.kerberos.min.time.before.relogin",
     "sasl.kerberos.service.name", "sasl.mechanism", "sasl.oauthbearer.assertion.algorithm",
-    "sasl.oauthbearer.assertion.claim.exp.seconds", "sasl.oauthbearer.assertion.claim.jti.include",
+    "sasl.oauthbearer.assertion.claim.exp.seconds", "sasl.oauthbearer.assertion.claim.nbf.seconds",
+    "sasl.oauthbearer.assertion.claim.jti.include",
     "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.token.endpoint.url",
     "socket.connection.setup.timeout.ms", "ssl.key.password",
 )  # fmt: skip
@@ -144,9 +156,8 @@ CONNECTION: Mapping[str, Translate] = {
     "sasl.login.callback.handler.class": _login_handler,
     "sasl.oauthbearer.client.credentials.client.id": same("sasl.oauthbearer.client.id"),
     "sasl.oauthbearer.client.credentials.client.secret": same("sasl.oauthbearer.client.secret"),
-    "sasl.oauthbearer.assertion.claim.nbf.include": never(
-        "has no like in librdkafka: sasl.oauthbearer.assertion.claim.nbf.seconds has"
-    ),
+    "sasl.oauthbearer.assertion.template.file": same("sasl.oauthbearer.assertion.jwt.template.file"),
+    "sasl.oauthbearer.jwt.retriever.class": _retriever,
     "sasl.kerberos.kinit.cmd": _kinit,
     "ssl.cipher.suites": _ciphers,
     "ssl.enabled.protocols": _versions,

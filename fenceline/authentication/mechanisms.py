@@ -26,8 +26,11 @@ CLIENT_CREDENTIALS = (
     "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.secret",
 )
-#: Other ways to a token, of librdkafka alone: by a signed assertion, or from a cloud's own service.
-ELSEWHERE_KEYS = ("sasl.oauthbearer.grant.type", "sasl.oauthbearer.metadata.authentication.type")
+#: By other values librdkafka alone gets tokens: for a signed assertion, from a cloud's own service.
+GRANTS = {
+    "sasl.oauthbearer.grant.type": "client_credentials",
+    "sasl.oauthbearer.metadata.authentication.type": "none",
+}
 
 
 class CannotAuthenticate(Exception):
@@ -83,7 +86,7 @@ _USER = {"username": "sasl.username", "password": "sasl.password"}
 def _by_password(module: str, name: str) -> Mechanism:
     admin = {"sasl.username": "sasl_plain_username", "sasl.password": "sasl_plain_password"}
     login, examine = _renamed(_USER, ("username", "password")), _needs("sasl.username", "sasl.password")
-    return Mechanism(module, login, examine, admin, ("sasl.mechanism", *_USER.values()), name)
+    return Mechanism(module, login, examine, admin, tuple(_USER.values()), name)
 
 
 _OAUTH_LOGIN = {
@@ -119,7 +122,7 @@ def _examine_oauth(properties: Properties) -> Mapping[str, str]:
         return {TOKEN_CALLBACK: f"is {callback!r}: write it as package.module:function"}
     if properties.get(_METHOD, "").lower() != OIDC:
         return {_METHOD: f'is not "{OIDC}", and no "{TOKEN_CALLBACK}" is named: where do tokens come from?'}
-    if any(key in properties for key in ELSEWHERE_KEYS):
+    if any(properties.get(key, GRANTS[key]) != GRANTS[key] for key in GRANTS):
         return {}
     return _needs(*CLIENT_CREDENTIALS)(properties)
 
@@ -191,7 +194,8 @@ def examine(properties: Properties) -> Mapping[str, str]:
 def what_to_check(properties: Properties) -> str:
     """Return what to do when a broker refuses the sign-in."""
     mechanism = MECHANISMS.get(mechanism_of(properties), MECHANISMS["PLAIN"])
-    return "check " + ", ".join(f'"{key}"' for key in mechanism.check[:-1]) + f' and "{mechanism.check[-1]}"'
+    *first, last = ("sasl.mechanism", *mechanism.check)
+    return "check " + ", ".join(f'"{key}"' for key in first) + f' and "{last}"'
 
 
 #: What librdkafka reports of a mechanism that it was built without.

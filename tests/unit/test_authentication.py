@@ -156,6 +156,7 @@ def test_java_s_spelling_becomes_librdkafka_s_and_is_complete(
         ("sasl.jaas.config", f"{BEARER} ssl.protocol=TLS;", "has ssl.protocol, which has no like"),
         ("sasl.jaas.config", f"{IAM}LoginModule required awsRoleArn=x;", "AWS_ROLE_ARN"),
         ("sasl.login.callback.handler.class", "com.example.Mine", "a Python function that returns tokens"),
+        ("sasl.oauthbearer.jwt.retriever.class", "com.example.Mine", "a Python function that returns tokens"),
         ("sasl.client.callback.handler.class", "com.example.Mine", "code of Java"),
         ("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", "a whole command line in librdkafka"),
         ("ssl.cipher.suites", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "openssl ciphers"),
@@ -199,6 +200,18 @@ def test_what_is_missing_or_wrong_is_named(properties: Mapping[str, str], key: s
     found = examine(SASL | properties)
     assert key in found
     assert reason in found[key]
+
+
+def test_a_signed_assertion_is_a_grant_of_librdkafka_s() -> None:
+    given = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.jwt.retriever.class": f"{KAFKA}.oauthbearer.JwtBearerJwtRetriever",
+        "sasl.oauthbearer.assertion.template.file": "/a.json",
+    }
+    found, refused = translate_properties(SASL | given)
+    assert (found["sasl.oauthbearer.method"], refused, examine(found)) == ("oidc", {}, {})
+    assert found["sasl.oauthbearer.grant.type"].endswith("jwt-bearer")
+    assert found["sasl.oauthbearer.assertion.jwt.template.file"] == "/a.json"
 
 
 def test_without_sasl_nothing_is_needed() -> None:

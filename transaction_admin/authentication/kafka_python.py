@@ -15,6 +15,7 @@ from fenceline.authentication.mechanisms import (
     Properties,
     examine,
     mechanism_of,
+    what_to_check,
 )
 from transaction_admin.authentication.tokens import TokenCache, msk_region, tokens_of
 
@@ -63,6 +64,9 @@ def _msk(properties: Properties) -> dict[str, Any]:
     return {}
 
 
+_CHECK_KERBEROS = what_to_check({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
+
+
 class _Kerberos(NamedTuple):
     """Who signs in, and to what; kafka-python passes it on as the service's name."""
 
@@ -89,6 +93,7 @@ class SaslMechanismKeytab(SaslMechanismGSSAPI):  # type: ignore[misc]
 
     def __init__(self, **config: Any) -> None:
         import gssapi
+        from gssapi.raw.misc import GSSError
 
         who: _Kerberos = config["sasl_kerberos_name"]
         self._is_done = self._is_authenticated = False
@@ -101,8 +106,8 @@ class SaslMechanismKeytab(SaslMechanismGSSAPI):  # type: ignore[misc]
                 name=self.gssapi_name, creds=credentials, usage="initiate"
             )
             self._next_token = self._client_ctx.step(None)
-        except gssapi.exceptions.GSSError as error:
-            raise NoToken(f"Kerberos gives no ticket: {error}") from error
+        except GSSError as error:
+            raise NoToken(f"Kerberos gives no ticket ({error}): {_CHECK_KERBEROS}") from error
 
 
 def _credentials(who: _Kerberos) -> Any:
@@ -112,7 +117,7 @@ def _credentials(who: _Kerberos) -> Any:
     name = gssapi.Name(who.principal, gssapi.NameType.kerberos_principal) if who.principal else None
     if not who.keytab:
         return gssapi.Credentials(name=name, usage="initiate")
-    store = {
+    store: Any = {
         "client_keytab": f"FILE:{who.keytab}",
         "ccache": f"MEMORY:fenceline-{who.principal}-{who.keytab}",
     }

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from fenceline.authentication.mechanisms import (
     CLIENT_CREDENTIALS,
-    ELSEWHERE_KEYS,
+    GRANTS,
     TOKEN_CALLBACK,
     CannotAuthenticate,
     Properties,
@@ -79,6 +79,11 @@ def tokens_of(properties: Properties) -> TokenCache:
 @lru_cache(maxsize=100)
 def _shared(properties: tuple[tuple[str, str], ...]) -> TokenCache:
     return TokenCache(_source(dict(properties)))
+
+
+def forget_tokens() -> None:
+    """Let the next client of each configuration ask for a new token."""
+    _shared.cache_clear()
 
 
 def _source(properties: Properties) -> Callable[[], BearerToken]:
@@ -141,8 +146,8 @@ def _checked(path: str, answer: Any) -> BearerToken:
 
 
 def _endpoint_source(properties: Properties) -> Callable[[], BearerToken]:
-    for key in ELSEWHERE_KEYS:
-        if properties.get(key, "client_credentials") not in ("client_credentials", "none"):
+    for key, usual in GRANTS.items():
+        if properties.get(key, usual) != usual:
             raise CannotAuthenticate(
                 key,
                 f'is {properties[key]!r}: no like in kafka-python, name a function, "{TOKEN_CALLBACK}"',
@@ -235,8 +240,7 @@ def _msk_source() -> Callable[[], BearerToken]:
             text, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
         except Exception as error:  # botocore's own, of its many providers of credentials
             raise CannotAuthenticate(
-                "sasl.mechanism",
-                f"AWS_MSK_IAM finds nobody to sign in as ({error}): set AWS_PROFILE or AWS's other variables",
+                "sasl.mechanism", f"is AWS_MSK_IAM, and AWS's credentials fail ({error}): check AWS_PROFILE"
             ) from error
         return BearerToken(text, expires_ms / 1_000)
 
@@ -244,17 +248,23 @@ def _msk_source() -> Callable[[], BearerToken]:
 
 
 def msk_region() -> str:
-    """Return the region that both clients sign for. Raises `CannotAuthenticate`."""
+    """Return the region that both clients sign for. Raises `CannotAuthenticate` without credentials, too."""
     try:
         from botocore.session import Session
     except ImportError:
         raise CannotAuthenticate(
-            "sasl.mechanism", "AWS_MSK_IAM takes botocore: install fenceline[msk]"
+            "sasl.mechanism", "is AWS_MSK_IAM, which takes botocore: install fenceline[msk]"
         ) from None
     try:
-        region = Session().get_config_variable("region")
-    except Exception as error:  # a profile that is not there
-        raise CannotAuthenticate("sasl.mechanism", f"AWS_MSK_IAM: {error}") from error
+        region, signer = Session().get_config_variable("region"), Session().get_credentials()
+    except Exception as error:  # botocore's own: a profile that is not there, a service that does not answer
+        raise CannotAuthenticate(
+            "sasl.mechanism", f"is AWS_MSK_IAM, and AWS's settings fail: {error}"
+        ) from error
     if not region:
-        raise CannotAuthenticate("sasl.mechanism", f"AWS_MSK_IAM takes a region: set {_REGION}")
+        raise CannotAuthenticate("sasl.mechanism", f"is AWS_MSK_IAM, which takes a region: set {_REGION}")
+    if signer is None:
+        raise CannotAuthenticate(
+            "sasl.mechanism", "is AWS_MSK_IAM, and AWS has no credentials: set AWS_PROFILE"
+        )
     return str(region)

@@ -110,7 +110,7 @@ def test_librdkafka_accepts_every_translated_option() -> None:
         "enable.metrics.push": "true", "metadata.recovery.strategy": "none",
         "enable.ssl.certificate.verification": "true", "ssl.endpoint.identification.algorithm": "https",
     }  # fmt: skip
-    files = ("ssl.", "sasl.")
+    files = ("ssl.", "sasl.", "https.")
     for name in (*CONNECTION, *SENDING):
         if name.startswith(files) and name not in values:
             continue
