@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import ssl
 import threading
 import time
 import urllib.parse
@@ -21,7 +22,7 @@ CLIENTS = {"collector": "rightful"}
 class IdentityProvider:
     """Issues signed tokens at `token_url` to `CLIENTS`; brokers fetch its keys from `keys_url`."""
 
-    def __init__(self, life_s: float = 300) -> None:
+    def __init__(self, life_s: float = 300, tls: ssl.SSLContext | None = None) -> None:
         #: How long a token lives that is issued now.
         self.life_s = life_s
         #: Clients that tokens were issued to, one by one.
@@ -29,11 +30,14 @@ class IdentityProvider:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.provider = self  # type: ignore[attr-defined]
+        self._scheme = "https" if tls else "http"
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
 
     @property
     def token_url(self) -> str:

@@ -158,6 +158,16 @@ class Secured(Broker):
             "ssl.certificate.location": str(certificate), "ssl.key.location": str(key),
         }  # fmt: skip
 
+    def by_text(self) -> dict[str, str]:
+        """The same certificate and authority as texts."""
+        pem = self.by_certificate()
+        texts = {key: Path(value).read_text() for key, value in pem.items() if key.endswith(".location")}
+        return {
+            "bootstrap.servers": pem["bootstrap.servers"], "security.protocol": "SSL",
+            "ssl.ca.pem": texts["ssl.ca.location"], "ssl.key.pem": texts["ssl.key.location"],
+            "ssl.certificate.pem": texts["ssl.certificate.location"],
+        }  # fmt: skip
+
     def by_store(self) -> dict[str, str]:
         """The same certificate and authority in stores of PKCS12."""
         assert self.authority

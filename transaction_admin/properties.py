@@ -20,7 +20,7 @@ class CannotTranslate(Exception):
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f'no admin connection: "{key}" {reason}')
-        self.key = key
+        self.key, self.reason = key, reason
 
 
 class _BadValue(Exception):

@@ -13,6 +13,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
 from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.options import PREFIX
 from transaction_admin.authentication.librdkafka import librdkafka_settings
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ def make_client(connection: Mapping[str, str], **more: Any) -> AdminClient:
     try:
         return AdminClient({**librdkafka_settings(connection), "log_level": "3"}, **more)
     except CannotAuthenticate as error:
-        raise Refused(f"option {error}") from error
+        raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
     except KafkaException as error:
         raise Refused(f"the options are refused: {explain_refusal(error.args[0].str())}") from error
 

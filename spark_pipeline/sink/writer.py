@@ -252,7 +252,7 @@ def admin_for(connection: Mapping[str, str]) -> TransactionAdmin:
         try:
             _admins[key] = KafkaPythonAdmin(connection, _PATIENCE_S / 2)
         except CannotTranslate as error:
-            raise Refused(f"option {PREFIX}{error.key}: {error}") from error
+            raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
         except AdminUnavailable as error:
             raise SinkError(str(error)) from error
     return _admins[key]

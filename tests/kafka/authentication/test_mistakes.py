@@ -11,10 +11,13 @@ import pytest
 
 from collectors.doctor.examination import CheckStatus
 from sandbox.ports import free_port
+from spark_pipeline.exactly_once import Stopped, require_topics
+from spark_pipeline.exactly_once_arguments import Arguments
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.factory import chosen_timeout_ms, make_options
 from tests.identity_provider import IdentityProvider
 from tests.kafka.authentication import callbacks
+from tests.kafka.authentication.conftest import TOPIC
 from tests.kafka.doctor_checks import run_doctor
 from tests.receivers import Authority
 from tests.secured import PASSWORD, Secured
@@ -139,3 +142,16 @@ def _start_sink(properties: Mapping[str, str]) -> None:
 def _hides_secrets(text: str) -> None:
     for secret in (PASSWORD, "rightful", "changeit", "wrong"):
         assert secret not in text
+
+
+@pytest.mark.parametrize("name", ["client's secret", "no certificate", "no module"])
+def test_the_job_reports_it_before_spark_begins(
+    secured: Secured, provider: IdentityProvider, tmp_path: Path, name: str
+) -> None:
+    kafka = MISTAKES[name][0](secured, tmp_path)
+    chosen = Arguments(kafka=kafka, source=TOPIC, target=TOPIC, checkpoint="/x", name="x", prefix="x")
+    with pytest.raises((Stopped, SinkError)) as stopped:
+        require_topics(chosen, timeout_s=2)
+    assert LIBRDKAFKAS.get(name, MISTAKES[name][1]) in str(stopped.value)
+    assert "\n" not in str(stopped.value)
+    _hides_secrets(str(stopped.value))

@@ -40,9 +40,10 @@ WAYS: Mapping[str, Callable[[Secured], Mapping[str, str]]] = {
     "PLAIN": lambda broker: broker.by_password("PLAIN"),
     "SCRAM-SHA-256": lambda broker: broker.by_password("SCRAM-SHA-256"),
     "PEM": Secured.by_certificate,
+    "PEM as text": Secured.by_text,
 }
 #: What other tests of the gate sign in by, or what differs from those before by a name alone.
-ALIKE = ("SCRAM-SHA-512", "PLAIN", "SCRAM-SHA-256", "PEM")
+ALIKE = ("SCRAM-SHA-512", "PLAIN", "SCRAM-SHA-256", "PEM", "PEM as text")
 
 
 @pytest.fixture(params=[pytest.param(way, marks=pytest.mark.matrix) if way in ALIKE else way for way in WAYS])
