@@ -185,10 +185,8 @@ def require_topics(chosen: Arguments, timeout_s: float = 10) -> None:
     except KafkaException as error:
         where = chosen.kafka["bootstrap.servers"]
         client.poll(0)
-        specific = [
-            each for each in complaints if each.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
-        ]
-        reason = (specific or [error.args[0]])[-1].str()
+        reasons = [each for each in complaints if each.code() != KafkaError._ALL_BROKERS_DOWN]
+        reason = (reasons or [error.args[0]])[-1].str().partition(" (after ")[0]
         raise Stopped(
             f"no broker answers at {where} ({reason}): check --bootstrap-servers, and the security settings"
         ) from None
