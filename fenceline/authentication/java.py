@@ -135,7 +135,7 @@ _LIBRDKAFKAS = (
     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.crl.location",
     "ssl.key.location", "ssl.key.pem", "ssl.sigalgs.list", "ssl.curves.list",
 )  # fmt: skip
-#: Left as they are until `_resolve_stores` has them all.
+#: Left as they are until `resolve_stores` has them all.
 STORE_KEYS = tuple(
     f"ssl.{which}store.{what}" for which in ("trust", "key") for what in ("location", "password", "type")
 )

@@ -160,7 +160,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
         "Krb5LoginModule",
         _renamed(_KERBEROS_LOGIN, ()),
         _needs(),
-        {"sasl.kerberos.service.name": "sasl_kerberos_service_name"},
+        {},
         ("sasl.kerberos.service.name", "sasl.kerberos.principal", "sasl.kerberos.keytab"),
         "GSSAPI",
     ),

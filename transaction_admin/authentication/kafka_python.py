@@ -17,7 +17,7 @@ from fenceline.authentication.mechanisms import (
     mechanism_of,
     what_to_check,
 )
-from transaction_admin.authentication.tokens import TokenCache, msk_region, tokens_of
+from transaction_admin.authentication.tokens import BearerToken, TokenCache, msk_region, tokens_of
 
 
 def sasl_settings(properties: Properties) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class NoToken(SaslAuthenticationFailedError):  # type: ignore[misc]
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """TokenCache as kafka-python asks for them: on the thread of its connections."""
+    """Tokens as kafka-python asks for them: on the thread of its connections."""
 
     def __init__(self, tokens: TokenCache) -> None:
         super().__init__()
@@ -44,14 +44,17 @@ class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
 
     def token(self) -> str:
         """Return a token that is valid now."""
-        try:
-            return self._tokens.current().text
-        except CannotAuthenticate as error:
-            raise NoToken(str(error)) from error
+        return self._current().text
 
     def extensions(self) -> dict[str, str]:
-        """Return the extensions of the same token."""
-        return dict(self._tokens.current().extensions)
+        """Return the extensions that go with it."""
+        return dict(self._current().extensions)
+
+    def _current(self) -> BearerToken:
+        try:
+            return self._tokens.current()
+        except CannotAuthenticate as error:
+            raise NoToken(str(error)) from error
 
 
 def _oauth(properties: Properties) -> dict[str, Any]:
@@ -99,11 +102,10 @@ class SaslMechanismKeytab(SaslMechanismGSSAPI):  # type: ignore[misc]
         self._is_done = self._is_authenticated = False
         self.auth_id = f"{who.service}@{config['host']}"
         by_host = gssapi.Name(self.auth_id, name_type=gssapi.NameType.hostbased_service)
-        self.gssapi_name = by_host.canonicalize(gssapi.MechType.kerberos)
         try:
-            credentials = _credentials(who)
+            self.gssapi_name = by_host.canonicalize(gssapi.MechType.kerberos)
             self._client_ctx = gssapi.SecurityContext(
-                name=self.gssapi_name, creds=credentials, usage="initiate"
+                name=self.gssapi_name, creds=_credentials(who), usage="initiate"
             )
             self._next_token = self._client_ctx.step(None)
         except GSSError as error:

@@ -20,10 +20,10 @@ class Pem(NamedTuple):
     authorities: str
 
 
-def read_store(store: str, properties: Properties) -> Pem | None:
+def read_store(store: str, properties: Properties, passphrase: str = "") -> Pem | None:
     """Return what is in the key store or the trust store that properties name, None where they name none.
 
-    The key is without a password: keep it in memory. Raises `CannotAuthenticate`.
+    The key takes the passphrase. Raises `CannotAuthenticate`.
     """
     where = properties.get(f"{store}.location")
     if where is None:
@@ -38,7 +38,7 @@ def read_store(store: str, properties: Properties) -> Pem | None:
         ) from None
     password = properties.get(f"{store}.password", "").encode() or None
     try:
-        return _pem(pkcs12.load_pkcs12(content, password))
+        return _pem(pkcs12.load_pkcs12(content, password), passphrase.encode())
     except ValueError as error:
         raise CannotAuthenticate(
             f"{store}.location", f'names {where}, which "{store}.password" does not open as PKCS12 ({error})'
@@ -92,7 +92,7 @@ def _as_pem(store: str, where: str) -> str:
     return f"convert it once, `{command}`, and {_OWN_NAMES[store]}"
 
 
-def _pem(store: Any) -> Pem:
+def _pem(store: Any, passphrase: bytes) -> Pem:
     from cryptography.hazmat.primitives import serialization as form
 
     def text(*certificates: Any) -> str:
@@ -101,7 +101,7 @@ def _pem(store: Any) -> Pem:
     others = [each.certificate for each in store.additional_certs]
     own = [store.cert.certificate] if store.cert else []
     key = ""
-    if store.key is not None:
-        plain = form.NoEncryption()
-        key = store.key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, plain).decode()
+    if store.key is not None and passphrase:
+        locked = form.BestAvailableEncryption(passphrase)
+        key = store.key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked).decode()
     return Pem(text(*own, *others), key, text(*others))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -97,9 +98,10 @@ def _trust_store(context: ssl.SSLContext, _: str, properties: Properties) -> Non
 
 def _key_store(context: ssl.SSLContext, _: str, properties: Properties) -> None:
     check_store(KEY, properties)
-    if own := read_store(KEY, properties):
+    passphrase = secrets.token_hex(16)
+    if own := read_store(KEY, properties, passphrase):
         with _file(own.certificates + own.key) as both:
-            context.load_cert_chain(both)
+            context.load_cert_chain(both, password=passphrase)
 
 
 @contextmanager

@@ -128,6 +128,8 @@ def test_the_admin_client_accepts_every_connection_option() -> None:
         "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "client.id": "me",
         "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
         "username=a password=b;", "metadata.max.age.ms": "1000", "reconnect.backoff.ms": "50",
+        "enable.metrics.push": "false", "metadata.recovery.strategy": "none",
+        "metadata.recovery.rebootstrap.trigger.ms": "300000",
     }  # fmt: skip
     found = translate_options(SERVERS | {PREFIX + key: value for key, value in given.items()})
     assert kafka_python(found.connection)["sasl_plain_password"] == "b"
