@@ -85,7 +85,7 @@ postgresql:
 
 # A KDC, and kafka-python's side of it, which is built here: its package has no wheel for Linux.
 kerberos: venv
-	@command -v /usr/sbin/krb5kdc krb5kdc >/dev/null || { \
+	@[ -x /usr/sbin/krb5kdc ] || command -v krb5kdc >/dev/null || { \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo 'setup: installing a Kerberos KDC for its tests'; \
 			apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends krb5-kdc krb5-admin-server libkrb5-dev gcc; \

@@ -87,7 +87,7 @@ def is_installed() -> bool:
 
 @dataclass(slots=True)
 class KerberosBroker(Broker):
-    """A broker whose second listener takes tickets; sessions there last for five seconds."""
+    """A broker whose second listener takes tickets; sessions there last for twelve seconds."""
 
     realm: Realm | None = None
     kerberos_port: int = field(default_factory=free_port)
@@ -114,5 +114,5 @@ class KerberosBroker(Broker):
             f"{of}.sasl.enabled.mechanisms": "GSSAPI",
             f"{of}.gssapi.sasl.jaas.config": f'{login} keyTab="{keytab}" principal="kafka/{HOST}@{REALM}";',
             f"{of}.sasl.kerberos.service.name": "kafka",
-            f"{of}.gssapi.connections.max.reauth.ms": "5000",
+            f"{of}.gssapi.connections.max.reauth.ms": "12000",
         }  # fmt: skip
