@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fenceline.alerts.limits import Alerting, split_port
+from fenceline.authentication.java import translate_properties
+from fenceline.authentication.mechanisms import examine
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
@@ -30,10 +32,10 @@ _SECTIONS = (
     "state_keys",
     "alerts",
 )
-#: Keys of a cluster that are ours; all others are librdkafka's.
+#: Keys of a cluster that are ours; all others are librdkafka's, or Java's and Spark's for the same.
 _SEES_ALL = "sees_all_transactional_ids"
 _ZERO_IS_OFF = ("reconcile_every_s", "partitions_every_s", "groups_every_s", "checkpoints_every_s")
-_SECRET_WORDS = ("password", "secret", "key.pem", "sasl.jaas", "oauthbearer.config")
+_SECRET_WORDS = ("password", "passphrase", "secret", "key.pem", "oauthbearer.config")
 _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
 
 
@@ -46,7 +48,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """One `[clusters.NAME]`: librdkafka's properties by their own names, secrets already read."""
+    """One `[clusters.NAME]`: properties by librdkafka's names, whoever's they had; secrets already read."""
 
     name: str
     properties: Mapping[str, str]
@@ -170,6 +172,9 @@ def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> Clust
         raise ConfigError(f"{path}: {where}.{_SEES_ALL} must be true or false, not {sees_all!r}.")
     theirs = {key: value for key, value in table.items() if key != _SEES_ALL}
     properties = {key: _property(path, f'{where}."{key}"', value, env) for key, value in theirs.items()}
+    properties, refused = translate_properties(properties)
+    for key, reason in (refused or examine(properties)).items():
+        raise ConfigError(f'{path}: {where}."{key}" {reason}.')
     if not properties.get("bootstrap.servers"):
         raise ConfigError(f'{path}: {where} lacks "bootstrap.servers"; set it to "host:port".')
     return ClusterConfig(name, properties, sees_all)

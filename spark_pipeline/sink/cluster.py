@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
 from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.options import PREFIX
+from transaction_admin.authentication.librdkafka import librdkafka_settings
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +42,20 @@ def timeout_ms(connection: Mapping[str, str], wanted: int | None) -> int:
     return wanted
 
 
+def make_client(connection: Mapping[str, str], **more: Any) -> AdminClient:
+    """Return a client of the cluster; raises `Refused` where the properties cannot be signed in by."""
+    try:
+        return AdminClient({**librdkafka_settings(connection), "log_level": "3"}, **more)
+    except CannotAuthenticate as error:
+        raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
+    except KafkaException as error:
+        raise Refused(f"the options are refused: {explain_refusal(error.args[0].str())}") from error
+
+
 def _max_timeout_ms(connection: Mapping[str, str]) -> int | None:
     """Return the lowest maximum of the brokers, None where it may not be seen."""
+    client = make_client(connection)
     try:
-        client = AdminClient({**connection, "log_level": "3"})
         brokers = client.list_topics("", timeout=_PATIENCE_S).brokers
         asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
         answers = client.describe_configs(asked, request_timeout=_PATIENCE_S).values()

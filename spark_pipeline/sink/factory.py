@@ -65,7 +65,11 @@ def make_options(
 
 
 def chosen_timeout_ms(options: SinkOptions) -> int:
-    """Return the timeout of transactions; raises `Refused` for one that the brokers do not take."""
+    """Return the timeout of transactions; raises `Refused` for one that the brokers do not take.
+
+    Signs in first by the client that reports at once what is wrong with that.
+    """
+    admin_for(options.properties.connection)
     return cluster.timeout_ms(options.properties.connection, options.transaction_timeout_ms)
 
 

@@ -15,15 +15,18 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
-from spark_pipeline.sink.errors import SinkError
-from spark_pipeline.sink.options import Properties
+from spark_pipeline.sink.errors import Refused, SinkError
+from spark_pipeline.sink.options import PREFIX, Properties
 from spark_pipeline.sink.transactions import describe_ids
-from transaction_admin.api import TransactionAdmin, grant_command
+from transaction_admin.api import AdminUnavailable, TransactionAdmin, grant_command
+from transaction_admin.authentication.librdkafka import librdkafka_settings
 from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +104,7 @@ class _Open:
         self._failed_where = ""
         self._admin = admin_for(plan.properties.connection)
         self._id = _free_id(plan, task, self._admin)
-        self._producer = Producer(_settings(plan, self._id), on_delivery=self._told)
+        self._producer = _make_producer(plan, self._id, self._told)
 
     def begin(self) -> None:
         """Take the id, and begin."""
@@ -246,13 +249,26 @@ def admin_for(connection: Mapping[str, str]) -> TransactionAdmin:
     """Return this process's connection to a cluster's admin side; a Python worker serves many tasks."""
     key = tuple(sorted(connection.items()))
     if key not in _admins:
-        _admins[key] = KafkaPythonAdmin(connection, _PATIENCE_S / 2)
+        try:
+            _admins[key] = KafkaPythonAdmin(connection, _PATIENCE_S / 2)
+        except CannotTranslate as error:
+            raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
+        except AdminUnavailable as error:
+            raise SinkError(str(error)) from error
     return _admins[key]
+
+
+def _make_producer(plan: TaskPlan, transactional_id: str, told: Callable[..., None]) -> Producer:
+    try:
+        return Producer(_settings(plan, transactional_id), on_delivery=told)
+    except (CannotAuthenticate, KafkaException) as error:
+        reason = explain_refusal(error.args[0].str()) if isinstance(error, KafkaException) else error
+        raise SinkError(f"{transactional_id}: the options are refused here: {reason}") from error
 
 
 def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
     return {
-        **plan.properties.producer_properties,
+        **librdkafka_settings(plan.properties.producer_properties),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": plan.timeout_ms,
         # librdkafka finds the coordinator by a connection that it has: without one it waits for half a second

@@ -15,6 +15,8 @@ GOOD = """
 [clusters.prod-eu]
 "bootstrap.servers" = "kafka-1:9092,kafka-2:9092"
 "security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "PLAIN"
+"sasl.username" = "fenceline"
 "sasl.password" = "env:PROD_PASSWORD"
 "enable.ssl.certificate.verification" = true
 "socket.timeout.ms" = 4000
@@ -45,6 +47,19 @@ def test_a_good_file_is_read_whole(tmp_path: Path) -> None:
     assert prod.properties["enable.ssl.certificate.verification"] == "true"
     assert prod.properties["socket.timeout.ms"] == "4000"
     assert config.limits == Limits(open_too_long_s=10)
+
+
+def test_java_s_and_spark_s_names_are_taken_for_the_same(tmp_path: Path) -> None:
+    config = read(
+        tmp_path,
+        '[clusters.a]\n"kafka.bootstrap.servers" = "h:1"\n"kafka.security.protocol" = "SASL_SSL"\n'
+        '"kafka.sasl.mechanism" = "SCRAM-SHA-512"\n"kafka.sasl.jaas.config" = "env:JAAS"\n',
+        JAAS="kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required "
+        "username='a' password='hunter2';",
+    ).clusters["a"]
+    assert config.bootstrap == "h:1"
+    assert config.properties["sasl.password"] == "hunter2"
+    assert "hunter2" not in str(config.redacted_properties())
 
 
 def test_secrets_are_hidden(tmp_path: Path) -> None:
@@ -102,6 +117,13 @@ def test_without_a_file_no_cluster_is_configured() -> None:
         ('[clusters."a\\nb"]', r"'clusters.a\nb' is not a usable cluster name"),
         ('"a\\nb" = 1', r"unknown key 'a\nb'"),
         (f'{A}"sasl.password" = "file:\\u0000"', 'clusters.a."sasl.password": cannot read'),
+        (f'{A}"security.protocol" = "tls"', "clusters.a.\"security.protocol\" is 'tls': known are PLAINTEXT"),
+        (f'{A}"security.protocol" = "sasl_ssl"', 'clusters.a."sasl.mechanism" is missing: known are PLAIN'),
+        (
+            f'{A}"security.protocol" = "sasl_ssl"\n"sasl.mechanism" = "DIGEST-MD5"',
+            "clusters.a.\"sasl.mechanism\" is 'DIGEST-MD5': known are PLAIN",
+        ),
+        (f'{A}"sasl.jaas.config" = "x"', 'clusters.a."sasl.jaas.config" is no `module required'),
         (f"{A}sees_all_transactional_ids = 1", "clusters.a.sees_all_transactional_ids must be true or false"),
         ("[owners]", "'owners' must be a list of tables; write [[owners]]"),
         ("owners = [3]", "owners[1] must be a table; write [[owners]]"),
