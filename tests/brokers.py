@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
 from sandbox.cluster import KafkaCluster
+from sandbox.engines.gateway import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
-from tests.java.gateway import java_gateway
 from tests.java.tools import VERSION
 from tests.waiting import wait_for
 

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from sandbox.engines.flink import FlinkJob
 from sandbox.java import FLINKS
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.java.flink import FlinkJob
 
 TARGET = Path(__file__).with_name("flink")
 KINDS: Mapping[str, Mapping[str, str]] = {

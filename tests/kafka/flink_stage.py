@@ -19,9 +19,9 @@ from dashboard.streaming import flink_store as store
 from fenceline.facts import TransactionState
 from fenceline.flink.records import Committable, FlinkCheckpoint, FlinkJobObservation
 from fenceline.kafka.reconcile import Described
+from sandbox.engines.flink import FlinkJob as RunningJob
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.java.flink import FlinkJob as RunningJob
 from tests.kafka.action_worker import CLUSTER
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin

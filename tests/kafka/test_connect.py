@@ -11,11 +11,11 @@ import pytest
 from dashboard.models import Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from fenceline.kafka.producer_identity import Engine
+from sandbox.engines.connect import connect_worker
+from sandbox.engines.steady_input import steady_input
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.java.connect import connect_worker
 from tests.kafka.collected_groups import CollectedGroups
-from tests.kafka.steady_input import steady_input
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix, pytest.mark.django_db]

@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient
 from dashboard.models import Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from fenceline.kafka.producer_identity import Engine, streams_topic
+from sandbox.engines.steady_input import steady_input
+from sandbox.engines.streams import StreamsInstance, streams_instance
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.java.streams import StreamsInstance, streams_instance
 from tests.kafka.collected_groups import CollectedGroups
-from tests.kafka.steady_input import steady_input
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix, pytest.mark.django_db]
