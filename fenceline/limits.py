@@ -81,6 +81,8 @@ class Limits:
 
     #: How often checkpoints are read, at most; 0 reads none.
     checkpoints_every_s: float = 1.0
+    #: How often the REST APIs of engines are asked; 0 asks none.
+    engines_every_s: float = 5.0
 
     def as_mapping(self) -> Mapping[str, float]:
         """Return the limits by name, for the configuration page."""

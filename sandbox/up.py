@@ -195,8 +195,8 @@ class Stack:
             for shard in range(self.options.shards)
         ]
         # A slot for each cluster's evaluator, pruner, reconciler, partitions, groups, recoveries,
-        # checkpoints, Flink's jobs and audits, and some for the tasks that start them and for operators.
-        slots = str(12 * clusters + 6)
+        # checkpoints, Flink's jobs, engines and audits, and some for the tasks that start them and operators.
+        slots = str(13 * clusters + 6)
         pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
         return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 

@@ -25,7 +25,7 @@ class ConnectWorker:
     """A worker that writes exactly once (KIP-618); `address` is its REST API's."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
+        self.address = address
 
     def mirror(
         self,
@@ -72,7 +72,7 @@ class ConnectWorker:
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self._address}/{path}", data, headers, method=method)  # noqa: S310 - its own http
+        request = urllib.request.Request(f"{self.address}/{path}", data, headers, method=method)  # noqa: S310 - its own http
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
             return json.loads(answer.read() or b"null")
 

@@ -46,7 +46,7 @@ _SETTINGS = {
 }
 
 
-class FlinkJob:
+class FlinkProcess:
     """A job that copies values from `source` to `target`; its checkpoints are below `folder`."""
 
     def __init__(

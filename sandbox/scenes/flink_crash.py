@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sandbox import topics
-from sandbox.engines.flink import FlinkJob, checkpoint_number
+from sandbox.engines.flink import FlinkProcess, checkpoint_number
 from sandbox.engines.steady_input import steady_input
 from sandbox.errors import SandboxError
 from sandbox.scenes import wire
@@ -65,7 +65,7 @@ def _killed(bootstrap: str, root: Path, report: Report) -> tuple[Path, Sequence[
     raise SandboxError(f"not within {_WITHIN_S:.0f} s: a checkpoint whose commits are slower than the kill")
 
 
-def _stop_before_commit(job: FlinkJob, bootstrap: str, until: float) -> Path:
+def _stop_before_commit(job: FlinkProcess, bootstrap: str, until: float) -> Path:
     """Stop the job where a new checkpoint's transactions are open; return that."""
     while time.monotonic() < until:
         checkpoint = job.wait_for_checkpoint(checkpoint_number(job.checkpoints()[-1]), rest_s=0)
@@ -82,8 +82,8 @@ def _open_ids(bootstrap: str, checkpoint: Path) -> Sequence[str]:
     return [name for name in names if wire.has_open_transaction(bootstrap, name)]
 
 
-def _job(bootstrap: str, root: Path) -> FlinkJob:
-    return FlinkJob(
+def _job(bootstrap: str, root: Path) -> FlinkProcess:
+    return FlinkProcess(
         FLINK,
         bootstrap,
         root,

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.config import CheckpointRoot
+from dashboard.config import CheckpointRoot, EngineEndpoint
 from dashboard.models import Cluster, FlinkJob
+from fenceline.collecting import EngineKind
 from fenceline.flink.records import TransactionOwnership
 from tests.web import factories, scenarios
 from tests.web.factories import FLINK_IDENT
@@ -69,6 +70,24 @@ def test_a_restore_is_foretold(page: Client, decided: FlinkJob) -> None:
         "A restore from chk-41 commits 1 transaction; finds 1 transaction committed; loses the records of "
         "1 transaction, aborted before; commits 1 transaction if still open, which is not known."
     )
+
+
+def test_what_a_job_manager_reports_is_shown_and_why_it_cannot_be_read(
+    page: Client, decided: FlinkJob, settings: Any
+) -> None:
+    assert "data-run" not in read(page, JOB)
+    manager = EngineEndpoint(EngineKind.FLINK, "http://jm:8081", "prod")
+    settings.FENCELINE = replace(settings.FENCELINE, engines=[manager])
+    factories.flink_run(decided)
+    text = read(page, JOB)
+    assert "RESTARTING" in text
+    assert "Checkpoint 42 failed: <bdi>Checkpoint expired before completing." in text
+    assert rows_of(text, "operators") == ["Source: in -&gt; Sink: Writer RUNNING parallelism 2"]
+    assert "data-api-trouble" not in text
+    reason = "http://jm:8081 does not answer"
+    factories.gap(decided.cluster, source="engines", scope="api:http://jm:8081", reason=reason)
+    decided.cluster.__class__.objects.update(rev=decided.cluster.rev + 1)
+    assert f"data-api-trouble>{reason}." in read(page, JOB)
 
 
 @pytest.mark.sql

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.models import FlinkJob
+from dashboard.streaming import engines
 from dashboard.streaming import flink_jobs as flink_queries
 from dashboard.system import access, owners
 from dashboard.web import page_context
@@ -20,6 +21,7 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
+from fenceline.collecting import EngineKind
 from fenceline.decode import text
 from fenceline.flink.restore import CommitFate, restore_sentence
 from fenceline.formatting import count_noun
@@ -118,7 +120,23 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         "more_others": max(0, len(others) - _MOST_LISTED),
         "expires_ms": min((each.expires_ms for each in pending if each.expires_ms is not None), default=None),
         "commit": _commit_button(request, job, open_ids),
+        **_reported(job),
     }
+
+
+def _reported(job: FlinkJob) -> Mapping[str, Any]:
+    """Return what a JobManager reports of the job, and which of the cluster's cannot be read."""
+    managers = [
+        each.url
+        for each in settings.FENCELINE.engines
+        if each.kind is EngineKind.FLINK and each.cluster == job.cluster.name
+    ]
+    if not managers:
+        return {"run": None, "troubles": []}
+    run = engines.run_of(job)
+    found = engines.api_troubles(job.cluster_id)
+    concerned = [run.row.url] if run is not None else managers
+    return {"run": run, "troubles": [(url, found[url]) for url in concerned if url in found]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import choices
 from dashboard.streaming import batches as streaming_batches
+from dashboard.streaming.engines import connector_of
 from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
@@ -217,7 +218,7 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "offsets_wait": [each for each in found.waiting if each.pending],
         "owner": owners.of_transaction(row.transactional_id),
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
-        "producer": producer_identity(row.cluster_id, row.transactional_id),
+        **_producer(row),
         "findings": action_buttons.finding_cards(request, findings),
         "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
@@ -226,6 +227,16 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "offsets": [part for part in partitions if part.topic == OFFSETS],
         "raw": json.dumps(_raw(row, partitions), indent=2, ensure_ascii=False),
     }
+
+
+def _producer(row: Transaction) -> Mapping[str, Any]:
+    """Return who is behind an id, and of a Connect task what a worker reports of its connector."""
+    producer = producer_identity(row.cluster_id, row.transactional_id)
+    parts = dict(producer.parts) if producer else {}
+    if producer is None or "connector" not in parts:
+        return {"producer": producer, "connector": None}
+    found = connector_of(row.cluster_id, producer.application, parts["connector"], parts["task"])
+    return {"producer": producer, "connector": found}
 
 
 def _lived(
