@@ -59,6 +59,8 @@ class ConnectorRecord(models.Model):
     reason = models.TextField(blank=True)
     #: `fenceline.connect.connectors.ConnectorTask` as lists.
     tasks = models.JSONField(default=list)
+    #: `fenceline.connect.debezium.DebeziumTopics` as a list; null for every other connector.
+    debezium = models.JSONField(null=True)
     seen_ms = models.BigIntegerField()
 
     class Meta:

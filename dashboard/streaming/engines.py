@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dashboard.models import ConnectorRecord, FlinkJob, FlinkRunRecord, GapRecord
 from dashboard.runtime.collector_names import ENGINES
 from fenceline.connect.connectors import ConnectorTask
+from fenceline.connect.debezium import DebeziumTopics
 from fenceline.flink.job_status import FlinkOperator, ReportedCheckpoint
 
 #: How scopes of gaps begin that name an API.
@@ -34,6 +35,7 @@ class ReportedConnector:
     row: ConnectorRecord
     tasks: Sequence[ConnectorTask]
     task: ConnectorTask | None
+    debezium: DebeziumTopics | None = None
 
 
 def api_troubles(cluster_id: int) -> Mapping[str, str]:
@@ -69,7 +71,8 @@ def connector_of(cluster_id: int, group: str, name: str, task: str) -> ReportedC
     if row is None or (not row.group and len(rows) > 1):
         return None
     tasks = [ConnectorTask(*each) for each in row.tasks]
-    return ReportedConnector(row, tasks, next((each for each in tasks if str(each.number) == task), None))
+    own = next((each for each in tasks if str(each.number) == task), None)
+    return ReportedConnector(row, tasks, own, None if row.debezium is None else DebeziumTopics(*row.debezium))
 
 
 def _checkpoint(packed: Sequence[object] | None) -> ReportedCheckpoint | None:

@@ -125,4 +125,5 @@ def _connector(status: ConnectorStatus, version: str, group: str) -> Mapping[str
         "worker": status.worker,
         "reason": status.reason,
         "tasks": [list(each) for each in status.tasks],
+        "debezium": None if status.debezium is None else list(status.debezium),
     }

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fenceline.connect.debezium import DebeziumTopics, debezium_topics
+
+#: Connect's words for the state of a connector or a task (`AbstractStatus.State`).
+STATES = ("UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED")
 #: The reason of a failure is cut here: a trace has hundreds of lines.
 _LONGEST_REASON = 300
 
@@ -33,6 +37,8 @@ class ConnectorStatus(NamedTuple):
     worker: str
     tasks: tuple[ConnectorTask, ...]
     reason: str = ""
+    #: How its topics are called, where it is one of Debezium's.
+    debezium: DebeziumTopics | None = None
 
 
 def connector_statuses(answer: Any) -> Sequence[ConnectorStatus]:
@@ -56,6 +62,7 @@ def _connector(name: str, status: Any, info: Any) -> ConnectorStatus:
             for each in status["tasks"]
         ),
         _first_line(own),
+        debezium_topics({str(key): str(value) for key, value in info["config"].items()}),
     )
 
 

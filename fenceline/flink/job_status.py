@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+#: Flink's words for the state of a job (`JobStatus`).
+JOB_STATES = (
+    "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED",
+    "RESTARTING", "SUSPENDED", "RECONCILING",
+)  # fmt: skip
 #: A failure's message is cut here.
 _LONGEST_REASON = 300
 

@@ -1,5 +1,5 @@
-"""Proves with a real Flink mini cluster and a real worker of Connect that their REST APIs are read: a job with
-its operators and checkpoints, a connector with its tasks; and what is left of both when they are gone."""
+"""Proves with a real Flink mini cluster and a real worker of Connect that their REST APIs are read: a job
+with operators and checkpoints, a connector with its tasks; and what is left of both when they are gone."""
 
 from __future__ import annotations
 

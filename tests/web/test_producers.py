@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from django.test import Client
 
-from dashboard.models import Cluster, ConnectorRecord, GroupRecord
+from dashboard.models import Cluster, GroupRecord
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -54,12 +54,7 @@ def test_a_connect_task_has_the_state_that_a_worker_reports(page: Client, prod: 
         factories.transaction(prod, f"cdc-mysql-source-{task}")
     address = "/transactions/prod/cdc-mysql-source-{}"
     assert "data-connector" not in page_html(page, address.format(0))
-    failed = [0, "FAILED", "w1:8083", "ConnectException: no such table"]
-    ConnectorRecord.objects.create(
-        cluster=prod, url="http://w1:8083", group="cdc", version="4.2.0", name="mysql-source", kind="source",
-        connector="io.debezium.connector.mysql.MySqlConnector", state="RUNNING", worker="w1:8083",
-        tasks=[failed, [1, "RUNNING", "w2:8083", ""]], seen_ms=factories.now_ms(),
-    )  # fmt: skip
+    factories.connector(prod)
     Cluster.objects.update(rev=prod.rev + 1)
     shown = page_html(page, address.format(0)).split("data-connector")[1]
     assert "FAILED" in shown
@@ -67,6 +62,18 @@ def test_a_connect_task_has_the_state_that_a_worker_reports(page: Client, prod: 
     assert "2 tasks, as Connect 4.2.0" in " ".join(shown.split())
     gone = page_html(page, address.format(3)).split("data-connector")[1]
     assert "has no such task now" in gone
+
+
+def test_topics_of_debezium_are_told_apart_by_its_heartbeat(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "connect-cluster-cdc")
+    topics = {"__debezium-heartbeat.shop": [0], "shop.public.orders": [0], "other": [0]}
+    factories.transaction(prod, "cdc-shop-source-0", partitions=topics)
+    shown = page_html(page, "/transactions/prod/cdc-shop-source-0")
+    assert "Debezium, topics of" in shown
+    assert [each.split("<")[0] for each in shown.split("data-debezium-topic>")[1:]] == [
+        "heartbeat",
+        "rows of a table",
+    ]
 
 
 def test_a_connect_task_is_named_where_its_leader_is_known(page: Client, prod: Cluster) -> None:

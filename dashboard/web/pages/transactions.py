@@ -33,6 +33,7 @@ from dashboard.web.pages.recoveries import row_of
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from dashboard.web.subject_history import events_url
+from fenceline.connect.debezium import topics_of_heartbeat
 from fenceline.decode import text
 from fenceline.explanations import explain_transition
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
@@ -234,9 +235,11 @@ def _producer(row: Transaction) -> Mapping[str, Any]:
     producer = producer_identity(row.cluster_id, row.transactional_id)
     parts = dict(producer.parts) if producer else {}
     if producer is None or "connector" not in parts:
-        return {"producer": producer, "connector": None}
+        return {"producer": producer}
     found = connector_of(row.cluster_id, producer.application, parts["connector"], parts["task"])
-    return {"producer": producer, "connector": found}
+    topics = found.debezium if found else None
+    topics = topics or topics_of_heartbeat(part.topic for part in transaction_queries.partitions_of(row))
+    return {"producer": producer, "connector": found, "debezium": topics}
 
 
 def _lived(

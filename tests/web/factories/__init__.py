@@ -47,6 +47,7 @@ from tests.web.factories.flink import (
     FLINK_IDENT,
     FLINK_JOB_ID,
     committable,
+    connector,
     flink_checkpoint,
     flink_collector,
     flink_job,

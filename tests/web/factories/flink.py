@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.models import Cluster, FlinkCheckpointRecord, FlinkJob, FlinkRunRecord
+from dashboard.models import Cluster, ConnectorRecord, FlinkCheckpointRecord, FlinkJob, FlinkRunRecord
 from fenceline.flink.records import Committable, TransactionOwnership
 from tests.web.factories.clusters import collector, now_ms
 
@@ -69,6 +69,24 @@ def flink_run(job: FlinkJob, **fields: object) -> FlinkRunRecord:
         "seen_ms": now_ms() - 2_000,
     }
     return FlinkRunRecord.objects.create(cluster=job.cluster, job_id=job.job_id, **(defaults | fields))
+
+
+def connector(of: Cluster, **fields: object) -> ConnectorRecord:
+    """Return what a worker of group cdc reports of a connector of Debezium, one task of which has failed."""
+    defaults: dict[str, object] = {
+        "url": "http://w1:8083",
+        "group": "cdc",
+        "version": "4.2.0",
+        "name": "mysql-source",
+        "kind": "source",
+        "connector": "io.debezium.connector.mysql.MySqlConnector",
+        "state": "RUNNING",
+        "worker": "w1:8083",
+        "tasks": [[0, "FAILED", "w1:8083", "ConnectException: no such table"], [1, "RUNNING", "w2:8083", ""]],
+        "debezium": ["shop", "__debezium-heartbeat.shop", "shop.transaction", "schema-changes.shop", ""],
+        "seen_ms": now_ms() - 2_000,
+    }
+    return ConnectorRecord.objects.create(cluster=of, **(defaults | fields))
 
 
 def flink_checkpoint(
