@@ -24,8 +24,8 @@ GROUP, CONNECTOR, TOPIC = "cdc-eu-1", "orders-source", "connect-in"
 
 
 @pytest.fixture
-def reader(kafka_42: Broker) -> Iterator[CollectedGroups]:
-    made = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
+def reader(kafka_of_engine: Broker) -> Iterator[CollectedGroups]:
+    made = CollectedGroups({"bootstrap.servers": kafka_of_engine.bootstrap})
     yield made
     made.close()
 
@@ -51,10 +51,10 @@ def tasks(number: int) -> dict[str, tuple[tuple[str, str], ...]]:
 
 
 def test_leader_connector_and_tasks_are_named_over_a_restart_with_fewer_tasks(
-    kafka_42: Broker, reader: CollectedGroups, tmp_path: Path
+    kafka_of_engine: Broker, reader: CollectedGroups, tmp_path: Path
 ) -> None:
-    create_topics(kafka_42.bootstrap, TOPIC)
-    where = kafka_42.bootstrap
+    create_topics(kafka_of_engine.bootstrap, TOPIC)
+    where = kafka_of_engine.bootstrap
     with connect_worker(tmp_path / "worker", where, GROUP) as worker, steady_input(where, TOPIC):
         worker.mirror(CONNECTOR, where, TOPIC, 3)
         wait_for(lambda: identities(reader) == tasks(3), "all ids are named", 60)
