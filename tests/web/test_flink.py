@@ -67,8 +67,8 @@ def test_a_restore_is_foretold(page: Client, decided: FlinkJob) -> None:
 
     assert fact is not None
     assert fact[1] == (
-        "A restore from chk-41 commits 1 transaction; finds 1 transaction committed; loses the records of "
-        "1 transaction, aborted before; commits 1 transaction if still open, which is not known."
+        "A restore from chk-41 loses the records of 1 transaction, aborted before; commits 1 transaction; "
+        "commits 1 transaction if still open, which is not known; finds 1 transaction committed."
     )
 
 
@@ -117,6 +117,33 @@ def test_the_commit_is_offered_to_who_may_act(decided: FlinkJob) -> None:
     ]
     assert "data-commit" not in viewer
     assert "dashboard.commit_flink" in viewer
+
+
+def test_what_a_rule_finds_is_on_the_page_of_the_job(page: Client, decided: FlinkJob) -> None:
+    subject = f"flink_job:{decided.ident}"
+    found = factories.finding(decided.cluster, subject, rule="flink_commit_pending", summary="copy is late")
+    text = read(page, JOB)
+    assert f'id="finding-{found.pk}"' in text
+    assert "copy is late" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("copy-0-41", "chk-41 decided to commit this transaction, and nobody has yet"),
+        ("copy-1-41", "and it is committed"),
+        ("copy-2-41", "which was aborted: the records are lost"),
+        ("copy-0-99", "does not hold this transaction: nothing is decided"),
+    ],
+)
+def test_a_transaction_names_its_job_and_what_was_decided(
+    page: Client, decided: FlinkJob, name: str, words: str
+) -> None:
+    if name == "copy-0-99":
+        factories.transaction(decided.cluster, name)
+    line = read(page, f"/transactions/prod/{name}").split('data-producer="Flink"')[1].split("</p>")[0]
+    assert f'href="{JOB.replace("@", "%40")}"' in line
+    assert words in line
 
 
 def test_the_page_of_a_decided_transaction_offers_the_commit_beside_the_fence(decided: FlinkJob) -> None:

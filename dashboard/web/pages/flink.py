@@ -10,11 +10,12 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
+from dashboard.evaluation import finding_queries
 from dashboard.models import FlinkJob
 from dashboard.streaming import engines
 from dashboard.streaming import flink_jobs as flink_queries
 from dashboard.system import access, owners
-from dashboard.web import page_context
+from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import request_actor
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
@@ -103,6 +104,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
     newest = flink_queries.newest_checkpoint(checkpoints)
     pending = flink_queries.pending_commits(job, newest)
     others = flink_queries.other_open_transactions(job, checkpoints)
+    found = finding_queries.open_findings(cluster, f"flink_job:{job.ident}")
     open_ids = [each.committable.transactional_id for each in pending if each.fate is CommitFate.PENDING]
     name = (newest.name or job.ident) if newest else ""
     return {
@@ -119,6 +121,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         "others": others[:_MOST_LISTED],
         "more_others": max(0, len(others) - _MOST_LISTED),
         "expires_ms": min((each.expires_ms for each in pending if each.expires_ms is not None), default=None),
+        "findings": action_buttons.finding_cards(request, found),
         "commit": _commit_button(request, job, open_ids),
         **_reported(job),
     }

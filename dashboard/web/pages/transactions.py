@@ -17,6 +17,7 @@ from dashboard.runtime import visibility
 from dashboard.runtime.criteria import choices
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming.engines import connector_of
+from dashboard.streaming.flink_jobs import decision_of
 from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
@@ -220,6 +221,7 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "owner": owners.of_transaction(row.transactional_id),
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
         **_producer(row),
+        "flink": decision_of(row, now_ms=now_ms(request)),
         "findings": action_buttons.finding_cards(request, findings),
         "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),

@@ -13,6 +13,7 @@ from fenceline.flink.restore import CommitFate, Lingering
 register = template.Library()
 register.filter("engine_state", engine_labels.engine_state)
 register.simple_tag(addresses.flink_job_of, name="flink_job_url")
+register.simple_tag(addresses.flink_job_url, name="flink_job_address")
 
 
 @register.filter
