@@ -210,7 +210,7 @@ def _checkpoint_root(
             f'{path}: {where} lacks root; set it to the folder: root = "s3a://bucket/checkpoints".'
         )
     if "rest" in table and table.get("kind") != CheckpointKind.FLINK:
-        raise ConfigError(f'{path}: {where}.rest is of Flink: add kind = "flink", or remove it.')
+        raise ConfigError(f'{path}: {where}.rest is of Flink: it needs kind = "flink".')
     cluster = named_cluster(path, where, table, clusters)
     return CheckpointRoot(
         root,

@@ -22,7 +22,7 @@ from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.added_offsets import transaction_offsets
-from dashboard.transactions.producers import producer_identity
+from dashboard.transactions.producers import observed_application, producer_identity
 from dashboard.web import action_buttons, page_context, state_diagram, transaction_steps, transaction_timeline
 from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
@@ -211,6 +211,9 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
     partitions = transaction_queries.partitions_of(row)
     findings = finding_queries.open_findings(row.cluster.name, f"transaction:{row.transactional_id}")
     found = blocking.waits_of([row])[row.pk]
+    owner = owners.of_transaction(row.transactional_id)
+    behind = {**_producer(row), "flink": decision_of(row, now_ms=now_ms(request))}
+    is_plain = not behind["producer"] and not behind["flink"]
     places = blocking.transaction_partitions(row, found, most=_MOST_PLACES + 1)
     return {
         "waits": found,
@@ -218,10 +221,10 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "more_places": len(places) > _MOST_PLACES,
         "candidates": blocking.candidate_groups(row, found),
         "offsets_wait": [each for each in found.waiting if each.pending],
-        "owner": owners.of_transaction(row.transactional_id),
+        "owner": owner,
+        "named": observed_application(row, owner) if is_plain else None,
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
-        **_producer(row),
-        "flink": decision_of(row, now_ms=now_ms(request)),
+        **behind,
         "findings": action_buttons.finding_cards(request, findings),
         "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
