@@ -40,6 +40,7 @@ from tests.web.factories.clusters import (
     gap,
     now_ms,
     owner,
+    raise_revision,
     tail_collectors,
 )
 from tests.web.factories.findings import finding, incident, incident_of
