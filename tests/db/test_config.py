@@ -9,6 +9,7 @@ import pytest
 
 from dashboard.config import CheckpointRoot, Config, ConfigError, load_config
 from fenceline.alerts.limits import Alerting
+from fenceline.collecting import EngineKind
 from fenceline.limits import Limits
 
 GOOD = """
@@ -139,6 +140,22 @@ def test_without_a_file_no_cluster_is_configured() -> None:
             """checkpoints[1].kind must be "spark" or "flink", not 'beam'""",
         ),
         (f'{A}[[checkpoints]]\nroot = "x"\nkind = 3', "checkpoints[1].kind must be"),
+        (f'{A}[[checkpoints]]\nroot = "x"\nrest = "http://jm:8081"', "checkpoints[1].rest is of Flink"),
+        (
+            f'{A}[[checkpoints]]\nkind = "flink"\nroot = "x"\nrest = "jm:8081"',
+            "checkpoints[1].rest must begin with http:// or https://, not 'jm:8081'",
+        ),
+        (f"{A}[[connect]]", "connect[1].url must begin with http:// or https://, not None"),
+        (f"connect = 3\n{A}", "'connect' must be a list of tables; write [[connect]]"),
+        (
+            f'{A}[[connect]]\nurl = "http://u:p@w:1"',
+            "connect[1].url has credentials: put them into headers",
+        ),
+        (f'{A}[[connect]]\nurl = "http://w:x"', "connect[1].url: Port could not be cast"),
+        (f'{A}[[connect]]\nurl = "http://w/?a=1"', "connect[1].url must be a host and a path alone"),
+        (f'{A}[[connect]]\nurl = "http://w"\ngroups = "g"', "did you mean 'group'?"),
+        (f'{A}[[connect]]\nurl = "http://w"\ngroup = 3', "connect[1].group must be text, not 3"),
+        (f'{A}[[connect]]\nurl = "http://w"\ncluster = "b"', "connect[1].cluster must name a cluster (a)"),
         (f"{A}[[checkpoints]]", "checkpoints[1] lacks root; set it to the folder"),
         ('[[checkpoints]]\nroot = "x"', "checkpoints[1].cluster must name a cluster (none), not ''"),
         (
@@ -203,6 +220,21 @@ def test_roots_of_flink_are_kept_apart_from_those_of_spark(tmp_path: Path) -> No
 
     assert [root.root for root in config.flink_checkpoints] == ["s3://0"]
     assert [root.root for root in config.checkpoints] == ["s3://1", "s3://2"]
+
+
+def test_rest_apis_are_read_with_their_headers_each_once(tmp_path: Path) -> None:
+    text = (
+        '[clusters.a]\n"bootstrap.servers" = "h:1"\n'
+        '[[checkpoints]]\nkind = "flink"\nroot = "/x"\nrest = "http://jm:8081/"\n'
+        'rest_headers = { Authorization = "env:AUTH" }\n'
+        '[[checkpoints]]\nkind = "flink"\nroot = "/y"\nrest = "http://jm:8081"\n'
+        'rest_headers = { Authorization = "env:AUTH" }\n'
+        '[[connect]]\nurl = "https://w/base"\ngroup = "cdc"\n'
+    )
+    manager, worker = read(tmp_path, text, AUTH="Basic abc").engines
+    assert (manager.kind, manager.url, manager.cluster) == (EngineKind.FLINK, "http://jm:8081", "a")
+    assert manager.headers == {"Authorization": "Basic abc"}
+    assert (worker.kind, worker.url, worker.group) == (EngineKind.CONNECT, "https://w/base", "cdc")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
