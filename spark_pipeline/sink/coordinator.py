@@ -22,7 +22,7 @@ from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings, StartupChecks, now_ms
 from spark_pipeline.sink.steps import Observer, Step
-from spark_pipeline.sink.storage import Storage
+from spark_pipeline.sink.stores.storage import Storage
 from spark_pipeline.sink.transactions import Bad, Transactions
 from transaction_admin.api import TransactionAdmin
 

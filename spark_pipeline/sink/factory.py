@@ -13,7 +13,7 @@ from spark_pipeline.sink.options import Properties, translate_options
 from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
-from spark_pipeline.sink.storage import Storage
+from spark_pipeline.sink.stores.storage import Storage
 from spark_pipeline.sink.writer import TaskPlan, admin_for
 
 DEFAULT_PREFIX = "fenceline"

@@ -15,7 +15,7 @@ from fenceline.spark.records import Decision, Ledger
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import Refused, input_text
 from spark_pipeline.sink.ledger import LedgerFolder
-from spark_pipeline.sink.storage import refuse_weak
+from spark_pipeline.sink.stores.storage import refuse_weak
 
 
 class SinkSettings(NamedTuple):

@@ -31,7 +31,7 @@ from spark_pipeline.sink.factory import (
 )
 from spark_pipeline.sink.options import PREFIX
 from spark_pipeline.sink.query_context import BATCH_ID, QUERY_ID, RUN_ID
-from spark_pipeline.sink.storage import open_storage
+from spark_pipeline.sink.stores.storage import open_storage
 from spark_pipeline.sink.writer import Record, Task, from_arrow, from_rows, write_transaction
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
-from spark_pipeline.sink.storage import LocalStorage
+from spark_pipeline.sink.stores.storage import LocalStorage
 from spark_pipeline.sink.writer import ANY_PARTITION, NOW, Task, TaskPlan, admin_for, write_transaction
 
 TIMEOUT_MS = 60_000

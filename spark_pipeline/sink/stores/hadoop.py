@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.storage import HIDDEN, LocalStorage, Storage, open_storage
+from spark_pipeline.sink.stores.storage import HIDDEN, LocalStorage, Storage, open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
