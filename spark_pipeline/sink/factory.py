@@ -11,6 +11,7 @@ from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import Properties, translate_options
 from spark_pipeline.sink.partition_records import PartitionCounts
+from spark_pipeline.sink.patience import PATIENCE_S
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.stores.storage import Storage
@@ -31,6 +32,7 @@ class SinkOptions(NamedTuple):
     adopt: bool
     partition_counts: bool = True
     digests: bool = False
+    patience_s: float = PATIENCE_S
 
 
 def make_options(
@@ -87,10 +89,11 @@ def make_coordinator(
         options.accept_loss,
         options.adopt,
         speculation,
+        patience_s=options.patience_s,
     )
     connection = options.properties.connection
     counts = PartitionCounts(connection) if options.partition_counts else None
-    return SinkCoordinator(settings, checkpoint, admin_for(connection), observer, counts)
+    return SinkCoordinator(settings, checkpoint, admin_for(connection, options.patience_s), observer, counts)
 
 
 def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
@@ -99,9 +102,10 @@ def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
         options.properties,
         attempt.stem,
         attempt.generation,
-        attempt.batch_id,
+        attempt.lease,
         attempt.timeout_ms,
         options.topic,
+        options.patience_s,
     )
 
 

@@ -14,13 +14,13 @@ from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.digests import RunningDigest, with_digests
 from spark_pipeline.sink import query_context
-from spark_pipeline.sink.columns import refuse_wrong
+from spark_pipeline.sink.columns import from_arrow, refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.factory import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.stores.hadoop import open_from_spark
-from spark_pipeline.sink.writer import Task, TaskPlan, from_arrow, write_transaction
+from spark_pipeline.sink.writer import Task, TaskPlan, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,6 +96,7 @@ class ExactlyOnceKafkaSink:
             _give_up(coordinator, attempt, written, error)
             if query_context.is_interruption(error):
                 raise query_context.Interrupted(batch_id) from None
+            coordinator.refuse_taken_over(attempt)
             raise
 
     def _finish_prepared(self) -> None:
@@ -156,7 +157,7 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()
-    task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+    task = Task(context.partitionId(), context.attemptNumber())
     digest = RunningDigest()
     transaction = write_transaction(plan, task, from_arrow(digest.over(batches)))
     if transaction is not None:

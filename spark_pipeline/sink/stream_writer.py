@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 
 from fenceline.spark.records import SinkTransaction
-from spark_pipeline.sink.columns import refuse_wrong
+from spark_pipeline.sink.columns import Record, from_arrow, from_rows, refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.errors import Refused, SinkError
 from spark_pipeline.sink.factory import (
@@ -32,7 +32,7 @@ from spark_pipeline.sink.factory import (
 from spark_pipeline.sink.options import PREFIX
 from spark_pipeline.sink.query_context import BATCH_ID, QUERY_ID, RUN_ID
 from spark_pipeline.sink.stores.storage import open_storage
-from spark_pipeline.sink.writer import Record, Task, from_arrow, from_rows, write_transaction
+from spark_pipeline.sink.writer import Task, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -110,7 +110,7 @@ class _BatchWriter:
         if context is None:
             raise SinkError("a writer was called outside of a task")
         attempt = _checked(self._attempt, context)
-        task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        task = Task(context.partitionId(), context.attemptNumber())
         plan = task_plan(make_data_source_options(self._options), attempt)
         return CommitMessage(attempt, write_transaction(plan, task, chunks))
 

@@ -20,9 +20,10 @@ from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
 from sandbox.kafka import Broker
 from spark_pipeline.digests import digest_of, sum_digests
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
+from spark_pipeline.sink.columns import from_arrow, from_rows
 from spark_pipeline.sink.ledger import open_ledger
 from spark_pipeline.sink.stores.hadoop import open_from_spark
-from spark_pipeline.sink.writer import admin_for, from_arrow, from_rows
+from spark_pipeline.sink.writer import admin_for
 from tests.brokers import create_topics
 from tests.waiting import wait_for
 
