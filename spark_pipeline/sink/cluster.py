@@ -5,27 +5,36 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.patience import PATIENCE_S, Outage
 
 log = logging.getLogger(__name__)
 
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 #: Kafka's own default, for principals that may not see the brokers' configuration.
 DEFAULT_MAX_TIMEOUT_MS = 900_000
-_PATIENCE_S = 30.0
+#: How long one answer may take, in seconds.
+_ANSWER_S = 10.0
+#: What clients report of brokers that are away.
+_AWAY = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+)
 
 
-def timeout_ms(connection: Mapping[str, str], wanted: int | None) -> int:
+def timeout_ms(connection: Mapping[str, str], wanted: int | None, patience_s: float = PATIENCE_S) -> int:
     """Return the timeout of transactions: the wanted one, or else the longest that the brokers take.
 
     Raises `Refused` when they do not take the wanted one.
     """
-    most = _max_timeout_ms(connection)
+    most = _max_timeout_ms(connection, patience_s)
     if wanted is None:
         return most or DEFAULT_MAX_TIMEOUT_MS
     if wanted < 1_000:
@@ -38,14 +47,23 @@ def timeout_ms(connection: Mapping[str, str], wanted: int | None) -> int:
     return wanted
 
 
-def _max_timeout_ms(connection: Mapping[str, str]) -> int | None:
+def _max_timeout_ms(connection: Mapping[str, str], patience_s: float) -> int | None:
     """Return the lowest maximum of the brokers, None where it may not be seen."""
-    try:
-        client = AdminClient({**connection, "log_level": "3"})
-        brokers = client.list_topics("", timeout=_PATIENCE_S).brokers
-        asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
-        answers = client.describe_configs(asked, request_timeout=_PATIENCE_S).values()
-        return min(int(answer.result(_PATIENCE_S)[MAX_TIMEOUT].value) for answer in answers)
-    except (KafkaException, KeyError, TypeError, ValueError) as error:
-        log.info("%s cannot be seen (%s): taken as %d", MAX_TIMEOUT, error, DEFAULT_MAX_TIMEOUT_MS)
-        return None
+    outage = Outage(patience_s)
+    while True:
+        try:
+            return _described_maximum(connection)
+        except (KafkaException, KeyError, TypeError, ValueError) as error:
+            away = isinstance(error, KafkaException) and error.args[0].code() in _AWAY
+            if not away or outage.is_over:
+                log.info("%s cannot be seen (%s): taken as %d", MAX_TIMEOUT, error, DEFAULT_MAX_TIMEOUT_MS)
+                return None
+            outage.wait(error)
+
+
+def _described_maximum(connection: Mapping[str, str]) -> int:
+    client = AdminClient({**connection, "log_level": "3"})
+    brokers = client.list_topics("", timeout=_ANSWER_S).brokers
+    asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
+    answers = client.describe_configs(asked, request_timeout=_ANSWER_S).values()
+    return min(int(answer.result(_ANSWER_S)[MAX_TIMEOUT].value) for answer in answers)

@@ -46,10 +46,12 @@ def refuse_wrong(schema: StructType, topic: str | None) -> None:
         raise Refused("the sink cannot write these rows: " + "; ".join(reasons))
 
 
-def from_arrow(batches: Iterable[Any]) -> Iterator[Iterator[Record]]:
+def from_arrow(batches: Iterable[Any], *, include_headers: bool = True) -> Iterator[Iterator[Record]]:
     """Yield the records of Arrow batches whose columns are those of the sink."""
     for batch in batches:
         columns = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
+        if not include_headers:
+            columns.pop("headers", None)
         yield zip(*(read(columns.get(name)) for name, read in _ARROW.items()), strict=False)
 
 
@@ -57,10 +59,10 @@ def from_arrow(batches: Iterable[Any]) -> Iterator[Iterator[Record]]:
 _CHUNK = 10_000
 
 
-def from_rows(rows: Iterator[Any]) -> Iterator[Iterable[Record]]:
+def from_rows(rows: Iterator[Any], *, include_headers: bool = True) -> Iterator[Iterable[Record]]:
     """Yield the records of Spark's rows whose columns are those of the sink."""
     while chunk := list(islice(rows, _CHUNK)):
-        yield map(_from_row, chunk)
+        yield (each if include_headers else (*each[:5], None) for each in map(_from_row, chunk))
 
 
 def _from_row(row: Any) -> Record:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from spark_pipeline.sink.errors import Refused
@@ -199,7 +200,7 @@ def translate_options(options: Mapping[str, str]) -> Properties:
             if not key.startswith(PREFIX):
                 raise _Refusal(f"is no option of the sink: Kafka's own begin with {PREFIX!r}")
             if name not in table:
-                raise _Refusal("has no like in librdkafka, which the sink sends with: remove it")
+                raise _Refusal(f"has no like in librdkafka, which the sink sends with: {_remedy(name)}")
             into.update(table[name](str(value)))
         except _Refusal as refusal:
             reasons.append(f'option "{key}" {refusal}')
@@ -209,6 +210,11 @@ def translate_options(options: Mapping[str, str]) -> Properties:
     if reasons:
         raise Refused("; ".join(reasons))
     return Properties(connection, sending)
+
+
+def _remedy(name: str) -> str:
+    nearest = get_close_matches(name, (*CONNECTION, *SENDING), 1, 0.8)
+    return f'did you mean "{PREFIX}{nearest[0]}"?' if nearest else "remove it"
 
 
 def _javas_stores(options: Mapping[str, str]) -> list[str]:
