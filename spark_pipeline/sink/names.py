@@ -58,10 +58,11 @@ def lease_id(stem: str) -> str:
 
 
 def task_ids(stem: str, partition: int, generation: int, attempt: int) -> list[str]:
-    """Return the ids that an attempt may use, the first that is not open; no other attempt has one of them.
+    """Return the ids that an attempt may use, the first that is not open. No other attempt has one.
 
     Slot 0 is the first choice of a first attempt, so that further ids exist only where attempts were repeated
-    or an orphaned transaction is open.
+    or a transaction was left open. A stage that Spark runs again counts its attempts from 0 again: what the
+    first run has open is passed over.
     """
     slots = (_paired(attempt, spare) for spare in range(SPARES))
     return [str(Parts(stem, partition, generation % GENERATIONS, slot)) for slot in slots]
