@@ -39,7 +39,8 @@ def check_store(open_folder: Open) -> Iterator[StoreProof]:
     """
     name = f"fenceline-check-{uuid.uuid4().hex}"
     try:
-        one, other = (open_folder().subfolder(name) for _ in range(2))
+        folder = open_folder()
+        one, other = (each.subfolder(name) for each in (folder, open_folder()))
     except Exception as error:  # A store's client raises what it likes.
         yield StoreProof("the store is opened", error_line(error))
         return
@@ -49,10 +50,18 @@ def check_store(open_folder: Open) -> Iterator[StoreProof]:
     finally:
         # What cannot be removed is left: a store that fails is reported for that already.
         with suppress(Exception):
-            for left in one.file_names():
-                one.remove(left)
-            if isinstance(one, LocalStorage):
-                Path(one.path).rmdir()
+            _remove_folder(folder, name)
+
+
+def _remove_folder(folder: Storage, name: str) -> None:
+    inner = folder.subfolder(name)
+    for left in inner.file_names():
+        inner.remove(left)
+    if isinstance(inner, LocalStorage):
+        Path(inner.path).rmdir()
+    else:
+        # HDFS has folders, object stores have none.
+        folder.remove(name)
 
 
 def _trouble(prove: Callable[[Storage, Storage], str], one: Storage, other: Storage) -> str:
