@@ -26,6 +26,8 @@ from spark_pipeline.sink.writer import admin_for
 from tests.spark.sink.queries import FakeQuery, open_ids, states, values_of
 
 STEM = "orders-0225f62c"
+#: How many batches each of 50 drivers commits in the soak.
+BATCHES = int(os.environ.get("FENCELINE_ID_BATCHES", "50"))
 whole = st.integers(0, 10_000)
 
 
@@ -104,14 +106,12 @@ def ids_of(query: FakeQuery) -> list[str]:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(
-    ("starts", "batches", "tasks"), [(4, 2, 2), pytest.param(50, 50, 25, marks=pytest.mark.soak)]
+    ("starts", "batches", "tasks"), [(4, 2, 2), pytest.param(50, BATCHES, 25, marks=pytest.mark.soak)]
 )
 def test_restarts_leave_two_ids_for_each_task(
     query: FakeQuery, starts: int, batches: int, tasks: int
 ) -> None:
     """Each driver stops amid a batch, with a transaction of each task open."""
-    if "FENCELINE_ID_BATCHES" in os.environ and starts == 50:
-        batches = int(os.environ["FENCELINE_ID_BATCHES"])
     for number in range(starts):
         run_batches(query, number * batches, batches, tasks)
     query.driver(starts * batches)
