@@ -227,6 +227,7 @@ def sink_of(chosen: Arguments) -> ExactlyOnceKafkaSink:
         transaction_timeout_ms=chosen.transaction_timeout_ms,
         accept_loss=chosen.accept_loss,
         adopt=chosen.adopt,
+        outage_timeout_ms=chosen.outage_timeout_ms,
     )
 
 

@@ -76,6 +76,7 @@ class Arguments:
     transaction_timeout_ms: int | None = None
     accept_loss: tuple[int, ...] = ()
     adopt: bool = False
+    outage_timeout_ms: int | None = None
     fenceline_url: str = ""
     fenceline_token: str = ""
     fenceline_cluster: str = ""
@@ -124,6 +125,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Arguments:
         transaction_timeout_ms=found.transaction_timeout,
         accept_loss=tuple(found.accept_loss),
         adopt=found.adopt,
+        outage_timeout_ms=found.outage_timeout,
         fenceline_url=found.fenceline_url,
         fenceline_token=_token(found),
         fenceline_cluster=found.fenceline_cluster,
@@ -236,6 +238,10 @@ def _add_sink(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--adopt", action="store_true", help="take over a checkpoint that another sink has written from"
     )
+    group.add_argument(
+        "--outage-timeout", type=_duration_ms, default=None, metavar="TIME",
+        help="how long brokers may be away before the query ends (default: 60s)",
+    )  # fmt: skip
 
 
 def _add_fenceline(group: argparse._ArgumentGroup) -> None:

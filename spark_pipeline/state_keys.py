@@ -34,7 +34,7 @@ from spark_pipeline.folder import OutputFolder
 from spark_pipeline.job import JobError, run_job
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import SinkError
-from spark_pipeline.sink.hadoop import open_from_spark
+from spark_pipeline.sink.stores.hadoop import open_from_spark
 
 DEFAULT_STORE = "default"
 #: Rows in a file, unless more are asked for, and at most.

@@ -14,7 +14,14 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 
 
 class AdminUnavailable(Exception):
-    """The cluster's admin protocol cannot be used; the text is the problem, the place and the remedy."""
+    """The cluster's admin protocol cannot be used; the text is the problem, the place and the remedy.
+
+    It is `passing` where it may end without anybody's doing: a broker that is away, an election, a quota.
+    """
+
+    def __init__(self, text: str = "", *, passing: bool = True) -> None:
+        super().__init__(text)
+        self.passing = passing
 
 
 class Unseen(NamedTuple):

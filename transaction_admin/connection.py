@@ -98,7 +98,7 @@ class AdminConnection:
         try:
             answer: T = self._manager.run(question, *arguments)
         except errors.KafkaError as error:
-            raise self._refused(explain_error(error, self._check)) from error
+            raise self._refused(explain_error(error, self._check), passing=_is_passing(error)) from error
         return answer
 
     async def send_request(self, request: Any, broker: int | str) -> Any:
@@ -188,22 +188,25 @@ class AdminConnection:
     async def _open(self, timeout_ms: int) -> None:
         """Find one server that answers: the library's own bootstrap would only report that none did."""
         reasons = {}
+        passing = False
         for server in self._manager.cluster.bootstrap_brokers():
             sign_in = _SignIn(self._manager.get_connection(server.node_id))
             try:
                 await self.send_request(MetadataRequest(topics=MetadataRequest.NO_TOPICS), server.node_id)
             except errors.KafkaError as error:
                 reasons[f"{server.host}:{server.port}"] = sign_in.explain(error, self._check)
+                passing = passing or _is_passing(error)
             else:
                 # The library goes on with this connection; while a quota holds it back it would drop it, for
                 # another one that is held back just the same.
                 await self._until_unpaused(server.node_id)
                 await self._manager.bootstrap_async(timeout_ms)
                 return
-        raise self._refused("; ".join(f"{server}: {reason}" for server, reason in reasons.items()))
+        text = "; ".join(f"{server}: {reason}" for server, reason in reasons.items())
+        raise self._refused(text, passing=passing)
 
-    def _refused(self, reason: str) -> AdminUnavailable:
-        return AdminUnavailable(f"cannot ask the coordinators at {self.where}: {reason}")
+    def _refused(self, reason: str, *, passing: bool) -> AdminUnavailable:
+        return AdminUnavailable(f"cannot ask the coordinators at {self.where}: {reason}", passing=passing)
 
 
 class _SignIn:
@@ -272,6 +275,13 @@ def error_name(error: Any) -> str:
     return str(getattr(error, "message", None) or error.__name__)
 
 
+def _is_passing(error: errors.KafkaError) -> bool:
+    """Whether the same question may be answered later, with nothing changed on our side."""
+    if isinstance(error, errors.KafkaConnectionError) and "SSL" in str(error):
+        return False
+    return not isinstance(error, _FINAL)
+
+
 def explain_error(error: Exception, check: str = _CHECK_SIGN_IN) -> str:
     """Return what an error of kafka-python means and what to do about it."""
     detail = str(error.args[0]) if error.args else ""
@@ -283,6 +293,12 @@ def explain_error(error: Exception, check: str = _CHECK_SIGN_IN) -> str:
     return f"{type(error).__name__}: {detail}" if detail else type(error).__name__
 
 
+_FINAL = (
+    errors.SaslAuthenticationFailedError,
+    errors.UnsupportedSaslMechanismError,
+    errors.IncompatibleBrokerVersion,
+    errors.AuthorizationError,
+)
 _CHECK_TLS = 'check "ssl.ca.location", "ssl.certificate.location" and "security.protocol"'
 _MEANINGS: tuple[tuple[type[Exception], str], ...] = (
     (NoToken, "{detail}"),

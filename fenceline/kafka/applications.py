@@ -11,7 +11,7 @@ streams         `application.id-PROCESS-thread`, a UUID each process (exactly_on
                 `application.id-subtopology_partition` (exactly_once; `StreamsProducer`, `TaskId`)
 connect         `connect-cluster-group`, the leader's (`DistributedConfig.transactionalProducerId`);
                 `group-connector-task` (`Worker.taskTransactionalId`) of groups named connect-…
-fenceline_sink  `prefix-ledger-pP-gG-bB-sS`, our own sink's
+fenceline_sink  `prefix-ledger-pP-gG-sS` and `prefix-ledger-lease`, our own sink's (`…-gG-bB-sS` of old)
 numbered        `name-number`
 random          what holds a UUID, long hex or a long number: the name is what is left without it
 plain           all else, whole
@@ -55,8 +55,8 @@ class Application(NamedTuple):
 
     `member` and `slot` are "" where the shape has none. Flink: subtask, checkpoint or pool number.
     Streams: process, thread (v2) or subtopology, partition. Connect: "leader", or "" and the task. Our
-    sink: ledger and partition, generation with batch and slot. Numbered: "", the number. Random: the
-    random part, the number behind it if there is one.
+    sink: ledger and partition, generation and slot; its lease: ledger, "lease". Numbered: "", the number.
+    Random: the random part, the number behind it if there is one.
     """
 
     application: str
@@ -67,8 +67,9 @@ class Application(NamedTuple):
 
 _DIGITS = "0123456789"
 _SEPARATORS = "-_.:/"
-_SINK = re.compile(r"-([0-9a-f]{8}-p\d+)-(g\d+-b[01]-s\d+)\Z")
-#: Longer than any `-LEDGER-pP-gG-bB-sS`: where to search for it in a very long id.
+_SINK = re.compile(r"-([0-9a-f]{8}-p\d+)-(g\d+(?:-b[01])?-s\d+)\Z")
+_SINK_LEASE = re.compile(r"-([0-9a-f]{8})-(lease)\Z")
+#: Longer than any `-LEDGER-pP-gG-sS`: where to search for it in a very long id.
 _SINK_TAIL = 80
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _UUID_LENGTH, _UUID_NODE_LENGTH = 36, 12
@@ -158,6 +159,8 @@ def _unnumbered(name: str) -> Application:
     """An id that does not end in a number of its own."""
     if name.startswith(_LEADER):
         return _new(Application, (_name(name), "leader", "", Shape.CONNECT))
+    if name.endswith("-lease") and (found := _SINK_LEASE.search(name, max(0, len(name) - _SINK_TAIL))):
+        return _new(Application, (_name(name[: found.start()]), found[1], found[2], Shape.FENCELINE_SINK))
     return _other(name, "", Shape.PLAIN)
 
 

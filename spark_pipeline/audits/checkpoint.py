@@ -19,9 +19,9 @@ from fenceline.spark.records import Broken, Decision, InputRange, Ledger, Ledger
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import SinkError
-from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import LedgerFolder
-from spark_pipeline.sink.storage import Storage
+from spark_pipeline.sink.stores.hadoop import open_from_spark
+from spark_pipeline.sink.stores.storage import Storage
 
 
 class AuditedCheckpoint:

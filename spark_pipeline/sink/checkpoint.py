@@ -6,7 +6,7 @@ import json
 
 from fenceline.spark.records import InputRange
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.storage import Storage
+from spark_pipeline.sink.stores.storage import Storage
 
 
 class QueryFiles:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -14,6 +14,7 @@ from confluent_kafka.admin._resource import ResourceType
 from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import PREFIX
+from spark_pipeline.sink.patience import PATIENCE_S, Outage
 from transaction_admin.authentication.librdkafka import librdkafka_settings
 
 log = logging.getLogger(__name__)
@@ -21,15 +22,23 @@ log = logging.getLogger(__name__)
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 #: Kafka's own default, for principals that may not see the brokers' configuration.
 DEFAULT_MAX_TIMEOUT_MS = 900_000
-_PATIENCE_S = 30.0
+#: How long one answer may take, in seconds.
+_ANSWER_S = 10.0
+#: What clients report of brokers that are away.
+_AWAY = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+)
 
 
-def timeout_ms(connection: Mapping[str, str], wanted: int | None) -> int:
+def timeout_ms(connection: Mapping[str, str], wanted: int | None, patience_s: float = PATIENCE_S) -> int:
     """Return the timeout of transactions: the wanted one, or else the longest that the brokers take.
 
     Raises `Refused` when they do not take the wanted one.
     """
-    most = _max_timeout_ms(connection)
+    most = _max_timeout_ms(connection, patience_s)
     if wanted is None:
         return most or DEFAULT_MAX_TIMEOUT_MS
     if wanted < 1_000:
@@ -52,14 +61,23 @@ def make_client(connection: Mapping[str, str], **more: Any) -> AdminClient:
         raise Refused(f"the options are refused: {explain_refusal(error.args[0].str())}") from error
 
 
-def _max_timeout_ms(connection: Mapping[str, str]) -> int | None:
+def _max_timeout_ms(connection: Mapping[str, str], patience_s: float) -> int | None:
     """Return the lowest maximum of the brokers, None where it may not be seen."""
+    outage = Outage(patience_s)
+    while True:
+        try:
+            return _described_maximum(connection)
+        except (KafkaException, KeyError, TypeError, ValueError) as error:
+            away = isinstance(error, KafkaException) and error.args[0].code() in _AWAY
+            if not away or outage.is_over:
+                log.info("%s cannot be seen (%s): taken as %d", MAX_TIMEOUT, error, DEFAULT_MAX_TIMEOUT_MS)
+                return None
+            outage.wait(error)
+
+
+def _described_maximum(connection: Mapping[str, str]) -> int:
     client = make_client(connection)
-    try:
-        brokers = client.list_topics("", timeout=_PATIENCE_S).brokers
-        asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
-        answers = client.describe_configs(asked, request_timeout=_PATIENCE_S).values()
-        return min(int(answer.result(_PATIENCE_S)[MAX_TIMEOUT].value) for answer in answers)
-    except (KafkaException, KeyError, TypeError, ValueError) as error:
-        log.info("%s cannot be seen (%s): taken as %d", MAX_TIMEOUT, error, DEFAULT_MAX_TIMEOUT_MS)
-        return None
+    brokers = client.list_topics("", timeout=_ANSWER_S).brokers
+    asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
+    answers = client.describe_configs(asked, request_timeout=_ANSWER_S).values()
+    return min(int(answer.result(_ANSWER_S)[MAX_TIMEOUT].value) for answer in answers)

@@ -22,8 +22,8 @@ from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings, StartupChecks, now_ms
 from spark_pipeline.sink.steps import Observer, Step
-from spark_pipeline.sink.storage import Storage
-from spark_pipeline.sink.transactions import Bad, Transactions
+from spark_pipeline.sink.stores.storage import Storage
+from spark_pipeline.sink.transactions import Bad, DriverLease, Transactions
 from transaction_admin.api import TransactionAdmin
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ class Attempt(NamedTuple):
     timeout_ms: int
     #: By the driver machine's monotonic clock, in seconds.
     begun_s: float
+    #: None in a process that has not taken it, and starts no tasks.
+    lease: DriverLease | None = None
 
 
 class SinkCoordinator:
@@ -67,12 +69,13 @@ class SinkCoordinator:
         counts: PartitionCounts | None = None,
     ) -> None:
         self._settings, self._observer, self._counts = settings, observer, counts
-        self._transactions = Transactions(admin)
+        self._transactions = Transactions(admin, settings.patience_s)
         self._query = QueryFiles(checkpoint)
         self._ledger = LedgerFolder(checkpoint)
         self._checks = StartupChecks(settings, self._query, self._ledger)
         self._identity: Ledger | None = None
         self._generation = 0
+        self._lease: DriverLease | None = None
         self._run_id = ""
         self._sweep_at_s = 0.0
 
@@ -101,6 +104,7 @@ class SinkCoordinator:
         self._identity = self._checks.own_ledger(query_id, batch_id)
         self._checks.refuse_batch(batch_id, self._ledger.read_names(), self._identity.first_batch)
         self._generation, self._run_id = self._ledger.claim_generation(run_id, now_ms()), run_id
+        self._take_lease()
         self._recover()
         self._tell(Step.OPENED, batch_id)
 
@@ -121,6 +125,9 @@ class SinkCoordinator:
         if prepared is not None and prepared.batch_id == batch_id:
             log.info("batch %d is committed already", batch_id)
             return None
+        if self._settings.speculation or (prepared is not None and _has_repeats(prepared.transactions)):
+            # A copy of a task of the last batch may still be about to take an id.
+            self._take_lease()
         rounds = found.rounds_of(batch_id)
         attempt = Attempt(
             batch_id,
@@ -129,9 +136,10 @@ class SinkCoordinator:
             ledger.ledger_id,
             ledger.query_id,
             self._run_id,
-            names.id_stem(ledger.prefix, ledger.ledger_id),
+            self._stem(),
             self._settings.timeout_ms,
             time.monotonic(),
+            self._lease,
         )
         self._tell(Step.BEFORE_WRITE, batch_id)
         return attempt
@@ -149,6 +157,7 @@ class SinkCoordinator:
         held = self._decide(attempt, Decided.PREPARED, written)
         if held.decided is Decided.ABORTED:
             self._transactions.abort(written)
+            self.refuse_taken_over(attempt)
             raise SinkError(
                 f"batch {attempt.batch_id} was rolled back by {held.by} before it was prepared: "
                 f"{held.reason}. Nothing of it is visible; it runs again when the query starts"
@@ -168,6 +177,10 @@ class SinkCoordinator:
         self._transactions.abort(written)
         self._sweep_dying(attempt)
         self._finish(held, DecisionOutcome.ABORTED)
+
+    def refuse_taken_over(self, attempt: Attempt) -> None:
+        """Raise `SinkError` where another driver has claimed the ledger since this attempt was begun."""
+        self._refuse_taken_over(self._ledger.read_names(), attempt.generation)
 
     def unknown_attempt(self, batch_id: int) -> Attempt | None:
         """Return the newest generation's attempt at a batch, for a host that has nothing left of it."""
@@ -192,6 +205,14 @@ class SinkCoordinator:
 
     # Opening.
 
+    def _take_lease(self) -> None:
+        """Let tasks that were started until now find that their driver was taken over."""
+        self._lease = self._transactions.take_lease(self._stem(), self._settings.timeout_ms)
+
+    def _stem(self) -> str:
+        ledger = self._opened()
+        return names.id_stem(ledger.prefix, ledger.ledger_id)
+
     def _recover(self) -> None:
         """End what drivers before have left, before the first batch. To repeat it is safe."""
         found = self._ledger.read_names()
@@ -199,8 +220,7 @@ class SinkCoordinator:
         if self._generation == 1:
             return
         barrier = self._bar_older_drivers(found)
-        stem = names.id_stem(self._opened().prefix, self._opened().ledger_id)
-        self._transactions.fence_leftovers(stem, lambda parts: parts.generation < self._generation)
+        self._fence_leftovers(self._stem(), self._generation, self._generation - 1)
         if barrier is not None:
             self._finish(barrier, DecisionOutcome.ABORTED)
 
@@ -211,12 +231,23 @@ class SinkCoordinator:
         batch_id = prepared.batch_id + 1 if prepared is not None else ledger.first_batch
         rounds = found.rounds_of(batch_id)
         which = Round(batch_id, rounds[-1].round + 1 if rounds else 0)
-        held = self._ledger.decide(self._decision(which, Decided.ABORTED, (), "the driver before is gone"))
+        held = self._ledger.decide(self._decision(which, Decided.ABORTED, (), self._takeover()))
         if held.decided is Decided.PREPARED:
             # It was faster. It learns that it was taken over when it begins the next one.
             self._carry_out(held)
             return None
         return held
+
+    def _takeover(self) -> str:
+        return f"another driver took over (generation {self._generation})"
+
+    def _fence_leftovers(self, stem: str, generation: int, of: int) -> None:
+        """End whatever drivers up to generation `of` have left open, while `generation` is the newest."""
+
+        def is_newest() -> bool:
+            return self._ledger.read_names().generation <= generation
+
+        self._transactions.fence_leftovers(stem, lambda parts: parts.may_be_of(of), is_newest)
 
     # Deciding and carrying out.
 
@@ -296,7 +327,7 @@ class SinkCoordinator:
         self._warn_of_timeout(attempt)
         if attempt.batch_id % _PURGE_EVERY == 0:
             self._ledger.purge()
-        if any(each.attempt > 0 for each in written):
+        if _has_repeats(written):
             # The attempt that it was repeated for may still live, and be about to open its transaction.
             self._sweep_dying(attempt)
             return
@@ -308,7 +339,7 @@ class SinkCoordinator:
 
     def _sweep(self, attempt: Attempt) -> None:
         """End whatever this ledger has open: no batch runs now, so that it is nobody's."""
-        self._transactions.fence_leftovers(attempt.stem, lambda parts: parts.generation <= attempt.generation)
+        self._fence_leftovers(attempt.stem, attempt.generation, attempt.generation)
 
     def _sweep_dying(self, attempt: Attempt) -> None:
         """The same, until tasks that Spark has ended must be dead."""
@@ -347,6 +378,11 @@ class SinkCoordinator:
         log.debug("batch %d: %s", batch_id, step)
         if self._observer is not None:
             self._observer(step, batch_id)
+
+
+def _has_repeats(transactions: Sequence[SinkTransaction]) -> bool:
+    """Whether a task was run more than once: another attempt may live still."""
+    return any(each.attempt > 0 for each in transactions)
 
 
 #: Names an observer across processes: "package.module:function".

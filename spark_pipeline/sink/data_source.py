@@ -21,4 +21,7 @@ def register(spark: SparkSession) -> None:
         )
     from spark_pipeline.sink.stream_writer import ExactlyOnceKafka
 
-    spark.dataSource.register(ExactlyOnceKafka)
+    class OfSession(ExactlyOnceKafka):
+        default_checkpoint = spark.conf.get("spark.sql.streaming.checkpointLocation", "") or ""
+
+    spark.dataSource.register(OfSession)

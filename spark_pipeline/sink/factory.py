@@ -1,19 +1,21 @@
-"""What both hosts of the sink have in common: from its options to a coordinator and the plan of its tasks."""
+"""What both hosts of the sink have in common: a user's options, the coordinator, the plan of its tasks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 from spark_pipeline.sink import cluster, names
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.options import Properties, translate_options
+from spark_pipeline.sink.options import PREFIX, Properties, translate_options
 from spark_pipeline.sink.partition_records import PartitionCounts
+from spark_pipeline.sink.patience import PATIENCE_S
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
-from spark_pipeline.sink.storage import Storage
+from spark_pipeline.sink.stores.storage import Storage
 from spark_pipeline.sink.writer import TaskPlan, admin_for
 
 DEFAULT_PREFIX = "fenceline"
@@ -23,45 +25,134 @@ class SinkOptions(NamedTuple):
     """What a user chooses, checked as far as it can be without a cluster."""
 
     properties: Properties
-    topic: str | None
-    prefix: str | None
-    transaction_timeout_ms: int | None
-    timeout_warning_ratio: float
-    accept_loss: frozenset[int]
-    adopt: bool
+    topic: str | None = None
+    #: None is the query's name.
+    prefix: str | None = None
+    #: None is the query's own.
+    checkpoint: str | None = None
+    #: None is the longest that the brokers take.
+    transaction_timeout_ms: int | None = None
+    timeout_warning_ratio: float = 0.8
+    accept_loss: frozenset[int] = frozenset()
+    adopt: bool = False
+    on_step: Observer | str | None = None
+    include_headers: bool = True
     partition_counts: bool = True
     digests: bool = False
+    outage_timeout_ms: int = int(PATIENCE_S * 1_000)
+
+    @property
+    def patience_s(self) -> float:
+        """How long brokers may be away before a batch fails."""
+        return self.outage_timeout_ms / 1_000
 
 
-def make_options(
-    kafka: Mapping[str, str],
-    topic: str | None,
-    prefix: str | None,
-    transaction_timeout_ms: int | None,
-    timeout_warning_ratio: float,
-    accept_loss: Collection[int],
-    adopt: bool,
-    *,
-    partition_counts: bool = True,
-    digests: bool = False,
-) -> SinkOptions:
-    """Return checked options; raises `Refused` with what is wrong."""
-    if prefix is not None and (reason := names.prefix_refusal(prefix)):
-        raise Refused(f"option prefix cannot begin transactional ids: {reason}")
-    if not 0 < timeout_warning_ratio <= 1:
-        raise Refused(f"timeout_warning_ratio is {timeout_warning_ratio}: it must be above 0 and at most 1")
-    properties = translate_options(kafka)
-    return SinkOptions(
-        properties,
-        topic,
-        prefix,
-        transaction_timeout_ms,
-        timeout_warning_ratio,
-        frozenset(accept_loss),
-        adopt,
-        partition_counts,
-        digests,
-    )
+def _as_given(value: Any) -> Any:
+    return value
+
+
+def _prefix(value: Any) -> str:
+    if reason := names.prefix_refusal(str(value)):
+        raise ValueError(f"cannot begin transactional ids: {reason}")
+    return str(value)
+
+
+def _boolean(value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text == "true"
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not re.fullmatch(r"\s*\d+\s*", str(value)):
+        raise ValueError("must be a whole number")
+    return int(value)
+
+
+def _ratio(value: Any) -> float:
+    try:
+        ratio = float(value)
+    except (TypeError, ValueError):
+        ratio = 0.0
+    if not 0 < ratio <= 1:
+        raise ValueError("must be a number above 0, and 1 at most")
+    return ratio
+
+
+def _batches(value: Any) -> frozenset[int]:
+    listed = str(value).split(",") if isinstance(value, str | int) else value
+    try:
+        return frozenset(_whole(each) for each in listed if str(each).strip())
+    except (TypeError, ValueError):
+        raise ValueError("must be batch ids, 17,18") from None
+
+
+#: The sink's own options as Spark's users write them -> the field above, and how a value is read.
+OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "topic": ("topic", str),
+    "prefix": ("prefix", _prefix),
+    "checkpointLocation": ("checkpoint", str),
+    "transactionTimeoutMs": ("transaction_timeout_ms", _whole),
+    "timeoutWarningRatio": ("timeout_warning_ratio", _ratio),
+    "acceptLoss": ("accept_loss", _batches),
+    "adopt": ("adopt", _boolean),
+    "onStep": ("on_step", _as_given),
+    "includeHeaders": ("include_headers", _boolean),
+    "partitionCounts": ("partition_counts", _boolean),
+    "digests": ("digests", _boolean),
+    "outageTimeoutMs": ("outage_timeout_ms", _whole),
+}
+
+
+def _key(name: str) -> str:
+    """Return what is the same in every way to write an option's name, as Spark compares them."""
+    return name.replace("_", "").lower()
+
+
+_NAMES = {_key(name): name for name in OPTIONS}
+
+
+def make_options(*given: Mapping[str, Any], without: Collection[str] = ()) -> SinkOptions:
+    """Return checked options by their names in any case, in camelCase or snake_case.
+
+    `without` are options that this host has not. Raises `Refused` with all that is wrong.
+    """
+    kafka: dict[str, str] = {}
+    own: dict[str, Any] = {}
+    spellings: dict[str, tuple[str, Any]] = {}
+    reasons: list[str] = []
+    for name, value in (pair for each in given for pair in each.items()):
+        key = name.lower() if name.lower().startswith(PREFIX) else _key(name)
+        before, other = spellings.setdefault(key, (name, value))
+        if str(other) != str(value):
+            # Without the values: they may be passwords.
+            reasons.append(f'options "{before}" and "{name}" are one, and differ: give one of them')
+        elif key.startswith(PREFIX):
+            kafka[key] = value
+        elif key not in _NAMES or _NAMES[key] in without:
+            reasons.append(f'option "{name}" is none of the sink\'s: {_nearest(key, without)}')
+        else:
+            field, read = OPTIONS[_NAMES[key]]
+            try:
+                own[field] = read(value)
+            except ValueError as error:
+                reasons.append(f'option "{_NAMES[key]}" is {value!r}: it {error}')
+    properties = None
+    try:
+        properties = translate_options(kafka)
+    except Refused as refused:
+        reasons.append(str(refused))
+    if reasons or properties is None:
+        raise Refused("; ".join(reasons))
+    return SinkOptions(properties, **own)
+
+
+def _nearest(key: str, without: Collection[str]) -> str:
+    ours = [name for name in _NAMES.values() if name not in without]
+    if found := get_close_matches(key, [name.lower() for name in ours], 1):
+        return f'did you mean "{_NAMES[found[0]]}"?'
+    return f"{', '.join(ours)}, {PREFIX}…"
 
 
 def chosen_timeout_ms(options: SinkOptions) -> int:
@@ -69,8 +160,9 @@ def chosen_timeout_ms(options: SinkOptions) -> int:
 
     Signs in first by the client that reports at once what is wrong with that.
     """
-    admin_for(options.properties.connection)
-    return cluster.timeout_ms(options.properties.connection, options.transaction_timeout_ms)
+    connection = options.properties.connection
+    admin_for(connection, options.patience_s)
+    return cluster.timeout_ms(connection, options.transaction_timeout_ms, options.patience_s)
 
 
 def make_coordinator(
@@ -91,10 +183,11 @@ def make_coordinator(
         options.accept_loss,
         options.adopt,
         speculation,
+        patience_s=options.patience_s,
     )
     connection = options.properties.connection
     counts = PartitionCounts(connection) if options.partition_counts else None
-    return SinkCoordinator(settings, checkpoint, admin_for(connection), observer, counts)
+    return SinkCoordinator(settings, checkpoint, admin_for(connection, options.patience_s), observer, counts)
 
 
 def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
@@ -103,9 +196,10 @@ def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
         options.properties,
         attempt.stem,
         attempt.generation,
-        attempt.batch_id,
+        attempt.lease,
         attempt.timeout_ms,
         options.topic,
+        options.patience_s,
     )
 
 

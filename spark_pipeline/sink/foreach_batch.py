@@ -14,13 +14,13 @@ from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.digests import RunningDigest, with_digests
 from spark_pipeline.sink import query_context
-from spark_pipeline.sink.columns import refuse_wrong
+from spark_pipeline.sink.columns import from_arrow, refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.factory import chosen_timeout_ms, make_coordinator, make_options, task_plan
-from spark_pipeline.sink.hadoop import open_from_spark
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Step
-from spark_pipeline.sink.writer import Task, TaskPlan, from_arrow, write_transaction
+from spark_pipeline.sink.stores.hadoop import open_from_spark
+from spark_pipeline.sink.writer import Task, TaskPlan, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,22 +35,18 @@ class ExactlyOnceKafkaSink:
     """Writes each micro-batch to Kafka exactly once, for consumers that read committed records.
 
         sink = ExactlyOnceKafkaSink(
-            checkpoint="/checkpoints/orders", topic="orders_enriched",
-            options={"kafka.bootstrap.servers": "broker:9092"},
+            options={"kafka.bootstrap.servers": "broker:9092", "topic": "orders_enriched"}
         )
         rows.writeStream.foreachBatch(sink).option("checkpointLocation", "/checkpoints/orders").start()
 
     Columns: `value` (text or binary), and if there are any `key`, `topic`, `partition`, `headers` and
     `timestamp`.
 
-    `checkpoint` must be the query's own `checkpointLocation`; the sink's ledger is in it. `options` are
-    Kafka's producer options with the prefix `kafka.`. `topic` is where rows go that name none. `prefix`
-    begins the transactional ids (default: the query's name). `transaction_timeout_ms` defaults to the
-    longest that the brokers take; a batch that takes longer than `timeout_warning_ratio` of it is logged.
-    `accept_loss` names batches whose lost transactions (`LostTransactions`) are accepted and recorded.
-    `adopt` begins a ledger on a checkpoint that another sink has used until now. `on_step` is called at each
-    step with the batch's id. `partition_counts` adds to the ledger what each transaction has written to each
-    partition (it takes READ on the topics), `digests` a digest of each transaction's keys and values.
+    `options` are those of Spark's own Kafka sink and this one's, by the names that Spark's users write
+    (`transactionTimeoutMs`; docs/sink.md has all), and Kafka's producer options with the prefix `kafka.`.
+    The sink's own may be arguments instead, as below. The ledger is in the query's `checkpointLocation`;
+    with `checkpoint` the sink has it before the query starts, and commits then what an earlier run has
+    prepared, instead of in the first batch.
 
     Raises `SinkError` inside of the query, which fails with it; the constructor raises `Refused`.
     """
@@ -58,30 +54,38 @@ class ExactlyOnceKafkaSink:
     def __init__(
         self,
         *,
-        checkpoint: str,
-        options: Mapping[str, str],
+        options: Mapping[str, Any],
+        checkpoint: str | None = None,
         topic: str | None = None,
         prefix: str | None = None,
         transaction_timeout_ms: int | None = None,
-        timeout_warning_ratio: float = 0.8,
-        accept_loss: Collection[int] = (),
-        adopt: bool = False,
+        timeout_warning_ratio: float | None = None,
+        accept_loss: Collection[int] | None = None,
+        adopt: bool | None = None,
         on_step: Callable[[Step, int], None] | None = None,
-        partition_counts: bool = True,
-        digests: bool = False,
+        include_headers: bool | None = None,
+        partition_counts: bool | None = None,
+        digests: bool | None = None,
+        outage_timeout_ms: int | None = None,
     ) -> None:
-        self._checkpoint = checkpoint
-        self._options = make_options(
-            options, topic, prefix, transaction_timeout_ms, timeout_warning_ratio, accept_loss, adopt,
-            partition_counts=partition_counts, digests=digests,
-        )  # fmt: skip
-        self._observer = load_observer(on_step)
+        arguments = {
+            "checkpoint_location": checkpoint, "topic": topic, "prefix": prefix,
+            "transaction_timeout_ms": transaction_timeout_ms, "timeout_warning_ratio": timeout_warning_ratio,
+            "accept_loss": accept_loss, "adopt": adopt, "on_step": on_step,
+            "include_headers": include_headers, "partition_counts": partition_counts, "digests": digests,
+            "outage_timeout_ms": outage_timeout_ms,
+        }  # fmt: skip
+        given = {name: value for name, value in arguments.items() if value is not None}
+        self._options = make_options(options, given)
+        self._observer = load_observer(self._options.on_step)
         self._coordinator: SinkCoordinator | None = None
         self._run_id = ""
         self._finish_prepared()
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; Spark calls it on the driver, and again after a failure."""
+        if not self._options.include_headers:
+            rows = rows.drop("headers")
         refuse_wrong(rows.schema, self._options.topic)
         coordinator = self._opened(rows, batch_id)
         attempt = coordinator.begin(batch_id)
@@ -96,6 +100,7 @@ class ExactlyOnceKafkaSink:
             _give_up(coordinator, attempt, written, error)
             if query_context.is_interruption(error):
                 raise query_context.Interrupted(batch_id) from None
+            coordinator.refuse_taken_over(attempt)
             raise
 
     def _finish_prepared(self) -> None:
@@ -103,11 +108,11 @@ class ExactlyOnceKafkaSink:
 
         Whatever fails here is only logged: the first batch tries again, and fails with it.
         """
-        session = SparkSession.getActiveSession()
-        if session is None or not hasattr(session, "_jsparkSession"):
+        session, checkpoint = SparkSession.getActiveSession(), self._options.checkpoint
+        if checkpoint is None or session is None or not hasattr(session, "_jsparkSession"):
             return
         try:
-            files = open_from_spark(session, self._checkpoint, "")
+            files = open_from_spark(session, checkpoint, "")
             if LedgerFolder(files).read_names().open_rounds():
                 finisher = make_coordinator(self._options, files, 0, query_name="", observer=self._observer)
                 finisher.finish_prepared()
@@ -121,7 +126,7 @@ class ExactlyOnceKafkaSink:
             self._coordinator = None
             query.refuse_async()
             session = rows.sparkSession
-            files = open_from_spark(session, self._checkpoint, query.checkpoint)
+            files = open_from_spark(session, self._options.checkpoint, query.checkpoint)
             coordinator = make_coordinator(
                 self._options,
                 files,
@@ -156,7 +161,7 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()
-    task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+    task = Task(context.partitionId(), context.attemptNumber())
     digest = RunningDigest()
     transaction = write_transaction(plan, task, from_arrow(digest.over(batches)))
     if transaction is not None:

@@ -32,7 +32,7 @@ from fenceline.decode.ledger import (
 )
 from fenceline.spark.records import Broken, Damage, Decided, Decision, Done, Ledger, LedgerState
 from spark_pipeline.sink.errors import SinkError
-from spark_pipeline.sink.storage import Storage, open_storage, refuse_weak
+from spark_pipeline.sink.stores.storage import Storage, open_storage, refuse_weak
 
 #: Batches whose files are kept, as Spark keeps its own.
 KEPT_BATCHES = 100

@@ -7,6 +7,7 @@ name: a producer that ignored half of its options would be another one than its 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from fenceline.authentication.java import CONNECTION, PREFIX, Translate, never, only, resolve_stores, same
@@ -109,7 +110,7 @@ def translate_options(options: Mapping[str, str]) -> Properties:
             if not key.startswith(PREFIX):
                 raise BadOption(f"is no option of the sink: Kafka's own begin with {PREFIX!r}")
             if name not in table:
-                raise BadOption("has no like in librdkafka, which the sink sends with: remove it")
+                raise BadOption(f"has no like in librdkafka, which the sink sends with: {_remedy(name)}")
             into.update(table[name](str(value)))
         except BadOption as refusal:
             reasons.append(f'option "{key}" {refusal}')
@@ -121,3 +122,8 @@ def translate_options(options: Mapping[str, str]) -> Properties:
     if reasons:
         raise Refused("; ".join(reasons))
     return Properties(connection, sending)
+
+
+def _remedy(name: str) -> str:
+    nearest = get_close_matches(name, (*CONNECTION, *SENDING), 1, 0.8)
+    return f'did you mean "{PREFIX}{nearest[0]}"?' if nearest else "remove it"

@@ -15,7 +15,8 @@ from fenceline.spark.records import Decision, Ledger
 from spark_pipeline.sink.checkpoint import QueryFiles
 from spark_pipeline.sink.errors import Refused, input_text
 from spark_pipeline.sink.ledger import LedgerFolder
-from spark_pipeline.sink.storage import refuse_weak
+from spark_pipeline.sink.patience import PATIENCE_S
+from spark_pipeline.sink.stores.storage import refuse_weak
 
 
 class SinkSettings(NamedTuple):
@@ -32,6 +33,8 @@ class SinkSettings(NamedTuple):
     speculation: bool = False
     #: How long a task that Spark has given up may go on: `spark.python.task.killTimeout`, and a little more.
     dying_s: float = 3.0
+    #: How long brokers may be away before a batch fails.
+    patience_s: float = PATIENCE_S
 
 
 class StartupChecks:

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 
 from fenceline.spark.records import SinkTransaction
-from spark_pipeline.sink.columns import refuse_wrong
+from spark_pipeline.sink.columns import Record, from_arrow, from_rows, refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.errors import Refused, SinkError
 from spark_pipeline.sink.factory import (
@@ -29,10 +29,9 @@ from spark_pipeline.sink.factory import (
     make_options,
     task_plan,
 )
-from spark_pipeline.sink.options import PREFIX
 from spark_pipeline.sink.query_context import BATCH_ID, QUERY_ID, RUN_ID
-from spark_pipeline.sink.storage import open_storage
-from spark_pipeline.sink.writer import Record, Task, from_arrow, from_rows, write_transaction
+from spark_pipeline.sink.stores.storage import open_storage
+from spark_pipeline.sink.writer import Task, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,11 +39,10 @@ if TYPE_CHECKING:
 CHECKPOINT = "checkpointlocation"
 ASYNC = "asyncprogresstrackingenabled"
 #: Spark's own options, which every sink is given.
-_SPARKS = (CHECKPOINT, ASYNC, "asyncprogresstrackingcheckpointintervalms", "queryname", "path")
-_OURS = (
-    "topic", "prefix", "transaction_timeout_ms", "timeout_warning_ratio", "accept_loss", "adopt", "on_step",
-    "partition_counts",
-)  # fmt: skip
+QUERY_NAME = "queryname"
+_SPARKS = (ASYNC, "asyncprogresstrackingcheckpointintervalms", QUERY_NAME, "path")
+#: What foreachBatch alone can do.
+_NOT_HERE = ("digests",)
 #: Arrow batches come to a writer from 4.1 on, rows before.
 _ARROW = hasattr(datasource, "DataSourceStreamArrowWriter")
 
@@ -60,12 +58,18 @@ class CommitMessage(datasource.WriterCommitMessage):
 class ExactlyOnceKafka(datasource.DataSource):
     """`.format("kafka_exactly_once")`: options as `ExactlyOnceKafkaSink` has them, each as text.
 
-    `accept_loss` is a list with commas, `on_step` names a function as `package.module:function`. The option
-    `checkpointLocation` is needed: data sources do not get a session's default.
+    `acceptLoss` is a list with commas, `onStep` names a function as `package.module:function`.
     """
+
+    #: `spark.sql.streaming.checkpointLocation` of the session, as it was when this was registered: Spark
+    #: gives data sources the option alone.
+    default_checkpoint = ""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = {str(key).lower(): value for key, value in dict(options).items()}
+        name = self.options.get(QUERY_NAME)
+        if CHECKPOINT not in self.options and self.default_checkpoint and name:
+            self.options[CHECKPOINT] = f"{self.default_checkpoint.rstrip('/')}/{name}"
         self._made_here = True
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -83,14 +87,14 @@ class ExactlyOnceKafka(datasource.DataSource):
         refuse_wrong(schema, side.options.topic)
         attempt = side.begin() if self._made_here else None
         kind = _ArrowWriter if _ARROW else _RowWriter
-        return kind(self.options, attempt)
+        return kind(self.options, attempt, side.options.include_headers)
 
 
 class _BatchWriter:
     """The writer of one batch; `attempt` is None where the batch is committed already."""
 
-    def __init__(self, options: Mapping[str, str], attempt: Attempt | None) -> None:
-        self._options, self._attempt = dict(options), attempt
+    def __init__(self, options: Mapping[str, str], attempt: Attempt | None, include_headers: bool) -> None:
+        self._options, self._attempt, self._include_headers = dict(options), attempt, include_headers
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Commit what the tasks have written."""
@@ -110,7 +114,7 @@ class _BatchWriter:
         if context is None:
             raise SinkError("a writer was called outside of a task")
         attempt = _checked(self._attempt, context)
-        task = Task(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        task = Task(context.partitionId(), context.attemptNumber())
         plan = task_plan(make_data_source_options(self._options), attempt)
         return CommitMessage(attempt, write_transaction(plan, task, chunks))
 
@@ -118,7 +122,7 @@ class _BatchWriter:
 class _RowWriter(_BatchWriter, datasource.DataSourceStreamWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
         """Write one partition's rows."""
-        return self._write(from_rows(iterator))
+        return self._write(from_rows(iterator, include_headers=self._include_headers))
 
 
 if _ARROW:
@@ -126,7 +130,7 @@ if _ARROW:
     class _ArrowWriter(_BatchWriter, datasource.DataSourceStreamArrowWriter):
         def write(self, iterator: Iterator[Any]) -> Any:
             """Write one partition's rows."""
-            return self._write(from_arrow(iterator))
+            return self._write(from_arrow(iterator, include_headers=self._include_headers))
 
 
 class _Opened:
@@ -189,40 +193,25 @@ class _DriverSide:
             self.options,
             open_storage(self._given[CHECKPOINT]),
             timeout_ms,
-            query_name=self._given.get("queryname", ""),
-            observer=load_observer(self._given.get("on_step")),
+            query_name=self._given.get(QUERY_NAME, ""),
+            observer=load_observer(self.options.on_step),
         )
 
 
 def make_data_source_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the sink's options from those of a data source, whose names come in lower case."""
-    unknown = [key for key in given if key not in (*_SPARKS, *_OURS) and not key.startswith(PREFIX)]
-    if unknown:
-        raise Refused(f'option "{unknown[0]}" is none of the sink\'s: {", ".join(_OURS)}, {PREFIX}…')
     if CHECKPOINT not in given:
         raise Refused(
-            "the option checkpointLocation is missing: the sink's ledger is in it, and a session's own "
-            "data sources do not get spark.sql.streaming.checkpointLocation"
+            "the option checkpointLocation is missing: the sink's ledger is in it. Data sources do not get "
+            "spark.sql.streaming.checkpointLocation: it is used where it is set before "
+            "spark_pipeline.sink.register(spark), and the query has a queryName"
         )
     if given.get(ASYNC, "false").lower() == "true":
         raise Refused(
             "asyncProgressTrackingEnabled is on: a batch may then read another range when it is run again. "
             "Exactly-once needs it off"
         )
-    return make_options(
-        {key: value for key, value in given.items() if key.startswith(PREFIX)},
-        given.get("topic"),
-        given.get("prefix"),
-        _number(given, "transaction_timeout_ms"),
-        float(given.get("timeout_warning_ratio", "0.8")),
-        [int(each) for each in given.get("accept_loss", "").split(",") if each.strip()],
-        given.get("adopt", "false").lower() == "true",
-        partition_counts=given.get("partition_counts", "true").lower() == "true",
-    )
-
-
-def _number(given: Mapping[str, str], key: str) -> int | None:
-    return int(given[key]) if key in given else None
+    return make_options({key: value for key, value in given.items() if key not in _SPARKS}, without=_NOT_HERE)
 
 
 def _transactions(messages: Sequence[Any]) -> list[SinkTransaction]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from fenceline.facts import TransactionState
@@ -12,17 +12,18 @@ from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError
+from spark_pipeline.sink.patience import PATIENCE_S, Outage, ask_patiently
 from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin, grant_command
 
 log = logging.getLogger(__name__)
 
-#: How long coordinators may be away before a batch fails; a prepared one is finished at the next start.
-PATIENCE_S = 60.0
-_PAUSE_S = 0.1
+#: How long one fencing is repeated before it is checked whether it is still ours to do.
+_FENCING_S = 2.0
 #: A transaction must live this much longer before it is prepared: EndTxn has to get there in time.
 _MARGIN_S, _MARGIN_OF_TIMEOUT = 1.0, 0.02
 
 _INVALID_PRODUCER_EPOCH, _INVALID_TXN_STATE, _INVALID_PRODUCER_ID_MAPPING = 47, 48, 49
+_CONCURRENT_TRANSACTIONS = 51
 _FORBIDDEN, _PRODUCER_FENCED, _UNKNOWN_ID = 53, 90, 105
 #: The transaction is not there any more as it was: ended by its timeout, or by whoever took over its id.
 GONE = frozenset(
@@ -45,28 +46,51 @@ class MissingTransactions(NamedTuple):
     why: str
 
 
+class DriverLease(NamedTuple):
+    """Which driver its tasks belong to: what its initialisation of the ledger's lease was given."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 def describe_ids(
     admin: TransactionAdmin, ids: Collection[str], patience_s: float = PATIENCE_S
 ) -> Mapping[str, Described | NotDescribed]:
     """Return what the coordinators report of ids; ask again, for a while, those that do not answer."""
-    until = time.monotonic() + patience_s
+    outage = Outage(patience_s)
     answers: dict[str, Described | NotDescribed] = {}
-    left: Collection[str] = ids
+    left = list(ids)
     while left:
-        answers.update(admin.describe_transactions(left, listed=True))
+        ask = partial(admin.describe_transactions, left, listed=True)
+        answers.update(ask_patiently(ask, patience_s))
         left = [name for name in left if _unseen(answers[name])]
-        if time.monotonic() > until:
+        if outage.is_over:
             break
         if left:
-            time.sleep(_PAUSE_S)
+            outage.wait(f"{left[0]}: {answers[left[0]]}")
     return answers
 
 
 class Transactions:
-    """The sink's transactions on one cluster."""
+    """The sink's transactions on one cluster, whose brokers may be away for `patience_s`."""
 
-    def __init__(self, admin: TransactionAdmin) -> None:
-        self._admin = admin
+    def __init__(self, admin: TransactionAdmin, patience_s: float = PATIENCE_S) -> None:
+        self._admin, self._patience_s = admin, patience_s
+
+    def take_lease(self, stem: str, timeout_ms: int) -> DriverLease:
+        """Initialise a ledger's lease anew: tasks of drivers before find that it is not theirs."""
+        name = names.lease_id(stem)
+        # On a cluster without any transaction the look-up makes the topic that coordinators keep them in.
+        self._describe([name])
+        outage = Outage(self._patience_s)
+        while True:
+            fencings = [Fencing(name, timeout_ms)]
+            answer = self._admin.fence_producers(fencings, timeout_s=self._patience_s)[name]
+            if answer.producer_id is not None and answer.producer_epoch is not None:
+                return DriverLease(answer.producer_id, answer.producer_epoch)
+            if answer.code is not None or outage.is_over:
+                raise SinkError(f"{name} could not be initialised: {answer.word}{_remedy(name, answer)}")
+            outage.wait(answer.word)
 
     def verify(self, transactions: Sequence[SinkTransaction], open_s: float) -> list[Bad]:
         """Return those that are not open as their task left them, or not for long enough any more.
@@ -74,7 +98,7 @@ class Transactions:
         `open_s` is how long the oldest of them can have been open, by our own clock: clocks of coordinators
         are not compared with ours.
         """
-        answers = describe_ids(self._admin, [each.transactional_id for each in transactions])
+        answers = self._describe([each.transactional_id for each in transactions])
         bad = []
         for each in transactions:
             reason = _unlike(each, answers[each.transactional_id]) or _too_old(each, open_s)
@@ -103,8 +127,13 @@ class Transactions:
         """Abort transactions of a batch that is decided to be; what is gone already is well."""
         self._abort([_ending(each, commit=False) for each in transactions])
 
-    def fence_leftovers(self, stem: str, which: Callable[[names.Parts], bool]) -> int:
+    def fence_leftovers(
+        self, stem: str, which: Callable[[names.Parts], bool], is_newest: Callable[[], bool]
+    ) -> int:
         """Fence those that are open, are of the ledger of this stem and are chosen; return how many.
+
+        `is_newest` is asked after they were described: what a driver after us has open was begun after its
+        claim, so either the claim is found, or what was described is not that driver's.
 
         Fenced, not only aborted: a task that still lives keeps its epoch through an abort by EndTxn, and its
         next send would open the transaction again (KIP-890).
@@ -112,55 +141,66 @@ class Transactions:
         parsed = {name: names.parse_id(name) for name in self._open()}
         found = [name for name, parts in parsed.items() if parts and parts.stem == stem and which(parts)]
         fencings = self._still_open(found)
-        if fencings:
-            log.warning("fencing %d transactions that nobody will end: %s", len(fencings), fencings)
-        self._fence(fencings)
+        if not fencings or not is_newest():
+            return 0
+        log.warning("fencing %d transactions that nobody will end: %s", len(fencings), fencings)
+        self._fence(fencings, is_newest)
         return len(fencings)
+
+    def _describe(self, ids: Collection[str]) -> Mapping[str, Described | NotDescribed]:
+        return describe_ids(self._admin, ids, self._patience_s)
 
     def _still_open(self, ids: Collection[str]) -> list[Fencing]:
         return [
-            Fencing(name, described.timeout_ms)
-            for name, described in describe_ids(self._admin, ids).items()
+            Fencing(name, described.timeout_ms, described.producer_id, described.producer_epoch)
+            for name, described in self._describe(ids).items()
             if isinstance(described, Described) and described.state is TransactionState.ONGOING
         ]
 
-    def _fence(self, fencings: Collection[Fencing]) -> None:
+    def _fence(self, fencings: Collection[Fencing], is_newest: Callable[[], bool]) -> None:
         """Fence, and fence again what was not answered and is open still: all of them are nobody's."""
-        until = time.monotonic() + PATIENCE_S
+        outage = Outage(self._patience_s)
         while fencings:
-            answers = self._admin.fence_producers(fencings, timeout_s=PATIENCE_S)
+            answers = self._admin.fence_producers(fencings, timeout_s=_FENCING_S)
             for name, ended in answers.items():
-                if ended.code != 0:
+                if ended.code not in (None, 0, *GONE):
                     log.warning("%s may stay open until its timeout: %s", name, ended.word)
-            unanswered = [name for name, ended in answers.items() if ended.code is None]
-            fencings = self._still_open(unanswered) if time.monotonic() < until else ()
+            left = [name for name, ended in answers.items() if ended.code in (None, _CONCURRENT_TRANSACTIONS)]
+            if not left or outage.is_over:
+                return
+            outage.wait(answers[left[0]].word)
+            fencings = self._still_open(left)
+            if not is_newest():
+                return
 
     def _open(self) -> list[str]:
-        until = time.monotonic() + PATIENCE_S / 2
+        outage = Outage(self._patience_s)
+        ask = partial(self._admin.list_transactions, [TransactionState.ONGOING])
         while True:
-            listing = self._admin.list_transactions([TransactionState.ONGOING])
+            listing = ask_patiently(ask, self._patience_s)
             if not listing.unseen:
                 return list(listing.entries)
-            if time.monotonic() > until:
+            unseen = "; ".join(map(str, listing.unseen))
+            if outage.is_over:
                 # They can only hold readers back: nobody can commit them.
-                log.warning("open transactions may have been left: %s", "; ".join(map(str, listing.unseen)))
+                log.warning("open transactions may have been left: %s", unseen)
                 return list(listing.entries)
-            time.sleep(_PAUSE_S)
+            outage.wait(unseen)
 
     def _end(self, transactions: Sequence[SinkTransaction], *, commit: bool) -> Mapping[str, Ended]:
         endings = [_ending(each, commit=commit) for each in transactions]
-        return self._admin.end_transactions(endings, timeout_s=PATIENCE_S)
+        return self._admin.end_transactions(endings, timeout_s=self._patience_s)
 
     def _abort(self, endings: Sequence[Ending]) -> None:
         if not endings:
             return
-        for name, ended in self._admin.end_transactions(endings, timeout_s=PATIENCE_S).items():
+        for name, ended in self._admin.end_transactions(endings, timeout_s=self._patience_s).items():
             if (ended.code and ended.code not in GONE) or ended.code is None:
                 log.warning("%s may stay open until its timeout: %s", name, ended.word)
 
     def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> MissingTransactions:
         """Return which of these were not committed: by their coordinators, or by the answers."""
-        described = describe_ids(self._admin, [each.transactional_id for each in gone])
+        described = self._describe([each.transactional_id for each in gone])
         lost, reasons = [], set()
         for each in gone:
             found = described[each.transactional_id]
@@ -218,10 +258,13 @@ def _refuse_unanswered(answers: Mapping[str, Ended]) -> None:
     for name, ended in answers.items():
         if ended.code == 0 or ended.code in GONE:
             continue
-        remedy = ""
-        if ended.code == _FORBIDDEN:
-            remedy = f": {grant_command('User:…', 'WRITE', f'--transactional-id {name}')}"
         raise SinkError(
-            f"{name} could not be committed: {ended.word}{remedy}. Its batch stays prepared; start the query "
-            "again before the transaction's timeout, and it is finished first"
+            f"{name} could not be committed: {ended.word}{_remedy(name, ended)}. Its batch stays prepared; "
+            "start the query again before the transaction's timeout, and it is finished first"
         )
+
+
+def _remedy(name: str, ended: Ended) -> str:
+    if ended.code != _FORBIDDEN:
+        return ""
+    return f": {grant_command('User:…', 'WRITE', f'--transactional-id {name}')}"

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -20,28 +19,27 @@ from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
+from spark_pipeline.sink.columns import Record
 from spark_pipeline.sink.errors import Refused, SinkError
 from spark_pipeline.sink.options import PREFIX, Properties
-from spark_pipeline.sink.transactions import describe_ids
-from transaction_admin.api import AdminUnavailable, TransactionAdmin, grant_command
+from spark_pipeline.sink.patience import PATIENCE_S, Outage, ask_patiently
+from spark_pipeline.sink.transactions import DriverLease, describe_ids
+from transaction_admin.api import TransactionAdmin, grant_command
 from transaction_admin.authentication.librdkafka import librdkafka_settings
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
 
-#: How long a coordinator may take to give an id to a producer, or to end its transaction.
-_PATIENCE_S = 60.0
+#: How long the admin side waits for one answer, and a task that fails for the end of its transaction.
+_ANSWER_S, _ABORT_S = 30.0, 15.0
+#: How long after its check an id may be initialised: then it is checked again. What comes later than that can
+#: abort what another attempt has begun under the id.
+_INITIALISED_WITHIN_S = 3.0
 #: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
 _POLL_S = 0.05
 #: The errors of a producer that cannot go on, for its records and for a new one.
 _DEAD = (KafkaError._FATAL, KafkaError._FENCED, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-#: (topic, value, key, partition, timestamp in ms, headers) as `Producer.produce` takes them.
-Record = tuple[
-    str | None, bytes | None, bytes | None, int, int, "list[tuple[str, str | bytes | None]] | None"
-]
-#: Kafka picks the partition; the producer picks the timestamp.
-ANY_PARTITION, NOW = -1, 0
 
 
 class TaskPlan(NamedTuple):
@@ -51,10 +49,13 @@ class TaskPlan(NamedTuple):
     #: How its transactional ids begin.
     stem: str
     generation: int
-    batch_id: int
+    #: What tasks of this driver find at the coordinator while no other has taken over.
+    lease: DriverLease | None
     timeout_ms: int
     #: Where rows go that name no topic.
     topic: str | None
+    #: How long brokers may be away.
+    patience_s: float = PATIENCE_S
 
 
 class Task(NamedTuple):
@@ -63,8 +64,6 @@ class Task(NamedTuple):
     partition: int
     #: 0 for the first attempt of its stage.
     attempt: int
-    #: Unique in its application.
-    attempt_id: int
 
 
 def write_transaction(
@@ -77,7 +76,6 @@ def write_transaction(
             for first in chunk:
                 if open_transaction is None:
                     open_transaction = _Open(plan, task)
-                    open_transaction.begin()
                 open_transaction.send_all(_with(first, chunk))
         return None if open_transaction is None else open_transaction.finish()
     except BaseException:
@@ -102,17 +100,27 @@ class _Open:
         self._records = 0
         self._failed: KafkaError | None = None
         self._failed_where = ""
-        self._admin = admin_for(plan.properties.connection)
-        self._id = _free_id(plan, task, self._admin)
-        self._producer = _make_producer(plan, self._id, self._told)
+        self._admin = admin_for(plan.properties.connection, plan.patience_s)
+        self._id, self._producer = self._begun()
 
-    def begin(self) -> None:
-        """Take the id, and begin."""
-        try:
-            self._producer.init_transactions(_PATIENCE_S)
-            self._producer.begin_transaction()
-        except KafkaException as error:
-            raise SinkError(f"{self._id}: {_explained(error, self._id)}") from error
+    def _begun(self) -> tuple[str, Producer]:
+        """Take an id, and begin; while its coordinator is away, check the id and try again."""
+        outage = Outage(self._plan.patience_s)
+        while True:
+            name = _free_id(self._plan, self._task, self._admin)
+            producer = _make_producer(self._plan, name, self._told)
+            try:
+                producer.init_transactions(_INITIALISED_WITHIN_S)
+                producer.begin_transaction()
+                return name, producer
+            except KafkaException as error:
+                text = f"{name}: {_explained(error, name)}"
+                if not error.args[0].retriable():
+                    raise SinkError(text) from error
+                if outage.is_over:
+                    raise outage.explain(text) from error
+            del producer
+            outage.wait(text)
 
     def send_all(self, records: Iterable[Record]) -> None:
         """Hand records to the producer, as fast as it takes them."""
@@ -163,7 +171,7 @@ class _Open:
                 f"partition {self._task.partition}: {left} records were not taken by their brokers within "
                 f"{self._plan.timeout_ms} ms, the transaction's timeout"
             )
-        described = describe_ids(self._admin, [self._id])[self._id]
+        described = describe_ids(self._admin, [self._id], self._plan.patience_s)[self._id]
         if (
             not isinstance(described, Described)
             or described.state is not TransactionState.ONGOING
@@ -206,7 +214,7 @@ class _Open:
     def _fatal(self) -> str:
         """Return what the producer died of: it refuses with that, at once, to end what it can end no more."""
         try:
-            self._producer.abort_transaction(_PATIENCE_S / 4)
+            self._producer.abort_transaction(_ABORT_S)
         except KafkaException as error:
             return str(error.args[0])
         return "it gives no reason"
@@ -214,7 +222,7 @@ class _Open:
     def abort(self) -> None:
         """End it: the task has failed. What cannot be ended now is swept later, or ends by its timeout."""
         with suppress(KafkaException):
-            self._producer.abort_transaction(_PATIENCE_S / 4)
+            self._producer.abort_transaction(_ABORT_S)
 
     def drop(self) -> None:
         """Let the producer go, with its threads and connections; its transaction stays as it is."""
@@ -245,17 +253,22 @@ class _Open:
 _admins: dict[tuple[tuple[str, str], ...], TransactionAdmin] = {}
 
 
-def admin_for(connection: Mapping[str, str]) -> TransactionAdmin:
-    """Return this process's connection to a cluster's admin side; a Python worker serves many tasks."""
+def admin_for(connection: Mapping[str, str], patience_s: float = PATIENCE_S) -> TransactionAdmin:
+    """Return this process's connection to a cluster's admin side; a Python worker serves many tasks.
+
+    Raises `SinkError` where no broker can be reached for so long.
+    """
     key = tuple(sorted(connection.items()))
     if key not in _admins:
-        try:
-            _admins[key] = KafkaPythonAdmin(connection, _PATIENCE_S / 2)
-        except CannotTranslate as error:
-            raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
-        except AdminUnavailable as error:
-            raise SinkError(str(error)) from error
+        _admins[key] = ask_patiently(lambda: _connect_admin(connection), patience_s)
     return _admins[key]
+
+
+def _connect_admin(connection: Mapping[str, str]) -> TransactionAdmin:
+    try:
+        return KafkaPythonAdmin(connection, _ANSWER_S)
+    except CannotTranslate as error:
+        raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
 
 
 def _make_producer(plan: TaskPlan, transactional_id: str, told: Callable[..., None]) -> Producer:
@@ -279,26 +292,56 @@ def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
     }
 
 
+#: States in which nothing is open, and states that a coordinator leaves by itself.
+_CLOSED = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+_ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+
 def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
     """Return an id that no other attempt has open: initialising it would abort that one's transaction."""
-    for number in range(names.SLOTS):
-        slot = (task.attempt_id + number) % names.SLOTS
-        parts = names.Parts(plan.stem, task.partition, plan.generation, plan.batch_id % 2, slot)
-        described = describe_ids(admin, [str(parts)])[str(parts)]
+    ids = names.task_ids(plan.stem, task.partition, plan.generation, task.attempt)
+    for name in ids:
+        described = _ended(admin, plan, name)
         if isinstance(described, NotDescribed):
             if described.obstacle is Obstacle.UNKNOWN:
-                return str(parts)
-            raise SinkError(f"{parts}: cannot be looked up: {described.text}")
-        if described.state in (
-            TransactionState.EMPTY,
-            TransactionState.COMPLETE_COMMIT,
-            TransactionState.COMPLETE_ABORT,
-        ):
-            return str(parts)
+                return name
+            raise SinkError(f"{name}: cannot be looked up: {described.text}")
+        if described.state in _CLOSED:
+            return name
     raise SinkError(
-        f"partition {task.partition}: all {names.SLOTS} transactional ids of this batch are open, by "
-        f"attempts that have failed: see why; the last is {parts}. The next start of the query aborts them"
+        f"partition {task.partition}: all {len(ids)} transactional ids of attempt {task.attempt} are open, "
+        f"by tasks that were given up: see why; the last is {ids[-1]}. The query's next start aborts them"
     )
+
+
+def _ended(admin: TransactionAdmin, plan: TaskPlan, name: str) -> Described | NotDescribed:
+    """Return what the coordinator reports of an id once it is not about to end its transaction.
+
+    Raises `SinkError` where another driver has taken over.
+    """
+    lease = names.lease_id(plan.stem)
+    outage = Outage(plan.patience_s)
+    while True:
+        answers = describe_ids(admin, [lease, name], plan.patience_s)
+        _refuse_taken_over(plan, answers[lease])
+        described = answers[name]
+        if not isinstance(described, Described) or described.state not in _ENDING:
+            return described
+        if outage.is_over:
+            raise outage.explain(f"{name}: its last transaction is {described.state.value} still")
+        outage.wait(f"{name} is {described.state.value}")
+
+
+def _refuse_taken_over(plan: TaskPlan, lease: Described | NotDescribed) -> None:
+    """Raise where the lease is not our driver's. One that has expired was not taken by any other since."""
+    if plan.lease is None or not isinstance(lease, Described):
+        return
+    if (lease.producer_id, lease.producer_epoch) != plan.lease:
+        raise SinkError(
+            f"another driver took over from generation {plan.generation}: its task finds the lease "
+            f"{lease.transactional_id} with producer {lease.producer_id} and epoch {lease.producer_epoch}, "
+            f"not {plan.lease.producer_id} and {plan.lease.producer_epoch}. It has written nothing"
+        )
 
 
 def _explained(error: KafkaException, transactional_id: str) -> str:
@@ -310,88 +353,3 @@ def _explained(error: KafkaException, transactional_id: str) -> str:
     if problem.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return f"{text}: lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
     return text
-
-
-def from_arrow(batches: Iterable[Any]) -> Iterator[Iterator[Record]]:
-    """Yield the records of Arrow batches whose columns are those of the sink."""
-    for batch in batches:
-        columns = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
-        yield zip(*(read(columns.get(name)) for name, read in _ARROW.items()), strict=False)
-
-
-#: How many rows are handed over at once where they come one by one.
-_CHUNK = 10_000
-
-
-def from_rows(rows: Iterator[Any]) -> Iterator[Iterable[Record]]:
-    """Yield the records of Spark's rows whose columns are those of the sink."""
-    while chunk := list(islice(rows, _CHUNK)):
-        yield map(_from_row, chunk)
-
-
-def _from_row(row: Any) -> Record:
-    fields = row.asDict()
-    partition, stamp, headers = fields.get("partition"), fields.get("timestamp"), fields.get("headers")
-    return (
-        fields.get("topic"),
-        _as_bytes(fields.get("value")),
-        _as_bytes(fields.get("key")),
-        ANY_PARTITION if partition is None else partition,
-        NOW if stamp is None else int(stamp.timestamp() * 1000),
-        None if headers is None else [(each["key"], _as_bytes(each["value"])) for each in headers],
-    )
-
-
-def _as_bytes(value: str | bytes | bytearray | None) -> bytes | None:
-    if value is None:
-        return None
-    return value.encode() if isinstance(value, str) else bytes(value)
-
-
-def _bytes(column: Any) -> Iterable[bytes | None]:
-    import pyarrow as pa
-
-    if column is None:
-        return repeat(None)
-    # Text is UTF-8 in Arrow as in Kafka: it is not decoded on its way.
-    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    values: list[bytes | None] = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
-    return values
-
-
-def _plain(default: Any) -> Callable[[Any], Iterable[Any]]:
-    def read(column: Any) -> Iterable[Any]:
-        if column is None:
-            return repeat(default)
-        return [default if each is None else each for each in column.to_pylist()]
-
-    return read
-
-
-def _milliseconds(column: Any) -> Iterable[int]:
-    import pyarrow as pa
-
-    if column is None:
-        return repeat(NOW)
-    micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64()).to_pylist()
-    return [NOW if each is None else each // 1000 for each in micros]
-
-
-def _headers(column: Any) -> Iterable[list[tuple[str, str | bytes | None]] | None]:
-    if column is None:
-        return repeat(None)
-    return [
-        None if each is None else [(pair["key"], pair["value"]) for pair in each]
-        for each in column.to_pylist()
-    ]
-
-
-#: In the order of a `Record`.
-_ARROW: Mapping[str, Callable[[Any], Iterable[Any]]] = {
-    "topic": _plain(None),
-    "value": _bytes,
-    "key": _bytes,
-    "partition": _plain(ANY_PARTITION),
-    "timestamp": _milliseconds,
-    "headers": _headers,
-}

@@ -15,7 +15,7 @@ from fenceline.spark.state_keys import StateKeys, read_state_keys, state_keys_fi
 from spark_pipeline import state_keys
 from spark_pipeline.job import JobError
 from spark_pipeline.sink.checkpoint import QueryFiles
-from spark_pipeline.sink.storage import open_storage
+from spark_pipeline.sink.stores.storage import open_storage
 from tests.spark.checkpoint_kinds import Stage, join, transform_with_state
 from tests.spark.queries import PARTITIONS, ROCKSDB, STATE_STORE, noop, numbers, ran_to, settings
 

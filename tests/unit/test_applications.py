@@ -36,6 +36,9 @@ OPERATOR = "cbc357ccb763df2852fee8c4fc7d55f2"
         ("connect-prod-shard-2-0", "connect-prod-shard-2", "", "0", Shape.CONNECT),
         ("prod-jdbc-orders-0", "prod-jdbc-orders", "", "0", Shape.NUMBERED),
         ("orders-a1b2c3d4-p3-g2-b1-s17", "orders", "a1b2c3d4-p3", "g2-b1-s17", Shape.FENCELINE_SINK),
+        ("orders-a1b2c3d4-p3-g1-s0", "orders", "a1b2c3d4-p3", "g1-s0", Shape.FENCELINE_SINK),
+        ("orders-a1b2c3d4-lease", "orders", "a1b2c3d4", "lease", Shape.FENCELINE_SINK),
+        ("orders-lease", "orders-lease", "", "", Shape.PLAIN),
         ("a-b-12345678-p0-g0-b0-s63", "a-b", "12345678-p0", "g0-b0-s63", Shape.FENCELINE_SINK),
         ("orders-gateway-17", "orders-gateway", "", "17", Shape.NUMBERED),
         ("tx-billing.orders.3", "tx-billing.orders", "", "3", Shape.NUMBERED),
@@ -104,7 +107,9 @@ def test_an_applications_name_spells_bytes_as_ids_do(raw: bytes) -> None:
     "raw",
     [b"x", b"\\", b"\x00", "ü".encode(), b"0a", b"a1", b"-1", b"a-", b"a1-", b"0f0f0f0f-", b"_", b"-0_0"],
 )
-@pytest.mark.parametrize("end", [b"", b"z", b"\xff", b"-1", b"-1-2", b"-p0-g0-b0-s1"])
+@pytest.mark.parametrize(
+    "end", [b"", b"z", b"\xff", b"-1", b"-1-2", b"-p0-g0-b0-s1", b"-0225f62c-p0-g1-s0", b"-0225f62c-lease"]
+)
 def test_an_id_of_32_kb_has_an_application(raw: bytes, end: bytes) -> None:
     long = (raw * 32_767)[: 32_767 - len(end)] + end
     found = application_of(escape_bytes(long))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fenceline.facts import TransactionState
 from sandbox.kafka import Broker
 from spark_pipeline.sink import ExactlyOnceKafkaSink, LostTransactions, SinkError, Step
-from tests.brokers import PROPERTIES, create_topics
+from tests.brokers import create_topics
 from tests.seeds import SEED
 from tests.spark.kills.driver_run import Point, TaskFault, open_transactions, transactions
 from tests.spark.kills.killed_query import KilledQuery, committed_records, wrong_rows
@@ -220,33 +219,6 @@ def test_state_is_kept_when_spark_repeats_a_committed_batch(query: Query, step: 
     query.add(200)
     assert query.run(change=distinct) == ""
     assert query.differences() == ""
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("step", [Step.PREPARED, Step.ENDING])
-def test_a_broker_that_stops_during_the_commits_is_waited_for(
-    spark: SparkSession, tmp_path: Path, step: Step
-) -> None:
-    with Broker(tmp_path / "kafka", properties=PROPERTIES) as broker:
-        query = Query(spark, broker.bootstrap, tmp_path)
-        query.add()
-        assert query.run() == ""
-        query.add()
-        restarts: list[threading.Thread] = []
-
-        def hook(at: Step, batch: int) -> None:
-            if at is step and not restarts:
-                broker.kill()
-                restarts.append(threading.Thread(target=broker.start))
-                restarts[0].start()
-
-        failed = query.run(hook)
-        restarts[0].join(60)
-        broker.wait_ready()
-        assert not failed or "batch 1" in failed
-        assert query.run() == ""
-        assert query.differences() == ""
-        assert query.open() == []
 
 
 def remove(*paths: Path) -> None:

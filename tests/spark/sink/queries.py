@@ -13,14 +13,15 @@ from fenceline.decode.ledger import FOLDER
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from fenceline.spark.records import SinkTransaction
+from spark_pipeline.sink.columns import ANY_PARTITION, NOW
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.partition_records import PartitionCounts
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
-from spark_pipeline.sink.storage import LocalStorage
-from spark_pipeline.sink.writer import ANY_PARTITION, NOW, Task, TaskPlan, admin_for, write_transaction
+from spark_pipeline.sink.stores.storage import LocalStorage
+from spark_pipeline.sink.writer import Task, TaskPlan, admin_for, write_transaction
 
 TIMEOUT_MS = 60_000
 
@@ -35,7 +36,6 @@ class FakeQuery:
         for name in "offsets", "commits":
             (folder / name).mkdir(parents=True)
         self.write_metadata(self.query_id)
-        self._attempts = 0
 
     @property
     def ledger(self) -> LedgerFolder:
@@ -103,13 +103,12 @@ class FakeQuery:
         self, attempt: Attempt, partition: int, values: Iterable[str], number: int = 0
     ) -> SinkTransaction | None:
         """Run one attempt of a task; it leaves its transaction open."""
-        self._attempts += 1
         plan = TaskPlan(
-            translate_options(self.options), attempt.stem, attempt.generation, attempt.batch_id,
+            translate_options(self.options), attempt.stem, attempt.generation, attempt.lease,
             attempt.timeout_ms, self.topic,
         )  # fmt: skip
         records = ((None, value.encode(), None, ANY_PARTITION, NOW, None) for value in values)
-        return write_transaction(plan, Task(partition, number, self._attempts), [records])
+        return write_transaction(plan, Task(partition, number), [records])
 
     def run_tasks(self, attempt: Attempt, tasks: int = 2) -> list[SinkTransaction]:
         """Run the tasks of a batch; each writes two records that name batch and partition."""

@@ -1,8 +1,9 @@
-"""Proves that ids of the sink are read back and no others, that Java's options become librdkafka's and none
-is dropped in silence, and that columns that cannot be written are refused by name."""
+"""Proves that Java's options become librdkafka's and none is dropped in silence, and that columns that cannot
+be written are refused by name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -12,7 +13,7 @@ from pyspark.sql.types import StructType
 from spark_pipeline.sink import names
 from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.factory import make_options
+from spark_pipeline.sink.factory import OPTIONS, make_options
 from spark_pipeline.sink.options import CONNECTION, PREFIX, SENDING, translate_options
 from spark_pipeline.sink.stream_writer import make_data_source_options
 from transaction_admin.properties import kafka_python
@@ -21,28 +22,11 @@ SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
-@pytest.mark.parametrize("prefix", ["orders", "a-p1-g2", "ä b.c_d", "x" * 200])
-def test_an_id_with_any_prefix_is_read_back(prefix: str) -> None:
-    parts = names.Parts(names.id_stem(prefix, "0225f62c5efd493e"), 1_000, 17, 1, 63)
-    assert str(parts) == f"{prefix}-0225f62c-p1000-g17-b1-s63"
-    assert names.parse_id(str(parts)) == parts
-    assert names.prefix_refusal(prefix) is None
-
-
-@pytest.mark.parametrize(
-    "other",
-    ["", "orders", "orders-0225f62c-p1-g2-b2-s3", "orders-0225F62C-p1-g2-b1-s3",
-     "orders-0225f62c-p1-g2-b1-s3-x", "orders-p1-g2-b1-s3"],
-)  # fmt: skip
-def test_other_ids_are_not_the_sink_s(other: str) -> None:
-    assert names.parse_id(other) is None
-
-
 @pytest.mark.parametrize("prefix", ["", "a\nb", "a\\b", "x" * 201, "\u202e"])
 def test_a_prefix_that_brokers_and_tools_could_not_show_is_refused(prefix: str) -> None:
     assert names.prefix_refusal(prefix)
-    with pytest.raises(Refused, match="option prefix"):
-        make_options(SERVERS, None, prefix, None, 0.8, (), False)
+    with pytest.raises(Refused, match='option "prefix"'):
+        make_options(SERVERS, {"prefix": prefix})
 
 
 @pytest.mark.parametrize(
@@ -161,6 +145,7 @@ def test_columns_that_cannot_be_written_are_refused(schema: str, topic: str | No
         ),
         ({"queryname": "q"}, "checkpointLocation is missing"),
         ({"checkpointlocation": "/x", "kafka.retries": "1", "retries": "1"}, 'option "retries" is none'),
+        ({"checkpointlocation": "/x", "digests": "true"}, 'option "digests" is none'),
     ],
 )
 def test_a_data_source_refuses_unsupported_options(given: Mapping[str, str], reason: str) -> None:
@@ -179,6 +164,58 @@ def test_options_of_a_data_source_are_text() -> None:
         }
     )
     assert (found.accept_loss, found.adopt, found.transaction_timeout_ms) == (frozenset({3, 4}), True, 5_000)
+
+
+def test_every_option_is_taken_as_sparks_users_write_it_in_any_case() -> None:
+    values: dict[str, tuple[str, object]] = {
+        "topic": ("orders", "orders"), "prefix": ("p", "p"), "checkpointLocation": ("/x", "/x"),
+        "transactionTimeoutMs": ("5000", 5_000), "timeoutWarningRatio": ("0.5", 0.5),
+        "acceptLoss": ("3,4", frozenset({3, 4})), "adopt": ("TRUE", True), "onStep": ("a:b", "a:b"),
+        "includeHeaders": ("false", False), "partitionCounts": ("False", False), "digests": ("true", True),
+        "outageTimeoutMs": ("1000", 1_000),
+    }  # fmt: skip
+    assert set(values) == set(OPTIONS), "each option has a case here"
+    snake = {name: re.sub(r"(?=[A-Z])", "_", name).lower() for name in values}
+    for spelled in (snake, {name: name for name in values}, {name: name.upper() for name in values}):
+        found = make_options({"Kafka.Bootstrap.Servers": "b:1", **{spelled[n]: values[n][0] for n in values}})
+        assert {name: getattr(found, OPTIONS[name][0]) for name in values} == {
+            n: v[1] for n, v in values.items()
+        }
+        assert found.properties.connection == {"bootstrap.servers": "b:1"}
+    typed = make_options(SERVERS, {"accept_loss": [3, 4], "adopt": True, "transaction_timeout_ms": 5_000})
+    assert (typed.accept_loss, typed.adopt, typed.transaction_timeout_ms) == (frozenset({3, 4}), True, 5_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"adopt": "yes"}, "option \"adopt\" is 'yes': it must be true or false"),
+        ({"partition_counts": "1"}, "option \"partitionCounts\" is '1': it must be true or false"),
+        ({"transactionTimeoutMs": "15m"}, "\"transactionTimeoutMs\" is '15m': it must be a whole number"),
+        ({"outageTimeoutMs": "-1"}, "it must be a whole number"),
+        ({"timeoutWarningRatio": "80%"}, "it must be a number above 0, and 1 at most"),
+        ({"timeoutWarningRatio": "0"}, "above 0"),
+        ({"acceptLoss": "all"}, "it must be batch ids, 17,18"),
+        ({"transactionTimoutMs": "1"}, 'option "transactionTimoutMs" is none of the sink\'s: did you mean '
+         '"transactionTimeoutMs"?'),
+        ({"topics": "x"}, 'did you mean "topic"?'),
+        ({"kafka.linger": "1"}, 'did you mean "kafka.linger.ms"?'),
+        ({"topic": "a", "TOPIC": "b"}, 'options "topic" and "TOPIC" are one, and differ: give one of them'),
+        ({"transaction_timeout_ms": "1", "transactionTimeoutMs": "2"}, "give one of them"),
+        ({"kafka.linger.ms": "1", "kafka.Linger.MS": "2"}, "give one of them"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_refused_with_what_is_right(given: Mapping[str, str], reason: str) -> None:
+    with pytest.raises(Refused) as raised:
+        make_options(SERVERS | given)
+    assert reason in str(raised.value)
+
+
+def test_all_wrong_options_are_named_at_once() -> None:
+    with pytest.raises(Refused) as raised:
+        make_options({"adopt": "yes", "kafka.acks": "1"}, {"topic": "a"}, {"Topic": "b"})
+    for name in "adopt", "kafka.acks", "kafka.bootstrap.servers", "Topic":
+        assert f'"{name}"' in str(raised.value)
 
 
 def test_all_columns_of_spark_s_own_sink_and_timestamps() -> None:

@@ -20,9 +20,10 @@ from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
 from sandbox.kafka import Broker
 from spark_pipeline.digests import digest_of, sum_digests
 from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
-from spark_pipeline.sink.hadoop import open_from_spark
+from spark_pipeline.sink.columns import from_arrow, from_rows
 from spark_pipeline.sink.ledger import open_ledger
-from spark_pipeline.sink.writer import admin_for, from_arrow, from_rows
+from spark_pipeline.sink.stores.hadoop import open_from_spark
+from spark_pipeline.sink.writer import admin_for
 from tests.brokers import create_topics
 from tests.waiting import wait_for
 
@@ -257,8 +258,27 @@ def test_foreach_batch_refuses_a_checkpoint_that_is_not_its_own(place: Callable[
     sink = ExactlyOnceKafkaSink(checkpoint=str(here.checkpoint), options=options, topic=here.topic)
     rows = here.rows("cast(value AS STRING) AS value")
     query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(other.checkpoint)).start()
-    with pytest.raises(StreamingQueryException, match="the query's own checkpointLocation is file:"):
+    with pytest.raises(StreamingQueryException, match=r"own checkpointLocation is file:.*Leave it out of"):
         run(query)
+
+
+@pytest.mark.parametrize("adapter", ["foreach_batch", "data_source"])
+def test_the_checkpoint_is_the_query_s_own(place: Callable[[], Place], tmp_path: Path, adapter: str) -> None:
+    """Of a session's default, which Spark gives a query of that name; options as Spark's users write them."""
+    here = place()
+    options = {"kafka.bootstrap.servers": here.bootstrap, "Topic": here.topic, "includeHeaders": "false"}
+    here.spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    try:
+        writer = here.rows(*COLUMNS).writeStream.queryName(here.topic)
+        if adapter == "foreach_batch":
+            run(writer.foreachBatch(ExactlyOnceKafkaSink(options=options)).start(), 1)
+        else:
+            register(here.spark)
+            run(writer.format("kafka_exactly_once").options(**options).start(), 1)
+    finally:
+        here.spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert open_ledger(str(tmp_path / here.topic)).read_state().done[0].outcome is DecisionOutcome.COMMITTED
+    assert {row[3] for row in here.records()} == {None}, "no headers"
 
 
 def test_foreach_batch_is_only_for_queries(spark: SparkSession) -> None:

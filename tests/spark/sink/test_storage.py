@@ -8,6 +8,7 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Barrier
 
 import fsspec
@@ -15,9 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandbox.ports import free_port
+from spark_pipeline.sink.check_store import main as check_store_command
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.hadoop import HadoopStorage, open_from_spark
-from spark_pipeline.sink.storage import (
+from spark_pipeline.sink.stores.conformance import check_store
+from spark_pipeline.sink.stores.hadoop import HadoopStorage, open_from_spark
+from spark_pipeline.sink.stores.storage import (
     FsspecStorage,
     LocalStorage,
     Storage,
@@ -61,6 +64,13 @@ def test_a_file_is_created_once_read_listed_and_removed(folder: Storage) -> None
     refuse_weak(folder)
 
 
+def test_the_store_has_what_a_ledger_needs(folder: Storage) -> None:
+    proofs = list(check_store(lambda: folder))
+    assert len(proofs) == 5
+    assert {proof.trouble for proof in proofs} == {""}
+    assert folder.file_names() == []
+
+
 def test_of_many_threads_that_create_one_file_one_succeeds(folder: Storage) -> None:
     ready = Barrier(CREATORS)
 
@@ -77,7 +87,7 @@ def test_of_many_threads_that_create_one_file_one_succeeds(folder: Storage) -> N
 
 def test_of_many_processes_that_create_one_file_one_succeeds(tmp_path: Path) -> None:
     program = (
-        "import sys; from spark_pipeline.sink.storage import LocalStorage; sys.stdin.read();"
+        "import sys; from spark_pipeline.sink.stores.storage import LocalStorage; sys.stdin.read();"
         "print(LocalStorage(sys.argv[1]).create('decision', b'x'))"
     )
     racers = [
@@ -102,6 +112,46 @@ def test_a_store_that_creates_twice_is_refused() -> None:
     weak = FsspecStorage(Forgetful(), "/weak", "weak://bucket")
     with pytest.raises(Refused, match=r"weak://bucket: this store lets a file be created twice"):
         refuse_weak(weak)
+    troubles = [proof.trouble for proof in check_store(lambda: weak)]
+    assert "a file was created twice, so two drivers could each decide about a batch" in troubles
+    assert any("of 8 who created one file at once succeeded" in trouble for trouble in troubles)
+
+
+def test_a_store_whose_lists_are_old_is_found() -> None:
+    class Stale(LocalStorage):
+        def file_names(self) -> list[str]:
+            return []
+
+        def subfolder(self, folder: str) -> Stale:
+            return Stale(f"{self.path}/{folder}")
+
+    with TemporaryDirectory() as place:
+        troubles = [proof.trouble for proof in check_store(lambda: Stale(place))]
+    assert "another client does not list a file that was written" in troubles
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "last"),
+    [
+        ("{folder}/new", 0, "{folder}/new can keep a ledger."),
+        ("{folder}/file", 1, "{folder}/file cannot keep a ledger: the sink refuses it when a query starts."),
+    ],
+)
+def test_the_command_reports_each_proof(
+    url: str, status: int, last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in its way")
+    assert check_store_command([url.format(folder=tmp_path)]) == status
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6
+    assert {line[:3] for line in lines[1:5]} == {"no " if status else "yes"}
+    assert lines[-1] == last.format(folder=tmp_path)
+    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["file"]
+
+
+def test_the_command_reports_a_store_that_nobody_opens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_store_command(["nosuch://bucket/x"]) == 2
+    assert "cannot open nosuch://bucket/x" in capsys.readouterr().err
 
 
 def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:

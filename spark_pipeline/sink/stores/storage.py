@@ -175,8 +175,8 @@ def refuse_weak(folder: Storage) -> None:
     if not first or second or content != b"1":
         raise Refused(
             f"cannot keep a ledger in {folder.path}: this store lets a file be created twice, so two drivers "
-            "could each decide about a batch. Keep the checkpoint on a store with exclusive create (HDFS, a "
-            "local or POSIX file system, S3 with a recent s3fs)"
+            "could each decide about a batch: keep the checkpoint on a store that creates exclusively, as "
+            "`python -m spark_pipeline.sink.check_store URL` proves of one"
         )
 
 

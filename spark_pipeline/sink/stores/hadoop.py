@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 
 from spark_pipeline.sink.errors import Refused
-from spark_pipeline.sink.storage import HIDDEN, LocalStorage, Storage, open_storage
+from spark_pipeline.sink.stores.storage import HIDDEN, LocalStorage, Storage, open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,13 +109,18 @@ class HadoopStorage:
         return options
 
 
-def open_from_spark(session: SparkSession, checkpoint: str, own: str) -> Storage:
-    """Return a checkpoint's folder as the session's Hadoop resolves it.
+def open_from_spark(session: SparkSession, checkpoint: str | None, own: str) -> Storage:
+    """Return a checkpoint's folder as the session's Hadoop resolves it; without one the query's `own`.
 
     Local files go the plain way, and all but HDFS through fsspec, whose clients can create exclusively.
     Raises `Refused` where nobody here can open it, and where it is not the query's `own` one ("" where that
     is not known): a copy has the same query id.
     """
+    checkpoint = checkpoint or own
+    if not checkpoint:
+        raise Refused(
+            "this Spark does not show the query's checkpointLocation: give the sink the same as checkpoint"
+        )
     context: Any = session.sparkContext
     jvm, configuration = context._jvm, context._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(checkpoint)
@@ -134,7 +139,8 @@ def open_from_spark(session: SparkSession, checkpoint: str, own: str) -> Storage
 def _refuse_other(checkpoint: str, own: str) -> None:
     if own and checkpoint.rstrip("/") != own.rstrip("/"):
         raise Refused(
-            f"checkpoint is {checkpoint}, and the query's own checkpointLocation is {own}: they must be one"
+            f"checkpoint is {checkpoint}, and the query's own checkpointLocation is {own}: they must be one. "
+            "Leave it out of the sink, which then takes the query's own"
         )
 
 

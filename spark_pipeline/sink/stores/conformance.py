@@ -1,0 +1,132 @@
+"""What the ledger needs of a store, proved on the store itself, with files that are removed afterwards.
+
+Of all who create a name one succeeds, and what it wrote is what everybody reads and lists from then on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from threading import Barrier
+from typing import NamedTuple
+
+from fenceline.formatting import error_line
+from spark_pipeline.sink.stores.storage import LocalStorage, Storage
+
+#: Who create one file at once, and how often they do.
+_CREATORS, _RACES = 8, 5
+_LARGE = 1024 * 1024
+
+#: Opens the folder anew: another client, without what the first has cached.
+Open = Callable[[], Storage]
+
+
+class StoreProof(NamedTuple):
+    """One property of a store."""
+
+    what: str
+    #: Why it does not hold; "" where it does.
+    trouble: str
+
+
+def check_store(open_folder: Open) -> Iterator[StoreProof]:
+    """Yield what a ledger needs of a folder's store, one by one, with what does not hold.
+
+    Two clients are opened, for what one writes and the other must see. Everything happens in a subfolder.
+    """
+    name = f"fenceline-check-{uuid.uuid4().hex}"
+    try:
+        folder = open_folder()
+        one, other = (each.subfolder(name) for each in (folder, open_folder()))
+    except Exception as error:  # A store's client raises what it likes.
+        yield StoreProof("the store is opened", error_line(error))
+        return
+    try:
+        for what, prove in _PROOFS.items():
+            yield StoreProof(what, _trouble(prove, one, other))
+    finally:
+        # What cannot be removed is left: a store that fails is reported for that already.
+        with suppress(Exception):
+            _remove_folder(folder, name)
+
+
+def _remove_folder(folder: Storage, name: str) -> None:
+    inner = folder.subfolder(name)
+    for left in inner.file_names():
+        inner.remove(left)
+    if isinstance(inner, LocalStorage):
+        Path(inner.path).rmdir()
+    else:
+        # HDFS has folders, object stores have none.
+        folder.remove(name)
+
+
+def _trouble(prove: Callable[[Storage, Storage], str], one: Storage, other: Storage) -> str:
+    try:
+        return prove(one, other)
+    except Exception as error:  # A store's client raises what it likes.
+        return f"{type(error).__name__}: {error_line(error)}"
+
+
+def _is_empty(one: Storage, other: Storage) -> str:
+    if one.file_names() or one.read("nothing") is not None:
+        return "a folder that nobody made has files"
+    return ""
+
+
+def _reads_after_write(one: Storage, other: Storage) -> str:
+    for data in b"first", b"", b"x" * _LARGE:
+        name = f"read-{len(data)}"
+        if not one.create(name, data):
+            return "a new file was refused"
+        if other.read(name) != data:
+            return f"another client does not read the {len(data)} bytes that were written"
+    return ""
+
+
+def _refuses_second(one: Storage, other: Storage) -> str:
+    one.create("second", b"first")
+    if other.create("second", b"second"):
+        return "a file was created twice, so two drivers could each decide about a batch"
+    return "" if one.read("second") == b"first" else "a refused create changed the file"
+
+
+def _has_one_winner(one: Storage, other: Storage) -> str:
+    with ThreadPoolExecutor(_CREATORS) as pool:
+        for race in range(_RACES):
+            ready = Barrier(_CREATORS)
+
+            def create(number: int, name: str = f"race-{race}", ready: Barrier = ready) -> bool:
+                ready.wait()
+                return (one, other)[number % 2].create(name, b"%d" % number * 1_000)
+
+            won = list(pool.map(create, range(_CREATORS)))
+            if won.count(True) != 1:
+                return f"{won.count(True)} of {_CREATORS} who created one file at once succeeded"
+            if one.read(f"race-{race}") != b"%d" % won.index(True) * 1_000:
+                return "the file has another content than who created it wrote"
+    return ""
+
+
+def _lists_after_write(one: Storage, other: Storage) -> str:
+    other.file_names()
+    one.create("listed", b"1")
+    if "listed" not in other.file_names():
+        return "another client does not list a file that was written"
+    one.remove("listed")
+    one.remove("listed")
+    if "listed" in other.file_names() or other.read("listed") is not None:
+        return "another client still finds a file that was removed"
+    return "" if other.create("listed", b"2") else "a name that was removed cannot be used again"
+
+
+_PROOFS: dict[str, Callable[[Storage, Storage], str]] = {
+    "a folder that is not there is empty": _is_empty,
+    "what is written is read by others at once, whole": _reads_after_write,
+    "an existing file is not overwritten": _refuses_second,
+    f"of {_CREATORS} who create one file at once, one succeeds": _has_one_winner,
+    "what is written and removed is listed so by others at once": _lists_after_write,
+}
