@@ -137,7 +137,7 @@ def _aws_login(options: Properties) -> Properties:
     if options:
         raise BadOption(
             f"has {next(iter(options))}: AWS's own variables say who signs in (AWS_PROFILE, AWS_ROLE_ARN, "
-            "AWS_DEFAULT_REGION): set those and remove it"
+            "AWS_DEFAULT_REGION): set those instead"
         )
     return {}
 

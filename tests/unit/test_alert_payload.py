@@ -146,7 +146,7 @@ def test_a_title_names_the_query_and_not_its_id() -> None:
 
 def test_owners_travel_as_labels() -> None:
     found = labels.labels_of(finding_text("transaction:payments-7"), OWNER)
-    assert (found["team"], found["contact"], found["runbook"]) == OWNER[1:]
+    assert (found["team"], found["contact"], found["runbook"]) == (OWNER.team, OWNER.contact, OWNER.runbook)
     assert labels.annotations_of(finding_text("transaction:payments-7"), OWNER)["runbook"] == OWNER.runbook
 
 
