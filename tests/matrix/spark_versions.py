@@ -17,10 +17,8 @@ PLATFORMS = (
     ("4.2.0", "3.10"), ("4.2.0", "3.13"),
 )  # fmt: skip
 #: What the sink needs beside PySpark, in versions that all of these take.
-FOR_SINK = (
-    "confluent-kafka==2.16.1", "kafka-python==3.0.12", "fsspec",
-    "pandas==2.2.3", "pyarrow==18.1.0", "numpy<2.2",
-)  # fmt: skip
+_FOR_ARROW = ("pandas==2.2.3", "pyarrow==18.1.0", "numpy<2.2")
+FOR_SINK = ("confluent-kafka==2.16.1", "kafka-python==3.0.12", "fsspec", *_FOR_ARROW)
 
 
 def python_with(platform: tuple[str, str], folder: Path, *more: str) -> str:
@@ -32,6 +30,15 @@ def python_with(platform: tuple[str, str], folder: Path, *more: str) -> str:
     # Spark 3.5 still asks Python for distutils, which setuptools has.
     wanted = [f"pyspark=={spark}", "setuptools", *more]
     subprocess.run([*uv, "pip", "install", "-q", "-p", python, *wanted], check=True)
+    return python
+
+
+def python_for_arrow(folder: Path) -> str:
+    """Return a Python like ours that has what Spark's executors need for Arrow, and nothing else."""
+    uv = [sys.executable, "-m", "uv"]
+    subprocess.run([*uv, "venv", "-q", "-p", sys.executable, str(folder)], check=True)
+    python = str(folder / "bin" / "python")
+    subprocess.run([*uv, "pip", "install", "-q", "-p", python, *_FOR_ARROW], check=True)
     return python
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from sandbox.kafka import Broker
 from sandbox.prepared import spark_archive
 from tests.brokers import create_topics, kafka_42
 from tests.matrix.sink_driver import ROWS
-from tests.matrix.spark_versions import FOR_SINK, PLATFORMS, python_with
+from tests.matrix.spark_versions import FOR_SINK, PLATFORMS, python_for_arrow, python_with
 from tests.spark.conftest import ROOT, environment, settings
 from tests.spark.kills.killed_query import committed_records
 from tests.waiting import wait_for
@@ -63,3 +64,27 @@ def run_killed_once(command: Sequence[str], environment: Mapping[str, str], chec
         first.kill()
         first.wait()
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=600)
+
+
+def test_an_executor_without_the_package_is_named_before_the_first_batch(
+    kafka_42: Broker, tmp_path: Path
+) -> None:
+    """Its Python has what Spark needs for Arrow, and nothing of the sink's."""
+    bare = python_for_arrow(tmp_path / "bare")
+    own = {key: value for key, value in settings(tmp_path).items() if key != "spark.jars"}
+    around = environment(tmp_path) | {"PYSPARK_PYTHON": bare, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    create_topics(kafka_42.bootstrap, "bare")
+    checkpoint = tmp_path / "checkpoint"
+    command = [sys.executable, "-m", "tests.matrix.sink_driver", kafka_42.bootstrap, "bare", str(checkpoint)]
+    done = subprocess.run(
+        [*command, "foreach_batch", json.dumps(own)],
+        cwd=ROOT,
+        env=os.environ | around,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "executors have no Python module confluent_kafka: install fenceline[spark]" in done.stderr
+    assert not list(checkpoint.glob("kafka_exactly_once/*"))
