@@ -9,7 +9,7 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast durations screenshots bench soak test-matrix lint clean spark-zip venv chromium postgresql
+.PHONY: help up test test-fast durations screenshots bench soak test-matrix lint clean spark-zip venv chromium postgresql kerberos
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,7 @@ bench: venv ## measure; results in benchmarks/results/latest.json
 soak: venv ## the long runs, with a printed seed
 	@FENCELINE_SEED=$${FENCELINE_SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} exec $(PYTHON_BIN) -m pytest -m soak -o faulthandler_timeout=3600 $(ARGS)
 
-test-matrix: venv chromium postgresql ## Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL, HDFS; each page in each state
+test-matrix: venv chromium postgresql kerberos ## Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL, HDFS, Kerberos; each page in each state
 	@exec $(PYTHON_BIN) -m pytest -m 'matrix and not soak' $(ARGS)
 
 lint: venv ## style, types, imports, templates, migrations, the compose file
@@ -82,3 +82,15 @@ postgresql:
 		else \
 			echo 'make: the database tests need PostgreSQL: install it (Debian: apt install postgresql)' >&2; exit 1; \
 		fi; }
+
+# A KDC, and kafka-python's side of it, which is built here: its package has no wheel for Linux.
+kerberos: venv
+	@[ -x /usr/sbin/krb5kdc ] || command -v krb5kdc >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo 'setup: installing a Kerberos KDC for its tests'; \
+			apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends krb5-kdc krb5-admin-server libkrb5-dev gcc; \
+		else \
+			echo 'make: the Kerberos tests are skipped: they need krb5-kdc, krb5-admin-server, libkrb5-dev and gcc' >&2; \
+		fi; }
+	@$(PYTHON_BIN) -c 'import gssapi' 2>/dev/null || .venv/bin/uv pip install --quiet --python $(PYTHON_BIN) --require-hashes -r requirements-kerberos.txt || \
+		echo 'make: the Kerberos tests are skipped: gssapi cannot be built here' >&2

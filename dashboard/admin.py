@@ -22,10 +22,12 @@ from dashboard.models import (
     Cluster,
     Collector,
     CommitRecord,
+    ConnectorRecord,
     Delivery,
     FindingRecord,
     FlinkCheckpointRecord,
     FlinkJob,
+    FlinkRunRecord,
     GapRecord,
     Group,
     GroupOffset,
@@ -211,6 +213,18 @@ _show(
     ["__str__", "job", "checkpoint_id", "version", "completed_ms"],
     search=["job__ident"],
     hidden=["committables", "writers"],
+)
+_show(
+    FlinkRunRecord,
+    ["__str__", "cluster", "job_id", "state", "started_ms", "seen_ms"],
+    filters=["cluster", "state"],
+    search=["name", "job_id"],
+)
+_show(
+    ConnectorRecord,
+    ["name", "cluster", "group", "kind", "state", "worker", "seen_ms"],
+    filters=["cluster", "state", "kind"],
+    search=["name"],
 )
 _show(
     SinkDecision,

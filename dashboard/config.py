@@ -5,17 +5,30 @@ Everything a user can get wrong ends in one `ConfigError` that names the file, t
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from dashboard.config_engines import EngineEndpoint as EngineEndpoint
+from dashboard.config_engines import read_engines
+from dashboard.config_values import ConfigError as ConfigError
+from dashboard.config_values import (
+    is_number,
+    named_cluster,
+    parse_toml,
+    read_list,
+    read_property,
+    read_table,
+    read_texts,
+    refuse_unknown,
+)
 from fenceline.alerts.limits import Alerting, split_port
+from fenceline.authentication.java import translate_properties
+from fenceline.authentication.mechanisms import examine
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
@@ -25,28 +38,28 @@ _SECTIONS = (
     "retention",
     "owners",
     "checkpoints",
+    "connect",
     "history",
     "audit",
     "state_keys",
     "alerts",
 )
-#: Keys of a cluster that are ours; all others are librdkafka's.
+#: Keys of a cluster that are ours; all others are librdkafka's, or Java's and Spark's for the same.
 _SEES_ALL = "sees_all_transactional_ids"
-_ZERO_IS_OFF = ("reconcile_every_s", "partitions_every_s", "groups_every_s", "checkpoints_every_s")
-_SECRET_WORDS = ("password", "secret", "key.pem", "sasl.jaas", "oauthbearer.config")
+_ZERO_IS_OFF = (
+    "reconcile_every_s",
+    "partitions_every_s",
+    "groups_every_s",
+    "checkpoints_every_s",
+    "engines_every_s",
+)
+_SECRET_WORDS = ("password", "passphrase", "secret", "key.pem", "oauthbearer.config")
 _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the text names where and what to do, always in one line."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text.replace("\n", "\\n"))
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """One `[clusters.NAME]`: librdkafka's properties by their own names, secrets already read."""
+    """One `[clusters.NAME]`: properties by librdkafka's names, whoever's they had; secrets already read."""
 
     name: str
     properties: Mapping[str, str]
@@ -96,6 +109,8 @@ class Config:
     #: Those of Spark's queries, and those of Flink's jobs.
     checkpoints: Sequence[CheckpointRoot] = ()
     flink_checkpoints: Sequence[CheckpointRoot] = ()
+    #: JobManagers and workers of Connect whose REST APIs are polled.
+    engines: Sequence[EngineEndpoint] = ()
     #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
     history_url: str = ""
     #: Where the audit job writes its manifests, any fsspec URL; "" where it writes none.
@@ -113,50 +128,26 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
     """
     if path is None:
         return Config()
-    document = _parse(path)
-    _refuse_unknown(path, "", document, _SECTIONS)
-    clusters = _table(path, "clusters", document)
-    roots = _checkpoint_roots(path, _list(path, "checkpoints", document), list(clusters), env)
+    document = parse_toml(path)
+    refuse_unknown(path, "", document, _SECTIONS)
+    clusters = read_table(path, "clusters", document)
+    roots = _checkpoint_roots(path, read_list(path, "checkpoints", document), list(clusters), env)
     return Config(
         path=path,
         clusters={name: _cluster(path, name, clusters[name], env) for name in clusters},
         limits=Limits(**_numbers(path, "limits", document, Limits, "seconds")),
         retention=Retention(**_numbers(path, "retention", document, Retention, "days")),
-        owners=[_owner(path, number, each) for number, each in enumerate(_list(path, "owners", document), 1)],
+        owners=[
+            _owner(path, number, each) for number, each in enumerate(read_list(path, "owners", document), 1)
+        ],
         checkpoints=roots[CheckpointKind.SPARK],
         flink_checkpoints=roots[CheckpointKind.FLINK],
+        engines=read_engines(path, document, list(clusters), env),
         history_url=_url(path, "history", document),
         audit_url=_url(path, "audit", document),
         state_keys_url=_url(path, "state_keys", document),
         alerts=_alerts(path, document),
     )
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check CONFIG.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text at byte {error.start}. Save it as UTF-8.") from error
-    except ValueError as error:  # not TOML, or a number of more digits than Python reads
-        raise ConfigError(f"{path}: is not valid TOML: {error}.") from error
-
-
-def _table(path: Path, key: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
-    table = document.get(key, {})
-    if not isinstance(table, dict):
-        header = "clusters.NAME" if key == "clusters" else key
-        raise ConfigError(f"{path}: '{key}' must be a table; write [{header}].")
-    return table
-
-
-def _refuse_unknown(path: Path, where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}."
-            raise ConfigError(f"{path}: unknown key '{where}{key}'; {hint}")
 
 
 def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> ClusterConfig:
@@ -169,24 +160,20 @@ def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> Clust
     if not isinstance(sees_all, bool):
         raise ConfigError(f"{path}: {where}.{_SEES_ALL} must be true or false, not {sees_all!r}.")
     theirs = {key: value for key, value in table.items() if key != _SEES_ALL}
-    properties = {key: _property(path, f'{where}."{key}"', value, env) for key, value in theirs.items()}
+    properties = {key: read_property(path, f'{where}."{key}"', value, env) for key, value in theirs.items()}
+    properties, refused = translate_properties(properties)
+    for key, reason in (refused or examine(properties)).items():
+        raise ConfigError(f'{path}: {where}."{key}" {reason}.')
     if not properties.get("bootstrap.servers"):
         raise ConfigError(f'{path}: {where} lacks "bootstrap.servers"; set it to "host:port".')
     return ClusterConfig(name, properties, sees_all)
-
-
-def _list(path: Path, key: str, document: Mapping[str, Any]) -> Sequence[Any]:
-    tables = document.get(key, [])
-    if not isinstance(tables, list):
-        raise ConfigError(f"{path}: '{key}' must be a list of tables; write [[{key}]].")
-    return tables
 
 
 def _owner(path: Path, number: int, table: Any) -> Owner:
     where = f"owners[{number}]"
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: {where} must be a table; write [[owners]].")
-    _refuse_unknown(path, f"{where}.", table, Owner._fields)
+    refuse_unknown(path, f"{where}.", table, Owner._fields)
     for key, value in table.items():
         if not isinstance(value, str):
             raise ConfigError(f"{path}: {where}.{key} must be text, not {value!r}.")
@@ -220,33 +207,28 @@ def _checkpoint_root(
     where = f"checkpoints[{number}]"
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: {where} must be a table; write [[checkpoints]].")
-    _refuse_unknown(path, f"{where}.", table, ("root", "kind", "cluster", "map", "options"))
-    root, cluster = table.get("root"), table.get("cluster", clusters[0] if len(clusters) == 1 else "")
+    known = ("root", "kind", "cluster", "map", "options", "rest", "rest_headers")
+    refuse_unknown(path, f"{where}.", table, known)
+    root = table.get("root")
     if not isinstance(root, str) or not root:
         raise ConfigError(
             f'{path}: {where} lacks root; set it to the folder: root = "s3a://bucket/checkpoints".'
         )
-    if cluster not in clusters:
-        names = ", ".join(clusters) or "none"
-        raise ConfigError(f"{path}: {where}.cluster must name a cluster ({names}), not {cluster!r}.")
+    if "rest" in table and table.get("kind") != CheckpointKind.FLINK:
+        raise ConfigError(f'{path}: {where}.rest is of Flink: it needs kind = "flink".')
+    cluster = named_cluster(path, where, table, clusters)
     return CheckpointRoot(
-        root, cluster, _texts(path, where, "map", table, env), _texts(path, where, "options", table, env)
+        root,
+        cluster,
+        read_texts(path, where, "map", table, env),
+        read_texts(path, where, "options", table, env),
     )
-
-
-def _texts(
-    path: Path, where: str, key: str, table: Mapping[str, Any], env: Mapping[str, str]
-) -> Mapping[str, str]:
-    texts = table.get(key, {})
-    if not isinstance(texts, dict):
-        raise ConfigError(f'{path}: {where}.{key} must be a table; write {key} = {{ "a" = "b" }}.')
-    return {name: _property(path, f'{where}.{key}."{name}"', value, env) for name, value in texts.items()}
 
 
 def _url(path: Path, section: str, document: Mapping[str, Any]) -> str:
     """Return the `url` of a section that has nothing else."""
-    table = _table(path, section, document)
-    _refuse_unknown(path, f"{section}.", table, ("url",))
+    table = read_table(path, section, document)
+    refuse_unknown(path, f"{section}.", table, ("url",))
     url = table.get("url", "")
     if not isinstance(url, str):
         raise ConfigError(f"{path}: {section}.url must be text, not {url!r}.")
@@ -255,9 +237,9 @@ def _url(path: Path, section: str, document: Mapping[str, Any]) -> str:
 
 def _alerts(path: Path, document: Mapping[str, Any]) -> Alerting:
     """Return `[alerts]`; every value must be of the kind of its default, and numbers not below 0."""
-    table = _table(path, "alerts", document)
+    table = read_table(path, "alerts", document)
     known = {each.name: each.default for each in fields(Alerting)}
-    _refuse_unknown(path, "alerts.", table, tuple(known))
+    refuse_unknown(path, "alerts.", table, tuple(known))
     return Alerting(**{key: _alerts_value(path, key, value, known[key]) for key, value in table.items()})
 
 
@@ -273,7 +255,7 @@ def _alerts_value(path: Path, key: str, value: Any, default: Any) -> Any:
         if not isinstance(value, str) or not value.startswith(("http://", "https://")):
             raise ConfigError(f"{where} must begin with https:// or http://, not {value!r}.")
         return value.rstrip("/")
-    if not _is_number(value, int, type(default)):
+    if not is_number(value, int, type(default)):
         what = "a whole number" if isinstance(default, int) else "a number of seconds"
         raise ConfigError(f"{where} must be {what}, 0 or more, not {value!r}.")
     return type(default)(value)
@@ -292,31 +274,6 @@ def _network_or_name(where: str, entry: str) -> None:
         raise ConfigError(f"{where}: {error}. Write a CIDR, 10.20.0.0/16, or a host's name.") from error
 
 
-def _property(path: Path, where: str, value: Any, env: Mapping[str, str]) -> str:
-    if isinstance(value, dict):
-        raise ConfigError(f'{path}: {where} is a table; quote dotted names: "security.protocol" = "…".')
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, (str, int, float)):
-        raise ConfigError(f"{path}: {where} must be text or a number.")
-    return _secret(path, where, str(value), env)
-
-
-def _secret(path: Path, where: str, value: str, env: Mapping[str, str]) -> str:
-    if value.startswith("env:"):
-        name = value.removeprefix("env:")
-        if name not in env:
-            raise ConfigError(f"{path}: {where} asks for the environment variable {name}, which is not set.")
-        return env[name]
-    if value.startswith("file:"):
-        file = value.removeprefix("file:")
-        try:
-            return Path(file).read_text().rstrip("\n")
-        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that holds a NUL
-            raise ConfigError(f"{path}: {where}: cannot read {file}: {error}") from error
-    return value
-
-
 def _numbers(
     path: Path, section: str, document: Mapping[str, Any], of: type[Limits] | type[Retention], unit: str
 ) -> dict[str, float]:
@@ -324,19 +281,15 @@ def _numbers(
 
     Limits whose names do not end in `_s` have no unit.
     """
-    table = _table(path, section, document)
-    _refuse_unknown(path, f"{section}.", table, tuple(f.name for f in fields(of)))
+    table = read_table(path, section, document)
+    refuse_unknown(path, f"{section}.", table, tuple(f.name for f in fields(of)))
     for key, value in table.items():
         off = key in _ZERO_IS_OFF
         what = f"a number of {unit}" if of is Retention or key.endswith("_s") else "a number"
         what += ", 0 or more" if off else " above 0"
-        if not _is_number(value, int, float) or (value == 0 and not off):
+        if not is_number(value, int, float) or (value == 0 and not off):
             raise ConfigError(f"{path}: {section}.{key} must be {what}, not {value!r}.")
     return dict(table)
-
-
-def _is_number(value: Any, *kinds: Any) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool) and bool(0 <= value < 10**9)
 
 
 def environment_path(env: Mapping[str, str]) -> Path | None:

@@ -1,15 +1,35 @@
-"""Since when collectors have been on time, from how they do at each tick of the rules. Pure."""
+"""What collectors hand on of engines, and since when collectors themselves have been on time. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
 
+from fenceline.connect.connectors import ConnectorStatus
+from fenceline.flink.job_status import FlinkRun
 from fenceline.limits import Limits
 from fenceline.snapshot import CollectorStatus
 
 #: What was known before a pause of the rules that is longer than this counts no more: a collector may have
 #: been late meanwhile.
 _FORGOTTEN_AFTER_MS = 10_000
+
+
+class EngineKind(StrEnum):
+    """What answers at the REST API of an engine."""
+
+    FLINK = "flink"
+    CONNECT = "connect"
+
+
+class EngineAnswer(NamedTuple):
+    """What one API reported."""
+
+    url: str
+    version: str
+    runs: Sequence[FlinkRun] = ()
+    connectors: Sequence[ConnectorStatus] = ()
 
 
 class Punctual:

@@ -52,6 +52,8 @@ class Limits:
     rotations_per_day: float = 100.0
     #: A prepared batch that nobody has committed for so long; it counts down to its transactions' timeout.
     batch_prepared_s: float = 10.0
+    #: The same for a transaction that a Flink checkpoint decided to commit.
+    flink_commit_pending_s: float = 10.0
     #: A batch that takes so many times as long as 99 of 100 do, and never sooner than so many seconds.
     batch_slow_factor: float = 5.0
     batch_slow_s: float = 60.0
@@ -79,6 +81,8 @@ class Limits:
 
     #: How often checkpoints are read, at most; 0 reads none.
     checkpoints_every_s: float = 1.0
+    #: How often the REST APIs of engines are asked; 0 asks none.
+    engines_every_s: float = 5.0
 
     def as_mapping(self) -> Mapping[str, float]:
         """Return the limits by name, for the configuration page."""

@@ -14,6 +14,8 @@ class Owner(NamedTuple):
     team: str
     contact: str = ""
     runbook: str = ""
+    #: What pages call the application behind whatever matches; "" leaves that to what was observed.
+    application: str = ""
 
 
 def owner_of(names: Iterable[str], owners: Sequence[Owner]) -> Owner | None:

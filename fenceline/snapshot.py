@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fenceline.audit.violations import AuditViolation
 from fenceline.baselines import Habit, UsualCommit
 from fenceline.facts import TopicPartitions, TransactionState, TransitionKind, VisibilityGap
+from fenceline.flink.commits import FlinkJobFacts
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.limits import Limits
@@ -216,6 +217,8 @@ class Snapshot:
     partitions: tuple[PinnedPartition, ...] = ()
     groups: tuple[BlockedGroup, ...] = ()
     queries: tuple[QueryStatus, ...] = ()
+    #: Flink jobs with decided transactions that are not committed.
+    flink_jobs: tuple[FlinkJobFacts, ...] = ()
     #: Pipelines in which the newest audit found records missing or duplicated.
     audits: tuple[AuditViolation, ...] = ()
     #: How long commits take, by application, where it has enough of them.

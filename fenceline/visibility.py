@@ -36,6 +36,8 @@ class Sense(StrEnum):
     LISTS = "lists"
     #: What the audit job left of each pipeline.
     AUDITS = "audits"
+    #: Checkpoints of Flink's jobs.
+    FLINK = "flink"
 
 
 #: The kinds of things that a sense observes one by one; all others are visible or hidden as a whole.
@@ -47,9 +49,10 @@ _THINGS: Mapping[Sense, Collection[str]] = {
     Sense.QUERIES: ("query",),
     Sense.LISTS: (),
     Sense.AUDITS: ("pipeline",),
+    Sense.FLINK: ("flink_job",),
 }
 #: Scopes that are a thing's own name, and those that are places; Kafka's own topics begin with "__".
-_NAMED = ("partition", "group", "transaction", "query", "pipeline")
+_NAMED = ("partition", "group", "transaction", "query", "pipeline", "flink_job")
 _PLACES = ("broker", "topic", "shard", "root", "checkpoint")
 
 

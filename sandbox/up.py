@@ -30,6 +30,7 @@ from sandbox.ports import HOST, require_free
 from sandbox.prepared import spark_archive
 from sandbox.receiver.part import DemoReceiver
 from sandbox.scenes import player as scenes
+from sandbox.scenes.scene_context import flink_checkpoints
 from sandbox.supervisor import Part, Supervisor
 
 #: How uvicorn serves Fenceline, wherever it listens.
@@ -100,6 +101,11 @@ class Stack:
             with folder.plain_errors(checkpoints):
                 checkpoints.mkdir(parents=True, exist_ok=True)
             text += f"\n[[checkpoints]]\nroot = {json.dumps(str(checkpoints))}\n"
+            # Of the scene flink-crash.
+            flink = flink_checkpoints(self.data)
+            with folder.plain_errors(flink):
+                flink.mkdir(parents=True, exist_ok=True)
+            text += f'\n[[checkpoints]]\nkind = "flink"\nroot = {json.dumps(str(flink))}\n'
         if self.options.has_full_demo:
             for job in ("audit", "history", "state_keys"):
                 text += f"\n[{job}]\nurl = {json.dumps(str(self._job_outputs))}\n"
@@ -189,8 +195,8 @@ class Stack:
             for shard in range(self.options.shards)
         ]
         # A slot for each cluster's evaluator, pruner, reconciler, partitions, groups, recoveries,
-        # checkpoints, Flink's jobs and audits, and some for the tasks that start them and for operators.
-        slots = str(12 * clusters + 6)
+        # checkpoints, Flink's jobs, engines and audits, and some for the tasks that start them and operators.
+        slots = str(13 * clusters + 6)
         pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
         return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 

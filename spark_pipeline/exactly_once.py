@@ -169,20 +169,24 @@ def prepare_rows(spark: SparkSession, chosen: Arguments) -> DataFrame:
 
 def require_topics(chosen: Arguments, timeout_s: float = 10) -> None:
     """Raise Stopped unless a broker answers and both topics are there."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka import KafkaError, KafkaException
 
+    from spark_pipeline.sink.cluster import make_client
     from spark_pipeline.sink.options import translate_options
 
     silent = logging.getLogger("spark_pipeline.librdkafka")
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
+    complaints: list[KafkaError] = []
     try:
-        client = AdminClient(dict(translate_options(chosen.kafka_options()).connection), logger=silent)
+        connection = translate_options(chosen.kafka_options()).connection
+        client = make_client(connection, logger=silent, error_cb=complaints.append)
         topics = client.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
         where = chosen.kafka["bootstrap.servers"]
-        reason = error.args[0].str()
+        client.poll(0)
+        reasons = [each for each in complaints if each.code() != KafkaError._ALL_BROKERS_DOWN]
+        reason = (reasons or [error.args[0]])[-1].str().partition(" (after ")[0]
         raise Stopped(
             f"no broker answers at {where} ({reason}): check --bootstrap-servers, and the security settings"
         ) from None

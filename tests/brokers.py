@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
 from sandbox.cluster import KafkaCluster
+from sandbox.engines.gateway import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
-from tests.java.gateway import java_gateway
 from tests.java.tools import VERSION
 from tests.waiting import wait_for
 
@@ -42,6 +42,27 @@ def kafka_39(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Kafka 3.9: record value v0."""
     with Broker(tmp_path_factory.mktemp("kafka-39"), version="3.9.1", properties=PROPERTIES) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def kafka_40(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Kafka 4.0.0: an abort of the coordinator's own raises the epoch by two. Matrix alone."""
+    with Broker(tmp_path_factory.mktemp("kafka-40"), version="4.0.0", properties=PROPERTIES) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def kafka_43(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Kafka 4.3: records name the previous and the next producer id. Matrix alone."""
+    with Broker(tmp_path_factory.mktemp("kafka-43"), version="4.3.1", properties=PROPERTIES) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["kafka_42", "kafka_40", "kafka_43"])
+def kafka_of_engine(request: pytest.FixtureRequest) -> Broker:
+    """Each version with transaction version 2 that an engine is tested on, in turn."""
+    broker: Broker = request.getfixturevalue(request.param)
+    return broker
 
 
 @pytest.fixture(scope="package")

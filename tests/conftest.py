@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.template import Template
 from django.test import override_settings
 
+from dashboard.flow.queries import flow_of_revision
 from dashboard.models import AuditEntry
 from dashboard.system import access
 
@@ -45,6 +46,12 @@ def rows_of_module(database: None, django_db_setup: None, django_db_blocker: Any
     with django_db_blocker.unblock(), transaction.atomic():
         yield
         transaction.set_rollback(True)
+
+
+@pytest.fixture(autouse=True)
+def no_flow_is_kept() -> None:
+    """Let each test derive its flows: clusters of several tests have one key and one revision."""
+    flow_of_revision.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,7 +28,7 @@ os.environ.pop("FENCELINE_CONFIG", None)
 os.environ.setdefault("DATABASE_URL", "")
 # Tests' JVMs live for seconds or a few minutes and are small: the second compiler costs them half as much
 # again in CPU, and so do the threads of a collector that is made for many cores.
-os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
 
 
 def pytest_sessionstart() -> None:

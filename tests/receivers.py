@@ -168,22 +168,25 @@ class Authority:
 
     def server(self, *names: str) -> ssl.SSLContext:
         """Return the context of a server that may call itself by these names."""
-        stem = self._folder / names[0].replace("*", "any")
-        files = (stem.with_suffix(f".{end}") for end in ("key", "csr", "pem", "ext"))
-        key, request, certificate, more = files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.issue("receiver", *(f"DNS:{name}" for name in names)))
+        return context
+
+    def issue(self, subject: str, *names: str) -> tuple[Path, Path]:
+        """Return the files of a certificate for these names (DNS:a, IP:127.0.0.1), and of its key."""
+        stem = self._folder / names[0].replace("*", "any").replace(":", "-")
+        key, request, certificate, more = (Path(f"{stem}.{end}") for end in ("key", "csr", "pem", "ext"))
         authority = "authorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
-        more.write_text(f"{authority}subjectAltName=" + ",".join(f"DNS:{name}" for name in names))
+        more.write_text(f"{authority}subjectAltName=" + ",".join(names))
         self._openssl(
             "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-            "-subj", "/CN=receiver", "-keyout", str(key), "-out", str(request),
+            "-subj", f"/CN={subject}", "-keyout", str(key), "-out", str(request),
         )  # fmt: skip
         self._openssl(
             "x509", "-req", "-days", "2", "-in", str(request), "-CA", str(self.certificate),
             "-CAkey", str(self._key), "-CAcreateserial", "-extfile", str(more), "-out", str(certificate),
         )  # fmt: skip
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        return context
+        return certificate, key
 
     @staticmethod
     def _openssl(*arguments: str) -> None:

@@ -18,8 +18,10 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
 
+from fenceline.authentication.mechanisms import what_to_check
 from fenceline.decode import text
 from transaction_admin.api import AdminUnavailable, Cost
+from transaction_admin.authentication.kafka_python import NoToken
 from transaction_admin.properties import kafka_python
 
 T = TypeVar("T")
@@ -51,6 +53,7 @@ class AdminConnection:
     def __init__(self, properties: Mapping[str, str], timeout_s: float) -> None:
         self.where = properties["bootstrap.servers"]
         self._principal = properties.get("sasl.username", "")
+        self._check = what_to_check(properties)
         self._timeout_s = timeout_s
         self._requests, self._broker_s = 0, 0.0
         timeout_ms = int(timeout_s * 1_000)
@@ -95,7 +98,7 @@ class AdminConnection:
         try:
             answer: T = self._manager.run(question, *arguments)
         except errors.KafkaError as error:
-            raise self._refused(explain_error(error), passing=_is_passing(error)) from error
+            raise self._refused(explain_error(error, self._check), passing=_is_passing(error)) from error
         return answer
 
     async def send_request(self, request: Any, broker: int | str) -> Any:
@@ -191,7 +194,7 @@ class AdminConnection:
             try:
                 await self.send_request(MetadataRequest(topics=MetadataRequest.NO_TOPICS), server.node_id)
             except errors.KafkaError as error:
-                reasons[f"{server.host}:{server.port}"] = sign_in.explain(error)
+                reasons[f"{server.host}:{server.port}"] = sign_in.explain(error, self._check)
                 passing = passing or _is_passing(error)
             else:
                 # The library goes on with this connection; while a quota holds it back it would drop it, for
@@ -222,11 +225,11 @@ class _SignIn:
         await self._begun(*arguments)
         self._lasts = False
 
-    def explain(self, error: Exception) -> str:
-        """Return what an error on this connection means."""
+    def explain(self, error: Exception, check: str) -> str:
+        """Return what an error on this connection means; `check` is what to do about a refused sign-in."""
         if self._lasts and isinstance(error, errors.KafkaConnectionError):
-            return f"it hung up during the sign-in: {_CHECK_SIGN_IN}"
-        return explain_error(error)
+            return f"it hung up during the sign-in: {check}"
+        return explain_error(error, check)
 
 
 async def _take(asked: tuple[int, Any], answers: list[Any]) -> None:
@@ -263,6 +266,10 @@ def split_ids(ids: Iterable[str], most: int) -> Iterator[list[str]]:
         yield portion
 
 
+#: Where the mechanism is not known.
+_CHECK_SIGN_IN = what_to_check({})
+
+
 def error_name(error: Any) -> str:
     """Return Kafka's own name of an error."""
     return str(getattr(error, "message", None) or error.__name__)
@@ -275,14 +282,14 @@ def _is_passing(error: errors.KafkaError) -> bool:
     return not isinstance(error, _FINAL)
 
 
-def explain_error(error: Exception) -> str:
+def explain_error(error: Exception, check: str = _CHECK_SIGN_IN) -> str:
     """Return what an error of kafka-python means and what to do about it."""
     detail = str(error.args[0]) if error.args else ""
     if isinstance(error, errors.KafkaConnectionError) and "SSL" in detail:
         return f"TLS failed ({detail}): {_CHECK_TLS}"
     for kind, meaning in _MEANINGS:
         if isinstance(error, kind):
-            return meaning.format(detail=detail)
+            return meaning.format(detail=detail, check=check)
     return f"{type(error).__name__}: {detail}" if detail else type(error).__name__
 
 
@@ -292,12 +299,12 @@ _FINAL = (
     errors.IncompatibleBrokerVersion,
     errors.AuthorizationError,
 )
-_CHECK_SIGN_IN = 'check "sasl.mechanism", "sasl.username" and "sasl.password"'
 _CHECK_TLS = 'check "ssl.ca.location", "ssl.certificate.location" and "security.protocol"'
 _MEANINGS: tuple[tuple[type[Exception], str], ...] = (
+    (NoToken, "{detail}"),
     (
         errors.SaslAuthenticationFailedError,
-        f"the sign-in was refused ({{detail}}): {_CHECK_SIGN_IN}",
+        "the sign-in was refused ({detail}): {check}",
     ),
     (
         errors.UnsupportedSaslMechanismError,

@@ -19,9 +19,16 @@ from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from collectors.kafka.acls import check_action_rights, check_read_rights
 from collectors.kafka.clients import Complaints
 from collectors.kafka.connectivity import Address, Reached, connect_all, parse_address
+from fenceline.authentication.mechanisms import (
+    CannotAuthenticate,
+    explain_refusal,
+    mechanism_of,
+    what_to_check,
+)
 from fenceline.formatting import format_duration, list_names
 from transaction_admin.acl_probe import Abilities, Trials
 from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.authentication.librdkafka import librdkafka_settings
 from transaction_admin.properties import CannotTranslate, kafka_python
 
 __all__ = ["CheckStatus", "DoctorCheck", "examine_cluster"]
@@ -80,7 +87,7 @@ def _examine(patient: Patient) -> Generator[DoctorCheck]:
     try:
         trials = Trials(patient.properties, patient.timeout_s)
     except AdminUnavailable as error:
-        yield _no_sign_in("sign-in by kafka-python", str(error))
+        yield _no_sign_in(patient, "sign-in by kafka-python", str(error))
         yield DoctorCheck(
             CheckStatus.SKIP, "the rest", "it is asked through kafka-python, which cannot connect"
         )
@@ -120,6 +127,8 @@ def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
             kafka_python(left)
         except CannotTranslate as error:
             found.append(error)
+            if isinstance(error.__cause__, CannotAuthenticate):
+                break  # Without its property the sign-in would be another one.
             del left[error.key]
         else:
             break
@@ -167,23 +176,29 @@ def _librdkafka(patient: Patient) -> DoctorCheck:
     what = "sign-in by librdkafka"
     complaints = Complaints()
     begun = time.monotonic()
-    settings: dict[str, Any] = {**patient.properties, "log_level": 0, "error_cb": complaints.record_error}
     try:
+        own = librdkafka_settings(patient.properties)
+        settings: dict[str, Any] = {**own, "log_level": 0, "error_cb": complaints.record_error}
         # No consumer: one looks up its group's coordinator, which creates __consumer_offsets. And no topic is
         # requested by name: this client would create it.
         client = AdminClient(settings)
+    except CannotAuthenticate as error:
+        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {error}")
     except KafkaException as error:
-        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {error.args[0].str()}")
+        reason = explain_refusal(error.args[0].str())
+        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {reason}")
     try:
         client.list_topics(timeout=patient.timeout_s)
     except KafkaException as error:
         client.poll(0)
-        return _no_sign_in(what, complaints.likely_reason(error.args[0].str()))
+        return _no_sign_in(patient, what, complaints.likely_reason(error.args[0].str()))
     return DoctorCheck(CheckStatus.OK, what, f"{_ms(_since_ms(begun))} (the tails read through it)")
 
 
-def _no_sign_in(what: str, reason: str) -> DoctorCheck:
+def _no_sign_in(patient: Patient, what: str, reason: str) -> DoctorCheck:
     remedy = 'check that a Kafka listener is at that port, and that "security.protocol" is its own'
+    if mechanism_of(patient.properties):
+        remedy += f"; {what_to_check(patient.properties)}"
     if any(sign in reason for sign in _NOT_KAFKA):
         reason = "the server at that port does not use Kafka's protocol, or uses TLS"
     return DoctorCheck(CheckStatus.FAIL, what, reason, (remedy,))

@@ -6,8 +6,12 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError
+
+from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
+from transaction_admin.authentication.librdkafka import librdkafka_settings
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +72,25 @@ class Requests:
         return count
 
 
-def consumer_properties(properties: Mapping[str, str]) -> dict[str, str | int | bool]:
+def refused(text: str) -> CannotSee:
+    """Return the error for a configuration that librdkafka does not take."""
+    return CannotSee(f"the configuration is refused: {explain_refusal(text)}")
+
+
+def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return what any client of librdkafka takes of a cluster's properties; raises `CannotSee`."""
+    try:
+        return librdkafka_settings(properties)
+    except CannotAuthenticate as error:
+        raise refused(str(error)) from error
+
+
+def consumer_properties(properties: Mapping[str, str]) -> dict[str, Any]:
     """Return the properties of a consumer that only reads: no group joined, nothing committed or created.
 
     The first sizes make a cold start fast (measured, docs/design/kafka.md §0), the next two bound its memory;
     the group id is one that librdkafka insists on and that is never sent, since partitions are assigned by
-    hand.
+    hand. Raises `CannotSee` for properties that cannot be used.
     """
     return {
         "client.id": "fenceline",
@@ -83,7 +100,7 @@ def consumer_properties(properties: Mapping[str, str]) -> dict[str, str | int | 
         "queued.max.messages.kbytes": 32_768,
         "statistics.interval.ms": 5_000,
         "reconnect.backoff.max.ms": 1_000,
-        **properties,
+        **client_settings(properties),
         "group.id": "fenceline",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

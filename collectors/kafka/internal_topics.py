@@ -14,7 +14,14 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from collectors.kafka.clients import CannotSee, Complaints, Requests, consumer_properties
+from collectors.kafka.clients import (
+    CannotSee,
+    Complaints,
+    Requests,
+    client_settings,
+    consumer_properties,
+    refused,
+)
 from collectors.kafka.reached_ends import ReachedEnds
 from fenceline.facts import PositionMove, RawRecord, TailBatch
 
@@ -113,7 +120,7 @@ class Tail:
         try:
             self._consumer = Consumer(settings)
         except KafkaException as error:
-            raise CannotSee(f"the configuration is refused: {error.args[0].str()}") from error
+            raise refused(error.args[0].str()) from error
         self.topic_id = ""
         self._partition_count = 0
         self._saved: dict[int, int | None] = {}
@@ -299,7 +306,7 @@ class Tail:
 
     def _ask_topic_id(self) -> str:
         settings: dict[str, Any] = {
-            **self._properties,
+            **client_settings(self._properties),
             "log_level": 0,
             "error_cb": self._complaints.record_error,
         }

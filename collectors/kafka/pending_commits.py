@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from collectors.kafka.clients import consumer_properties
+from collectors.kafka.clients import CannotSee, consumer_properties
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from fenceline import facts
 from fenceline.batches import RecordBatch
@@ -176,7 +176,7 @@ class PendingReader:
                 for message in consumer.consume(10_000, 0.1):
                     _take(message, found, left, ends)
             consumer.unassign()
-        except KafkaException:
+        except (CannotSee, KafkaException):
             # What is left is read by the next poll.
             return found, set()
         return found, ends.keys() - left

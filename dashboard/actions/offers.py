@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.conf import settings
 
@@ -22,6 +22,7 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
 from fenceline.decode import text
 from fenceline.facts import TopicPartition, TransactionState
+from fenceline.formatting import count_noun
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.reconcile import Described
 from fenceline.kafka.transactional_ids import key_of
@@ -35,14 +36,16 @@ from fenceline.plans.offers import (
     appraise_markers,
     appraise_roll_back,
 )
-from fenceline.plans.plan import Act, Refusal
+from fenceline.plans.plan import MOST_SUBJECTS, Act, Refusal
 from fenceline.plans.plan import RefusalReason as Why
 from fenceline.plans.producers import Producer
 
 #: Of an id that hangs in many partitions so many are offered: its findings name the rest.
 _MOST_MARKERS = 3
 #: The rules whose subjects an act may end.
-ENDABLE = frozenset({"hanging", "open_too_long", "coordinator_overdue", "batch_prepared"})
+ENDABLE = frozenset(
+    {"hanging", "open_too_long", "coordinator_overdue", "batch_prepared", "flink_commit_pending"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,13 @@ class Offer:
     #: On its button.
     words: str
     refusals: tuple[Refusal, ...] = ()
+    #: Further subjects of the same plan.
+    others: tuple[str, ...] = ()
+
+    @property
+    def subjects(self) -> Sequence[str]:
+        """Return all subjects of its plan."""
+        return self.subject, *self.others
 
     @property
     def forceable(self) -> bool:
@@ -138,16 +148,20 @@ def of_findings(rows: Sequence[FindingRecord], *, now_ms: int) -> Mapping[int, S
             found[row.pk] = available_offers(of_partitions.get((row.cluster_id, name), ()))
         elif kind == "query":
             found[row.pk] = available_offers(_of_query(row.cluster.name, name, now_ms))
+        elif kind == "flink_job":
+            found[row.pk] = list(_of_flink_job(row.cluster_id, row.affected, of_ids))
     return found
 
 
 def _of_named_transactions(
     rows: Sequence[FindingRecord], now_ms: int
 ) -> Mapping[tuple[int, str], Sequence[Offer]]:
+    things = {row.subject for row in rows}
+    things |= {each for row in rows if row.subject.startswith("flink_job:") for each in row.affected}
     keys = {
-        key_of(text.unescape_text(row.subject.removeprefix("transaction:")))
-        for row in rows
-        if row.subject.startswith("transaction:")
+        key_of(text.unescape_text(each.removeprefix("transaction:")))
+        for each in things
+        if each.startswith("transaction:")
     }
     clusters = {row.cluster_id for row in rows}
     if not keys:
@@ -178,6 +192,23 @@ def _of_query(cluster: str, ident: str, now_ms: int) -> Sequence[Offer]:
     query = streaming_queries.find_query(cluster, ident)
     waiting = [] if query is None else streaming_batches.open_decisions([query])
     return [offer for each in waiting[:1] for offer in of_batch(each.query, each.batch_id, now_ms=now_ms)]
+
+
+def _of_flink_job(
+    cluster_id: int, affected: Sequence[str], of_ids: Mapping[tuple[int, str], Sequence[Offer]]
+) -> Iterator[Offer]:
+    """Yield one commit of all transactions that a finding names and the planner would not refuse."""
+    names = [each.removeprefix("transaction:") for each in affected]
+    commits = [
+        each
+        for name in names
+        for each in available_offers(of_ids.get((cluster_id, name), ()))
+        if each.act is Act.COMMIT_FLINK
+    ][:MOST_SUBJECTS]
+    if commits:
+        first, *others = commits
+        words = f"Commit {count_noun(len(commits), 'pending transaction')}…"
+        yield replace(first, words=words, others=tuple(each.subject for each in others))
 
 
 _MARKER = "Abort hanging transaction…"

@@ -20,4 +20,8 @@ class OfferOut(Schema):
     @classmethod
     def from_offers(cls, offers: Sequence[Offer]) -> list[Self]:
         """The offers among what the planners say, without what they refuse."""
-        return [cls(act=offer.act, subject=offer.subject) for offer in available_offers(offers)]
+        return [
+            cls(act=offer.act, subject=subject)
+            for offer in available_offers(offers)
+            for subject in offer.subjects
+        ]

@@ -19,6 +19,7 @@ from django.db.models import BooleanField, F, Func, Q
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
 from dashboard.evaluation.open_transactions import OpenTransactionSeries
 from dashboard.evaluation.second_polls import SecondPolls
+from dashboard.evaluation.waiting import blocked_groups, blocked_queries
 from dashboard.history.audit_store import read_violations
 from dashboard.models import (
     IS_OPEN,
@@ -39,6 +40,7 @@ from dashboard.runtime.collector_names import (
     AUDITS,
     CHECKPOINTS,
     DELIVERIES,
+    FLINK,
     GROUPS,
     JUDGE,
     PARTITIONS,
@@ -48,14 +50,15 @@ from dashboard.runtime.collector_names import (
 )
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
+from dashboard.streaming.flink_rule_input import FlinkCommits
 from dashboard.streaming.rule_input import Queries
 from fenceline.collecting import Punctual
 from fenceline.facts import TopicPartitions, TransactionState, VisibilityGap
+from fenceline.flink.commits import FlinkJobFacts
 from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
-from fenceline.rules.blocking import waits_since
 from fenceline.snapshot import (
     BlockedGroup,
     BlockedOffset,
@@ -77,6 +80,7 @@ _SENSES = {
     RECONCILE: Sense.LISTS,
     CHECKPOINTS: Sense.QUERIES,
     AUDITS: Sense.AUDITS,
+    FLINK: Sense.FLINK,
 }
 #: Written out and not as a parameter: SQLite takes an index of a part of a table only for the same text.
 _IS_PINNED = Func(F("verdict"), template="NOT (%(expressions)s = 'clear')", output_field=BooleanField())
@@ -108,6 +112,7 @@ class SnapshotReader:
         self._cluster = Cluster.objects.get(name=cluster)
         self._figures = ClusterBaselines(self._cluster.pk)
         self._queries = Queries(self._cluster.pk)
+        self._flink = FlinkCommits(self._cluster.pk)
         self._punctual = Punctual()
         #: What the evaluator delays until its sources have been polled again.
         self.second_polls = SecondPolls()
@@ -123,7 +128,10 @@ class SnapshotReader:
         partitions = tuple(self._partitions())
         groups = tuple(self._groups())
         queries = self._queries.read_statuses(now_ms=now_ms)
-        waiting = _waiting(groups), _standing(queries, partitions)
+        flink_jobs = (
+            self._flink.read_jobs(ahead, now_ms=now_ms) if FLINK in {each.name for each in rows} else ()
+        )
+        waiting = blocked_groups(groups), blocked_queries(queries, partitions)
         transactions = tuple(self._transactions(now_ms, limits, clocks, partitions, *waiting))
         lately = self._figures.recent_activity(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
@@ -134,12 +142,13 @@ class SnapshotReader:
             partitions=partitions,
             groups=groups,
             queries=queries,
+            flink_jobs=flink_jobs,
             audits=read_violations(self._cluster.pk),
             usual=self._figures.usual_commits(_past_usual(transactions, now_ms, limits), now_ms),
             applications=lately.applications,
             takeovers=lately.takeovers,
             timeouts=lately.timeouts,
-            places=self._places(gaps, rows, transactions, partitions, groups, queries),
+            places=self._places(gaps, rows, transactions, partitions, groups, queries, flink_jobs),
         )
 
     def _collectors(
@@ -265,7 +274,8 @@ class SnapshotReader:
         transactions: Iterable[OpenTransactionFacts],
         partitions: Iterable[PinnedPartition],
         groups: Iterable[BlockedGroup],
-        queries: Iterable[QueryStatus],
+        queries: Sequence[QueryStatus],
+        flink_jobs: Iterable[FlinkJobFacts],
     ) -> Mapping[str, frozenset[str]]:
         """Return where things lie, of all that may be found and all that was: only while a part is hidden."""
         several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
@@ -276,7 +286,7 @@ class SnapshotReader:
         things |= {f"partition:{each}" for each in partitions}
         things |= {f"partition:{offset}" for group in groups for offset in group.offsets}
         things |= {f"group:{each.group_id}" for each in groups}
-        things |= {each.subject for each in queries}
+        things |= {each.subject for each in queries} | {each.subject for each in flink_jobs}
         things |= {f"partition:{where}" for each in queries for where in each.positions}
         findings = FindingRecord.objects.filter(cluster=self._cluster)
         for found in (findings.filter(closed_at=None), findings.filter(to_miss__gt=0)):
@@ -335,31 +345,6 @@ def _first_seen(partitions: Iterable[PinnedPartition]) -> Mapping[tuple[str, int
         which = pin.transactional_id, pin.producer_id
         found[which] = min(pin.first_seen_ms, found.get(which, pin.first_seen_ms))
     return found
-
-
-def _waiting(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
-    """Return the groups at an LSO by the id that holds it."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for group in groups:
-        for offset in group.offsets:
-            if offset.waiting is Waiting.PROBABLY:
-                for blocker in offset.blockers:
-                    found[blocker.transactional_id].add(group.group_id)
-    return {name: tuple(sorted(each)) for name, each in found.items()}
-
-
-def _standing(
-    queries: Iterable[QueryStatus], partitions: Iterable[PinnedPartition]
-) -> Mapping[str, tuple[BlockedQueryFacts, ...]]:
-    """Return the queries at an LSO by the id that holds it: the first that is open there."""
-    held = {(each.topic, each.partition): each for each in partitions if each.pins}
-    found: dict[str, dict[BlockedQueryFacts, None]] = defaultdict(dict)
-    for query in queries:
-        for each in query.positions:
-            pinned = held.get((each.topic, each.partition))
-            if pinned is not None and waits_since(each, pinned) is not None:
-                found[pinned.pins[0].transactional_id][BlockedQueryFacts(query.ident, query.name)] = None
-    return {name: tuple(each) for name, each in found.items()}
 
 
 def _blocked(fields: Sequence[Any]) -> BlockedOffset:

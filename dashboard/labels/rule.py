@@ -10,6 +10,8 @@ _LABELS: Mapping[str, str] = MappingProxyType(
     {
         "abort_rate_anomaly": "abnormal abort rate",
         "audit_violated": "records missing or duplicated",
+        "flink_commit_lost": "Flink commit lost",
+        "flink_commit_pending": "Flink commit pending",
         "epoch_burn": "epoch exhaustion",
         "id_explosion": "transactional id churn",
     }

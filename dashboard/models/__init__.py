@@ -15,6 +15,7 @@ from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Sil
 from dashboard.models.audit import SIGN_INS, AuditEntry
 from dashboard.models.audited_pipelines import AuditViolationRecord
 from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
+from dashboard.models.engines import ConnectorRecord, FlinkRunRecord
 from dashboard.models.flink import FlinkCheckpointRecord, FlinkJob
 from dashboard.models.flow import TopicTally
 from dashboard.models.groups import AddedOffsetsRecord, CommitRecord, Group, GroupOffset, GroupRecord
@@ -57,10 +58,12 @@ __all__ = [
     "Cluster",
     "Collector",
     "CommitRecord",
+    "ConnectorRecord",
     "Delivery",
     "FindingRecord",
     "FlinkCheckpointRecord",
     "FlinkJob",
+    "FlinkRunRecord",
     "GapRecord",
     "Group",
     "GroupOffset",

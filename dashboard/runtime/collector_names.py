@@ -23,6 +23,8 @@ TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "gr
 QUERIES, CHECKPOINTS = "queries", "checkpoints"
 #: Flink's jobs, from their checkpoints.
 FLINK = "flink"
+#: Flink's runs and Connect's connectors, from their REST APIs.
+ENGINES = "engines"
 #: What the audit job left of pipelines.
 AUDITS = "audits"
 #: The nouns of a page about all of them.

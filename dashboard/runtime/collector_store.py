@@ -15,6 +15,7 @@ from dashboard.models import Cluster, Collector, GapRecord, Position
 from dashboard.runtime.collector_names import (
     AUDITS,
     CHECKPOINTS,
+    ENGINES,
     FLINK,
     GROUPS,
     OFFSETS,
@@ -68,8 +69,8 @@ def keep_collectors(
 ) -> None:
     """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
 
-    `rooted` are the clusters that have a root of checkpoints, by the collector that reads them: in all others
-    none are read. `audited`: whether
+    `rooted` are the clusters that have a root of checkpoints, or an API, by the collector that reads them: in
+    all others none are read. `audited`: whether
     there is a place for audits. What the removed collectors could not see is no open gap any more: nothing
     polls for it.
     """
@@ -80,8 +81,9 @@ def keep_collectors(
     pace = {RECONCILE: limits.reconcile_every_s, PARTITIONS: limits.partitions_every_s}
     pace[GROUPS] = limits.groups_every_s
     pace[CHECKPOINTS] = pace[FLINK] = limits.checkpoints_every_s
+    pace[ENGINES] = limits.engines_every_s
     gone |= Collector.objects.filter(name__in=[name for name, every_s in pace.items() if not every_s])
-    for of in CHECKPOINTS, FLINK:
+    for of in CHECKPOINTS, FLINK, ENGINES:
         gone |= Collector.objects.filter(name=of).exclude(cluster__name__in=rooted[of])
     if not audited:
         gone |= Collector.objects.filter(name=AUDITS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from dashboard.models import Collector, Group, PartitionRecord, Position, Query
+from dashboard.models import Collector, FlinkJob, Group, PartitionRecord, Position, Query
 from dashboard.runtime.collector_names import TAIL
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.decode import text
@@ -32,6 +32,7 @@ class Places:
             **self._of_partitions(set(kinds["partition"])),
             **self._of_groups(kinds["group"]),
             **self._of_queries(kinds["query"]),
+            **self._of_flink_jobs(kinds["flink_job"]),
         }
 
     def _of_transactions(self, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
@@ -71,6 +72,13 @@ class Places:
         return {
             f"query:{name}": frozenset({f"checkpoint:{path}"})
             for name, path in rows.values_list("ident", "checkpoint")
+        }
+
+    def _of_flink_jobs(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        rows = FlinkJob.objects.filter(cluster=self._cluster_id, ident__in=names)
+        return {
+            f"flink_job:{name}": frozenset({f"checkpoint:{path}"})
+            for name, path in rows.values_list("ident", "path")
         }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import Max, Q
@@ -62,6 +63,14 @@ class _Range:
     kept_since: Mapping[Resolution, int]
 
 
+class _Unpacked(NamedTuple):
+    """A subject, since when it is kept, and its tiles."""
+
+    name: str
+    since_ms: int
+    tiles: Sequence[SeriesTile]
+
+
 def read_series(
     cluster_id: int,
     kind: SeriesKind,
@@ -74,7 +83,7 @@ def read_series(
     """Return a range of a subject's figures, in at most so many steps."""
     wanted = _range(cluster_id, kind, time_range, now_ms, most)
     rows = Series.objects.filter(cluster_id=cluster_id, kind=kind.code, key=series_key(name))
-    found = _read(wanted, list(rows.values_list(*_OPEN)))
+    found = _readings(wanted, list(_unpacked(wanted, list(rows.values_list(*_OPEN)))))
     return found[0] if found else SubjectReading(kind, name, None, _nothing(wanted))
 
 
@@ -84,11 +93,12 @@ def worst_series(
     """Return the subjects with the greatest leading figure in a range, the worst first; none without any."""
     wanted = _range(cluster_id, kind, time_range, now_ms, most)
     peaks = _peaks(wanted)
-    # Parts reach beyond the range: some more are read, and ranked by what they had within it.
+    # Parts reach beyond the range: of some more the buckets are unpacked, and ranked by what is within it.
     ranked = sorted(peaks, key=lambda pk: (-peaks[pk], pk))[: number + 2]
     rows = Series.objects.filter(pk__in=ranked).values_list(*_OPEN)
-    found = sorted(_read(wanted, list(rows)), key=lambda each: (-each.worst, each.name))
-    return [each for each in found if each.worst > 0][:number]
+    packed = sorted(_unpacked(wanted, list(rows)), key=lambda each: -_greatest(wanted, each.tiles))[:number]
+    found = sorted(_readings(wanted, packed), key=lambda each: (-each.worst, each.name))
+    return [each for each in found if each.worst > 0]
 
 
 def _range(cluster_id: int, kind: SeriesKind, time_range: TimeRange, now_ms: int, most: int) -> _Range:
@@ -99,20 +109,34 @@ def _range(cluster_id: int, kind: SeriesKind, time_range: TimeRange, now_ms: int
     return _Range(cluster_id, kind, time_range.from_ms, to_ms, now_ms, plan, kept_since)
 
 
-def _read(
+def _unpacked(
     wanted: _Range, rows: Sequence[tuple[int, str, int, int, bytes, bytes, bytes]]
-) -> list[SubjectReading]:
-    if not rows:
-        return []
-    closed, unseen = _closed(wanted, [row[0] for row in rows]), _unseen(wanted)
-    longest_ms = min(wanted.kept_since.values())
-    found = []
+) -> Iterator[_Unpacked]:
+    closed = _closed(wanted, [row[0] for row in rows]) if rows else {}
     for pk, name, since_ms, open_ms, *parts in rows:
         opened = OpenParts(open_ms, *map(bytes, parts))
-        tiles = [
-            *closed.get(pk, ()),
-            *open_tiles(wanted.kind, opened, wanted.plan.resolution, until_ms=wanted.now_ms),
-        ]
+        newest = open_tiles(wanted.kind, opened, wanted.plan.resolution, until_ms=wanted.now_ms)
+        yield _Unpacked(name, since_ms, [*closed.get(pk, ()), *newest])
+
+
+def _greatest(wanted: _Range, tiles: Iterable[SeriesTile]) -> int:
+    """Return the greatest leading figure in a range, or held since before it; 0 where none is known."""
+    span_ms, lead, held = wanted.plan.resolution.span_ms, wanted.kind.lead, None
+    highs: list[int | None] = []
+    for bucket in (bucket for tile in tiles for bucket in tile.buckets or ()):
+        if bucket.at_ms + span_ms <= wanted.from_ms:
+            held = bucket.extents[lead].last
+        elif bucket.at_ms < wanted.to_ms:
+            highs.append(bucket.extents[lead].high)
+    return max((high for high in (held, *highs) if high is not None), default=0)
+
+
+def _readings(wanted: _Range, some: Sequence[_Unpacked]) -> list[SubjectReading]:
+    if not some:
+        return []
+    unseen, longest_ms = _unseen(wanted), min(wanted.kept_since.values())
+    found = []
+    for name, since_ms, tiles in some:
         never = SeriesHole(0, since_ms, HoleReason.NOT_RECORDED)
         reading = read_tiles(
             wanted.kind, tiles, wanted.plan,

@@ -22,6 +22,7 @@ from fenceline.flink.restore import (
     Lingering,
     OpenOfPrefix,
     commit_fate,
+    decision_sentence,
     is_of_prefix,
     lingering_kind,
 )
@@ -194,6 +195,32 @@ def holds_of(cluster_id: int, names: Collection[str], *, now_ms: int) -> Mapping
     newest = newest_checkpoints(list(wanted.values()))
     held = {pk: {each.transactional_id: each for each in committables_of(row)} for pk, row in newest.items()}
     return {name: _hold(name, those, newest, held, now_ms) for name, those in of_name.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkDecision:
+    """What the checkpoints of the job behind a transactional id record about it."""
+
+    hold: FlinkHold
+    #: What has become of it; None where the newest checkpoint holds no transaction of the id.
+    fate: CommitFate | None
+
+    @property
+    def sentence(self) -> str:
+        """Return that in words."""
+        if self.hold.trouble:
+            return f"What its checkpoints decided is not known: {self.hold.trouble}."
+        return decision_sentence(self.hold.checkpoint, self.fate)
+
+
+def decision_of(row: Transaction, *, now_ms: int) -> FlinkDecision | None:
+    """Return what a Flink job decided about an id's transaction; None for an id of no job."""
+    hold = holds_of(row.cluster_id, [row.transactional_id], now_ms=now_ms).get(row.transactional_id)
+    if hold is None:
+        return None
+    return FlinkDecision(
+        hold, None if hold.committable is None else commit_fate(hold.committable, _view(row))
+    )
 
 
 def _hold(

@@ -29,7 +29,9 @@ from dashboard.runtime import stale_collectors, visibility
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.system import metrics_queries
 from fenceline import histograms
+from fenceline.connect.connectors import STATES
 from fenceline.facts import Severity, TransactionState, TransitionKind
+from fenceline.flink.job_status import JOB_STATES
 from fenceline.histograms import Histogram
 from fenceline.kafka.groups import GroupStatus
 from fenceline.kafka.partitions import PartitionVerdict
@@ -98,6 +100,7 @@ class Metrics(Collector):
         yield from self._partitions()
         yield from self._groups()
         yield from self._queries()
+        yield from self._engines()
         yield self._filled(
             "actions",
             "Plans in the audit log.",
@@ -190,6 +193,15 @@ class Metrics(Collector):
         yield self._filled("queries", "Streaming queries of Spark.", counted, {"state": QueryState})
         text = "Streaming queries with a batch that is prepared and not yet committed."
         yield self._each("queries_prepared", text, prepared)
+
+    def _engines(self) -> Iterator[Metric]:
+        jobs, unreadable, runs = metrics_queries.flink_counts()
+        yield self._each("flink_jobs", "Flink jobs whose checkpoints are read.", jobs)
+        text = "Flink jobs of which the newest checkpoint cannot be read."
+        yield self._each("flink_jobs_unreadable", text, unreadable)
+        yield self._filled("flink_runs", "Flink jobs of JobManagers.", runs, {"state": JOB_STATES})
+        tasks = metrics_queries.connector_task_counts()
+        yield self._filled("connector_tasks", "Tasks of Kafka Connect.", tasks, {"state": STATES})
 
     def _channels(self) -> Iterator[Metric]:
         since = datetime.fromtimestamp(self._now_ms / 1_000, UTC) - DELIVERIES_WITHIN

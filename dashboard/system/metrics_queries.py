@@ -21,8 +21,11 @@ from dashboard.models import (
     Action,
     Alert,
     Channel,
+    ConnectorRecord,
     Delivery,
     FindingRecord,
+    FlinkJob,
+    FlinkRunRecord,
     GapRecord,
     Group,
     PartitionRecord,
@@ -143,6 +146,25 @@ def query_counts() -> tuple[ByCluster, Mapping[str, int]]:
         counted[cluster, state] = n
         prepared[cluster] += held
     return counted, prepared
+
+
+def flink_counts() -> tuple[Mapping[str, int], Mapping[str, int], ByCluster]:
+    """Return how many Flink jobs there are and how many cannot be read, by cluster, and runs by state."""
+    rows = FlinkJob.objects.filter(cluster__configured=True).order_by().values_list("cluster__name")
+    counted = rows.annotate(Count("id"), failed=Count("id", filter=~Q(error="")))
+    found = {cluster: (n, failed) for cluster, n, failed in counted}
+    jobs = {cluster: n for cluster, (n, _) in found.items()}
+    unreadable = {cluster: failed for cluster, (_, failed) in found.items()}
+    return jobs, unreadable, _counted(FlinkRunRecord.objects.all(), "state")
+
+
+def connector_task_counts() -> ByCluster:
+    """Return how many tasks of connectors there are, by cluster and state."""
+    rows = ConnectorRecord.objects.filter(cluster__configured=True)
+    found: Counter[tuple[str, ...]] = Counter()
+    for cluster, tasks in rows.values_list("cluster__name", "tasks"):
+        found.update((cluster, str(state)) for _, state, *_ in tasks)
+    return found
 
 
 def finding_counts() -> ByCluster:

@@ -44,7 +44,10 @@ def of_query(row: Query) -> Owner | None:
 def of_findings(rows: Sequence[FindingRecord]) -> Mapping[int, Owner | None]:
     """Return the owners of what findings are about, by the findings' numbers."""
     queries = _of_queries({row.subject for row in rows if row.subject.startswith(_QUERY)})
-    return {row.pk: queries.get((row.cluster_id, row.subject)) or _of_subject(row.subject) for row in rows}
+    return {
+        row.pk: queries.get((row.cluster_id, row.subject)) or _of_subject(row.subject, row.affected)
+        for row in rows
+    }
 
 
 def _of_queries(subjects: Collection[str]) -> Mapping[tuple[int, str], Owner | None]:
@@ -63,8 +66,11 @@ _QUERY = "query:"
 _KEYS = 500
 
 
-def _of_subject(subject: str) -> Owner | None:
+def _of_subject(subject: str, affected: Sequence[str]) -> Owner | None:
     kind, _, name = subject.partition(":")
+    if kind == "flink_job":
+        # Its name is a folder's: its transactional ids are what an owner's pattern names.
+        return next((_of_subject(each, ()) for each in affected if each.startswith("transaction:")), None)
     if kind == "transaction":
         return of_transaction(name)
     if kind == "partition" and (at := split_partition(name)):

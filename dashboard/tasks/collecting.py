@@ -10,6 +10,7 @@ from celery import shared_task
 from dashboard.tasks import (
     audits,
     checkpoints,
+    engines,
     flink,
     groups,
     offsets,
@@ -23,5 +24,7 @@ from dashboard.tasks import (
 @shared_task(name="collectors.start_missing")
 def start_missing() -> None:
     """Send a first slice for every collector that nobody runs."""
-    for each in (tails, offsets, reconciling, partitions, groups, recoveries, checkpoints, flink, audits):
+    for each in (
+        tails, offsets, reconciling, partitions, groups, recoveries, checkpoints, flink, engines, audits,
+    ):  # fmt: skip
         each.start()

@@ -7,9 +7,20 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from dashboard.models import GroupRecord, Transaction
+from dashboard.runtime.gap_scopes import OFFSETS_TOPIC
+from dashboard.transactions.added_offsets import transaction_offsets
+from dashboard.transactions.queries import partitions_of
 from fenceline.decode.text import unescape_text
 from fenceline.kafka.applications import Shape, application_of
-from fenceline.kafka.producer_identity import GroupClient, ProducerIdentity, identify_producer, leader_ids
+from fenceline.kafka.producer_identity import (
+    ApplicationName,
+    GroupClient,
+    ProducerIdentity,
+    identify_producer,
+    leader_ids,
+    name_application,
+)
+from fenceline.owners import Owner
 
 
 def producer_identity(cluster_id: int, transactional_id: str) -> ProducerIdentity | None:
@@ -18,6 +29,14 @@ def producer_identity(cluster_id: int, transactional_id: str) -> ProducerIdentit
     if found.kind is Shape.STREAMS:
         return identify_producer(transactional_id, _group_clients(cluster_id, found.application), ())
     return identify_producer(transactional_id, (), _existing_ids(cluster_id, leader_ids(transactional_id)))
+
+
+def observed_application(row: Transaction, owner: Owner | None) -> ApplicationName | None:
+    """Return what the application of a plain client's id is called; None where only its shape is known."""
+    adds = any(part.topic == OFFSETS_TOPIC for part in partitions_of(row))
+    groups = sorted({each.group for each in transaction_offsets(row).offsets}) if adds else []
+    clients = _group_clients(row.cluster_id, groups[0]) if len(groups) == 1 else ()
+    return name_application(owner, groups, clients)
 
 
 def _group_clients(cluster_id: int, group: str) -> Sequence[GroupClient]:

@@ -31,6 +31,8 @@ class Button:
     subject: str
     words: str
     why_not: str = ""
+    #: Further subjects of the same plan.
+    others: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,14 @@ def finding_cards(
 def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:
     """Return offers as buttons for the user of the request."""
     return [
-        Button(each.act, each.cluster, each.subject, each.words, _why_not(request_actor(request), each))
+        Button(
+            each.act,
+            each.cluster,
+            each.subject,
+            each.words,
+            _why_not(request_actor(request), each),
+            each.others,
+        )
         for each in offered
     ]
 

@@ -79,7 +79,12 @@ def batch_url(cluster: str, ident: str, batch_id: int) -> str:
 
 def flink_job_of(row: FlinkJob) -> str:
     """Return the address of a Flink job's page."""
-    return f"{reverse('flink-jobs')}/{_part(row.cluster.name)}/{_part(row.ident)}"
+    return flink_job_url(row.cluster.name, row.ident)
+
+
+def flink_job_url(cluster: str, ident: str) -> str:
+    """Return the address of a Flink job's page."""
+    return f"{reverse('flink-jobs')}/{_part(cluster)}/{_part(ident)}"
 
 
 def recovery_url(row: Recovery) -> str:
@@ -111,6 +116,8 @@ def subject_url(cluster: str, about: str) -> str:
         return group_url(cluster, name)
     if kind == "query":
         return query_url(cluster, name)
+    if kind == "flink_job":
+        return flink_job_url(cluster, name)
     if kind == "partition" and (at := split_partition(name)):
         return partition_url(cluster, *at)
     if kind == "pipeline":
@@ -181,6 +188,7 @@ _LABELS = {
     "group": "Open group",
     "partition": "Open partition",
     "query": "Open query",
+    "flink_job": "Open Flink job",
     "pipeline": "Open pipeline",
     "application": "See its events",
     "collector": "See collectors",

@@ -21,7 +21,9 @@ from dashboard.labels.rule import rule_label
 from dashboard.models import Incident, PartitionRecord, Tally, Transaction
 from dashboard.models.transactions import NAME
 from dashboard.runtime import visibility
+from dashboard.streaming import flink_jobs as flink_queries
 from dashboard.streaming import queries as streaming_queries
+from dashboard.streaming.flink_jobs import FlinkJobCriteria
 from dashboard.streaming.queries import QueryCriteria
 from dashboard.web import addresses
 from dashboard.web.page_context import Chrome
@@ -64,6 +66,7 @@ def find(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGroup]:
         ("Partitions", lambda: _partitions(frame.cluster, asked)),
         ("Consumer groups", lambda: _groups(frame.cluster, asked)),
         ("Spark queries", lambda: _queries(frame.cluster, asked)),
+        ("Flink jobs", lambda: _flink_jobs(frame.cluster, asked)),
         ("Applications", lambda: _applications(frame.cluster, asked, now_ms)),
         ("Alerts", lambda: _alerts(frame.cluster, asked, now_ms)),
         ("Actions", lambda: _actions(frame.cluster, asked)),
@@ -144,6 +147,12 @@ def _queries(cluster: str, asked: str) -> Iterable[Hit]:
     rows = streaming_queries.queries_after(QueryCriteria(cluster=cluster, q=asked), place=0, limit=MOST)
     for row in rows:
         yield Hit(row.name or row.ident, addresses.query_of(row), f"{row.ident} · {row.cluster.name}")
+
+
+def _flink_jobs(cluster: str, asked: str) -> Iterable[Hit]:
+    rows = flink_queries.jobs_after(FlinkJobCriteria(cluster=cluster, q=asked), place=0, limit=MOST)
+    for row in rows:
+        yield Hit(str(row), addresses.flink_job_of(row), f"{row.ident} · {row.cluster.name}")
 
 
 def _applications(cluster: str, asked: str, now_ms: int) -> Iterable[Hit]:

@@ -20,8 +20,9 @@ _NAMES = {
     "application": "application",
     "collector": "collector",
     "pipeline": "pipeline",
+    "flink_job": "flink_job",
 }
-_PAGES = {"transaction": "transactions", "group": "groups", "query": "queries"}
+_PAGES = {"transaction": "transactions", "group": "groups", "query": "queries", "flink_job": "flink-jobs"}
 #: Names that no path can have as they are lead to the rule's page, which every alert has.
 _ODD = frozenset({".", "..", ""})
 

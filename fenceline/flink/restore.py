@@ -137,9 +137,25 @@ def restore_sentence(checkpoint: str, fates: Collection[CommitFate]) -> str:
 
 
 _RESTORES = {
-    CommitFate.PENDING: "commits {}",
-    CommitFate.COMMITTED: "finds {} committed",
-    CommitFate.ENDED: "finds {} ended, under ids that have gone on",
     CommitFate.LOST: "loses the records of {}, aborted before",
+    CommitFate.PENDING: "commits {}",
     CommitFate.UNKNOWN: "commits {} if still open, which is not known",
+    CommitFate.ENDED: "finds {} ended, under ids that have gone on",
+    CommitFate.COMMITTED: "finds {} committed",
+}
+
+
+def decision_sentence(checkpoint: str, fate: CommitFate | None) -> str:
+    """Return what a checkpoint decided about an id and what became of it; None where it holds none."""
+    if fate is None:
+        return f"Its newest checkpoint, {checkpoint}, does not hold this transaction: nothing is decided."
+    return f"{checkpoint} decided to commit {_DECIDED[fate]}."
+
+
+_DECIDED = {
+    CommitFate.LOST: "its transaction, which was aborted: the records are lost",
+    CommitFate.PENDING: "this transaction, and nobody has yet: a restore commits it, a fence loses it",
+    CommitFate.UNKNOWN: "its transaction; what became of it is not known",
+    CommitFate.ENDED: "an earlier transaction of this id, which has ended",
+    CommitFate.COMMITTED: "its transaction, and it is committed",
 }

@@ -8,6 +8,7 @@ one partition make n + m edges, not n × m.
 | edge | comes from |
 |---|---|
 | query's batch, or its dead driver → transaction | `affected` of `batch_prepared`, `batch_lost`; the ids of the sink's batches in the snapshot |
+| Flink job → transactions of its sinks that are open | `affected` of `flink_commit_pending` and `flink_commit_lost`; the prefixes of such jobs in the snapshot: one job left all of them open |
 | open transaction ↔ the others of its query's batch | the ids of the sink's batches in the snapshot, and the ledger in an id of our sink: one driver left all of them open |
 | query failed → its batch, restart, wait, watermark | the same subject, `SAME_SUBJECT` |
 | lost batch → the audit that found records of it missing | the query in `affected` of `audit_violated`, and the instant when the batch was decided: both findings count from it |
@@ -33,6 +34,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline.facts import Severity
+from fenceline.flink.restore import is_of_prefix
 from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.snapshot import Snapshot
@@ -52,12 +54,16 @@ SAME_SUBJECT: Mapping[str, Collection[str]] = {
     "batch_lost": ("restart_fails",),
     "query_blocked": ("batch_slow", "data_loss_risk", "watermark_stalled"),
     "coordinator_overdue": ("open_too_long",),
+    "flink_commit_pending": ("flink_commit_lost",),
 }  # fmt: skip
 #: Findings about an open transaction; those of the second kind are no work of its producer.
 _OPEN = ("open_too_long", "coordinator_overdue", "stuck_in_prepare")
 _PRODUCER_ENDS = ("open_too_long", "coordinator_overdue")
 _COORDINATOR_ENDS = ("coordinator_overdue", "stuck_in_prepare")
 _OF_BATCHES = ("batch_prepared", "batch_lost", "query_failed")
+_OF_FLINK = ("flink_commit_pending", "flink_commit_lost")
+#: Kinds of subjects that leave several transactions open at once.
+_WRITERS = ("query:", "flink_job:")
 _AT_LSO = ("group_stalled", "query_blocked")
 _REPEATED = ("fencing_storm", "timeouts_in_a_row")
 _FIGURES = ("abort_ratio", "abort_rate_anomaly", "epoch_burn")
@@ -67,7 +73,8 @@ _IN_PARTS = ("collector_gap", "coordinator_loading")
 class ThingLinks(NamedTuple):
     """What a snapshot knows of how things hang together, beyond what findings name."""
 
-    #: Subjects of queries -> transactions of their prepared batches; transactions -> partitions they hold.
+    #: Subjects of queries -> transactions of their prepared batches; of Flink jobs -> open ones of their
+    #: sinks; transactions -> partitions they hold.
     holds: Mapping[str, Sequence[str]] = {}
     #: Where things lie, as `Snapshot.places`.
     places: Mapping[str, frozenset[str]] = {}
@@ -86,6 +93,9 @@ def snapshot_links(snapshot: Snapshot) -> ThingLinks:
         ids = [name for batch in query.sink_batches for name in batch.uncommitted_ids]
         if ids:
             holds[query.subject] = [f"transaction:{name}" for name in ids]
+    for job in snapshot.flink_jobs:
+        left = (each for each in snapshot.transactions if is_of_prefix(each.transactional_id, job.prefixes))
+        holds[job.subject] = [f"transaction:{each.transactional_id}" for each in left]
     for each in snapshot.transactions:
         names = [f"partition:{topic}-{number}" for topic, numbers in each.partitions for number in numbers]
         holds[f"transaction:{each.transactional_id}"] = names
@@ -104,7 +114,7 @@ def causal_edges(findings: Collection[OpenFinding], links: ThingLinks) -> Iterat
         yield from _same_subject(each, keys)
         if each.rule in _OPEN:
             yield from _of_transaction(each, links)
-        elif each.subject.startswith("query:"):
+        elif each.subject.startswith(_WRITERS):
             yield from _of_query(each, links)
         elif each.rule in _REPEATED:
             yield from _of_repeated(each)
@@ -128,7 +138,7 @@ def returning_edges(causes: Iterable[FindingKey], links: ThingLinks) -> Iterator
     open again blocks its partitions before it is open for too long.
     """
     for cause in causes:
-        if cause.rule in (*_OF_BATCHES, *_OPEN):
+        if cause.rule in (*_OF_BATCHES, *_OF_FLINK, *_OPEN):
             for thing in links.holds.get(cause.subject, ()):
                 yield cause, thing
 
@@ -164,7 +174,7 @@ def _of_query(each: OpenFinding, links: ThingLinks) -> Iterator[Edge]:
     if each.rule == "query_failed":
         for place in links.places_of(links.reads.get(each.subject, ())):
             yield place, key_of(each)
-    if each.rule in _OF_BATCHES:
+    if each.rule in (*_OF_BATCHES, *_OF_FLINK):
         for thing in {*each.affected, *links.holds.get(each.subject, ())}:
             yield key_of(each), thing
     elif each.rule == "query_blocked":
@@ -182,9 +192,9 @@ def _of_lost_batches(findings: Iterable[OpenFinding]) -> Iterator[Edge]:
 
 
 def _of_prepared_batches(keys: Collection[FindingKey], links: ThingLinks) -> Iterator[Edge]:
-    """Yield a circle for each query: what keeps one transaction of its prepared batches open keeps all."""
+    """Yield a circle for each query and Flink job: what keeps one of its transactions open keeps all."""
     for query, things in links.holds.items():
-        for thing in things if query.startswith("query:") else ():
+        for thing in things if query.startswith(_WRITERS) else ():
             for key in (FindingKey(rule, thing) for rule in _PRODUCER_ENDS):
                 if key in keys:
                     yield f"batch:{query}", thing
@@ -242,7 +252,7 @@ def _of_observer(each: OpenFinding) -> Iterator[Edge]:
 def _of_held(findings: Iterable[OpenFinding], links: ThingLinks) -> Iterator[Edge]:
     """Yield what things hold: a partition its readers, a transaction its partitions and readers."""
     things = {each.subject for each in findings} | {name for each in findings for name in each.affected}
-    things |= {name for each in things if each.startswith("query:") for name in links.holds.get(each, ())}
+    things |= {name for each in things if each.startswith(_WRITERS) for name in links.holds.get(each, ())}
     for thing in things:
         yield thing, f"held:{thing}"
         if thing.startswith("transaction:"):

@@ -17,6 +17,8 @@ from fenceline.spark.drivers import Driver, DriverStatus
 
 _OPEN = ("open_too_long", "coordinator_overdue")
 _OF_BATCHES = ("batch_prepared", "query_failed")
+#: What loses records at its deadline, beside batches.
+_LOSING = ("data_loss_risk", "flink_commit_pending")
 #: Names of a sentence; of more it gives their number.
 _NAMED = 2
 
@@ -80,7 +82,8 @@ class IncidentFacts:
         """What the deadline means; None without one."""
         if self.deadline_ms is None:
             return None
-        return DeadlineKind.LOSS if self.batches or self.rule == "data_loss_risk" else DeadlineKind.ENDS
+        is_loss = bool(self.batches) or self.rule in _LOSING
+        return DeadlineKind.LOSS if is_loss else DeadlineKind.ENDS
 
     @property
     def readers(self) -> str:

@@ -15,11 +15,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.kafka.applications import Application, Shape, application_of
+from fenceline.owners import Owner
 
 _THREAD, _UUID_LENGTH = "-StreamThread-", 36
 _LEADER = "connect-cluster-"
 #: Hyphens of an id that are tried.
 _MOST_SPLITS = 50
+#: Clients of a group that are named.
+_MOST_CLIENTS = 3
 _CHANGELOG, _REPARTITION = "-changelog", "-repartition"
 
 
@@ -53,6 +56,15 @@ class ProducerIdentity(NamedTuple):
     group: str = ""
 
 
+class ApplicationName(NamedTuple):
+    """What the application behind an id is called, beyond its shape, and what shows it."""
+
+    name: str
+    because: str
+    #: Who is in the group that it commits for: client ids with their machines, at most three.
+    clients: Sequence[GroupClient] = ()
+
+
 class StreamsTopic(StrEnum):
     """What Kafka Streams uses a topic of its own for."""
 
@@ -72,6 +84,22 @@ def identify_producer(
     if application.kind is Shape.STREAMS:
         return _of_streams(application, list(clients))
     return _of_connect(transactional_id, known_ids)
+
+
+def name_application(
+    owner: Owner | None, groups: Sequence[str], clients: Sequence[GroupClient]
+) -> ApplicationName | None:
+    """Return what an id's application is called: by an owner's pattern, else by the group that it serves.
+
+    `groups` are those whose offsets its newest transaction added, `clients` the members of the first of them.
+    None where nothing but the id's shape is known.
+    """
+    shown = sorted(set(clients))[:_MOST_CLIENTS]
+    if owner is not None and owner.application:
+        return ApplicationName(owner.application, f"[[owners]] names {owner.match} so", shown)
+    if len(groups) == 1:
+        return ApplicationName(groups[0], "it commits the offsets of this group", shown)
+    return None
 
 
 def leader_ids(transactional_id: str) -> Sequence[str]:

@@ -11,6 +11,7 @@ from fenceline.rules import (
     applications,
     audits,
     collectors,
+    flink,
     groups,
     partitions,
     queries,
@@ -29,6 +30,8 @@ _HISTORY = frozenset({Sense.HISTORY})
 _PARTITIONS = frozenset({Sense.PARTITIONS})
 _QUERIES = frozenset({Sense.QUERIES})
 _SOURCES = _QUERIES | _PARTITIONS
+#: What has become of a decided transaction its coordinator's newest state shows.
+_FLINK = frozenset({Sense.FLINK, Sense.TRANSACTIONS})
 
 _ALL = (
     Rule("open_too_long", transactions.open_too_long, _TRANSACTIONS),
@@ -54,6 +57,9 @@ _ALL = (
     Rule("query_blocked", sources.query_blocked, _SOURCES),
     Rule("watermark_stalled", sources.watermark_stalled, _QUERIES),
     Rule("batch_slow", queries.batch_slow, _QUERIES),
+    # An abort is a record of its coordinator: no further poll takes it back.
+    Rule("flink_commit_lost", flink.flink_commit_lost, _FLINK, settled=True),
+    Rule("flink_commit_pending", flink.flink_commit_pending, _FLINK),
     # These rest on listeners, not on the checkpoint collector; an unreadable file is an observation too.
     Rule("query_failed", queries.query_failed),
     Rule("progress_dropped", queries.progress_dropped),

@@ -24,7 +24,7 @@ class Rule:
     """A rule by the name that its findings carry and its page in `docs/rules` has.
 
     It neither opens nor closes a finding whose subject, or whose affected things, one of `needs` cannot see.
-    `settled`: what it rests on is stored only when two polls have agreed.
+    `settled`: what it rests on is stored only when two polls have agreed, or is never taken back.
     """
 
     name: str

@@ -20,7 +20,6 @@ from fenceline.series.points import (
     Resolution,
     SeriesBucket,
     SeriesKind,
-    SeriesPoint,
     extents_of,
     grown,
     known_values,
@@ -244,14 +243,13 @@ class _Steps:
         self._nothing: tuple[Extent, ...] = (NOTHING,) * len(kind.columns)
         self._from_ms, self._to_ms = from_ms, to_ms
         self._holes, self._hole_starts = holes, [hole.from_ms for hole in holes]
-        #: The newest figures, and as of when.
-        self._known: SeriesPoint | None = None
+        self._newest: SeriesBucket | None = None
 
     def read(self, buckets: Sequence[SeriesBucket]) -> Sequence[SeriesRun]:
         """Return the steps that hold something new, as far as they are seen."""
         place = 0
         while place < len(buckets) and buckets[place].at_ms + self._span_ms <= self._from_ms:
-            self._take(buckets[place])
+            self._newest = buckets[place]
             place += 1
         runs: list[list[_Read]] = [[]]
         for start_ms in self._step_starts(buckets):
@@ -291,7 +289,7 @@ class _Steps:
             if (self._span_ms or bucket.at_ms > begin) and self._was_seen_before(bucket.at_ms):
                 extents = self._held(extents, bucket.at_ms, bucket)
             extents = tuple(map(widen, extents, bucket.extents))
-            self._take(bucket)
+            self._newest = bucket
         if self._was_seen_before(end):
             extents = self._held(extents, end, following)
         known = seen_ms < end and any(extent.high is not None for extent in extents)
@@ -301,16 +299,15 @@ class _Steps:
         self, extents: tuple[Extent, ...], at_ms: int, following: SeriesBucket | None
     ) -> tuple[Extent, ...]:
         """Return extents with what the newest figures have come to by an instant."""
-        known = self._known
-        if known is None or not known_values(known.values):
-            return extents
-        values = grown(self._kind, known, at_ms, following)
+        newest, has_any = self._newest, extents is not self._nothing
         # Figures that did not grow are in extents that have any: those of their own bucket, or of the begin.
-        is_news = values is not known.values or extents == self._nothing
-        return tuple(map(widen, extents, extents_of(values))) if is_news else extents
-
-    def _take(self, bucket: SeriesBucket) -> None:
-        self._known = as_of_end(bucket, self._resolution)
+        if newest is None or (has_any and at_ms <= newest.at_ms + self._span_ms):
+            return extents
+        known = as_of_end(newest, self._resolution)
+        values = grown(self._kind, known, at_ms, following)
+        if (has_any and values is known.values) or not known_values(values):
+            return extents
+        return tuple(map(widen, extents, extents_of(values)))
 
     def _was_seen_before(self, at_ms: int) -> bool:
         return self._first_seen(at_ms - 1) == at_ms - 1

@@ -77,6 +77,24 @@ SCENES: Mapping[str, Scene] = {
         "sandbox.scenes.driver_crash:play",
         needs_demo=True,
     ),
+    "flink-crash": Scene(
+        "a Flink job dies between a checkpoint and its commits: decided, and nobody carries it out",
+        "1 to 2 min; then 10 min until its records are lost, or until you commit them",
+        "demo-flink",
+        "sandbox.scenes.flink_crash:play",
+    ),
+    "streams-zombie": Scene(
+        "an instance of Kafka Streams is paused past its timeouts in mid-transaction, and comes back",
+        "1 to 2 min",
+        "demo-streams",
+        "sandbox.scenes.streams_zombie:play",
+    ),
+    "connect-restart": Scene(
+        "a worker of Kafka Connect dies in mid-transaction; its connector comes back with fewer tasks",
+        "1 to 2 min",
+        "demo-connect",
+        "sandbox.scenes.connect_restart:play",
+    ),
     "rotation": Scene(
         "an id uses up its 32,767 epochs and gets a new producer id",
         "about 15 s",

@@ -52,6 +52,18 @@ def stack_kafka(stack_file: Path) -> Stage:
     return Stage(str(stack["kafka"]), pids, data_dir)
 
 
+def flink_checkpoints(data_dir: Path) -> Path:
+    """Return the folder of the Flink scene's checkpoints, in the folder of a stack."""
+    return data_dir / "flink" / "checkpoints"
+
+
+def announce_jars(jars: str, report: Report) -> None:
+    """Fetch a set of jars, and report a download. Raises SandboxError where that fails."""
+    from sandbox.java import fetch_jars
+
+    fetch_jars(jars, lambda line: report(f"   {line} …") if ": fetching" in line else None)
+
+
 def make_producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:
     """Return a transactional producer, labelled demo, initialised: whoever had the id is fenced now."""
     from confluent_kafka import Producer

@@ -143,6 +143,12 @@ class CoordinatorConnection:
         )
 
 
+def has_open_transaction(bootstrap: str, transactional_id: str) -> bool:
+    """Return whether a transactional id is known and has a transaction open."""
+    with CoordinatorConnection(bootstrap, transactional_id) as coordinator:
+        return coordinator.knows_id() and coordinator.transaction_state() == "Ongoing"
+
+
 def _given(answer: Any) -> Identity:
     if answer.error_code:
         raise CoordinatorRefused("InitProducerId", answer.error_code)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
 from spark_pipeline.sink.errors import Refused
+from spark_pipeline.sink.options import PREFIX
 from spark_pipeline.sink.patience import PATIENCE_S, Outage
+from transaction_admin.authentication.librdkafka import librdkafka_settings
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +51,23 @@ def timeout_ms(connection: Mapping[str, str], wanted: int | None, patience_s: fl
     return wanted
 
 
+def make_client(connection: Mapping[str, str], **more: Any) -> AdminClient:
+    """Return a client of the cluster; raises `Refused` where the properties cannot be signed in by."""
+    try:
+        return AdminClient({**librdkafka_settings(connection), "log_level": "3"}, **more)
+    except CannotAuthenticate as error:
+        raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
+    except KafkaException as error:
+        raise Refused(f"the options are refused: {explain_refusal(error.args[0].str())}") from error
+
+
 def _max_timeout_ms(connection: Mapping[str, str], patience_s: float) -> int | None:
     """Return the lowest maximum of the brokers, None where it may not be seen."""
+    client = make_client(connection)
     outage = Outage(patience_s)
     while True:
         try:
-            return _described_maximum(connection)
+            return _described_maximum(client)
         except (KafkaException, KeyError, TypeError, ValueError) as error:
             away = isinstance(error, KafkaException) and error.args[0].code() in _AWAY
             if not away or outage.is_over:
@@ -61,8 +76,7 @@ def _max_timeout_ms(connection: Mapping[str, str], patience_s: float) -> int | N
             outage.wait(error)
 
 
-def _described_maximum(connection: Mapping[str, str]) -> int:
-    client = AdminClient({**connection, "log_level": "3"})
+def _described_maximum(client: AdminClient) -> int:
     brokers = client.list_topics("", timeout=_ANSWER_S).brokers
     asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
     answers = client.describe_configs(asked, request_timeout=_ANSWER_S).values()

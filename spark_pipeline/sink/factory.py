@@ -156,8 +156,12 @@ def _nearest(key: str, without: Collection[str]) -> str:
 
 
 def chosen_timeout_ms(options: SinkOptions) -> int:
-    """Return the timeout of transactions; raises `Refused` for one that the brokers do not take."""
+    """Return the timeout of transactions; raises `Refused` for one that the brokers do not take.
+
+    Signs in first by the client that reports at once what is wrong with that.
+    """
     connection = options.properties.connection
+    admin_for(connection, options.patience_s)
     return cluster.timeout_ms(connection, options.transaction_timeout_ms, options.patience_s)
 
 

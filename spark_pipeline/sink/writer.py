@@ -14,17 +14,20 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.columns import Record
-from spark_pipeline.sink.errors import SinkError
-from spark_pipeline.sink.options import Properties
+from spark_pipeline.sink.errors import Refused, SinkError
+from spark_pipeline.sink.options import PREFIX, Properties
 from spark_pipeline.sink.patience import PATIENCE_S, Outage, ask_patiently
 from spark_pipeline.sink.transactions import DriverLease, describe_ids
 from transaction_admin.api import TransactionAdmin, grant_command
+from transaction_admin.authentication.librdkafka import librdkafka_settings
 from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +108,7 @@ class _Open:
         outage = Outage(self._plan.patience_s)
         while True:
             name = _free_id(self._plan, self._task, self._admin)
-            producer = Producer(_settings(self._plan, name), on_delivery=self._told)
+            producer = _make_producer(self._plan, name, self._told)
             try:
                 producer.init_transactions(_INITIALISED_WITHIN_S)
                 producer.begin_transaction()
@@ -257,13 +260,24 @@ def admin_for(connection: Mapping[str, str], patience_s: float = PATIENCE_S) -> 
     """
     key = tuple(sorted(connection.items()))
     if key not in _admins:
-        _admins[key] = ask_patiently(lambda: KafkaPythonAdmin(connection, _ANSWER_S), patience_s)
+        try:
+            _admins[key] = ask_patiently(lambda: KafkaPythonAdmin(connection, _ANSWER_S), patience_s)
+        except CannotTranslate as error:
+            raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
     return _admins[key]
+
+
+def _make_producer(plan: TaskPlan, transactional_id: str, told: Callable[..., None]) -> Producer:
+    try:
+        return Producer(_settings(plan, transactional_id), on_delivery=told)
+    except (CannotAuthenticate, KafkaException) as error:
+        reason = explain_refusal(error.args[0].str()) if isinstance(error, KafkaException) else error
+        raise SinkError(f"{transactional_id}: the options are refused here: {reason}") from error
 
 
 def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
     return {
-        **plan.properties.producer_properties,
+        **librdkafka_settings(plan.properties.producer_properties),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": plan.timeout_ms,
         # librdkafka finds the coordinator by a connection that it has: without one it waits for half a second

@@ -53,6 +53,7 @@ def test_pipelines_come_weakest_first_with_what_is_known_and_what_is_missing(ask
     assert healthy["p50_ms"] < healthy["p95_ms"]
     assert (healthy["missing"], healthy["weakest"], healthy["starts"]) == ([], "", 1)
     factories.group_offset(factories.group(prod, "new"), "payments", lag_ms=None)
+    factories.raise_revision(prod)
     missing = [each["missing"] for each in ask("pipelines")["items"] if each["path"][-1]["name"] == "new"]
     assert missing == [["payments → new"]]
 

@@ -54,7 +54,9 @@ class Server:
         #: The same of the audit job.
         self.audits = folder / "audits"
         audit = f'[audit]\nurl = "{self.audits.as_uri()}"\n'
-        (folder / "fenceline.toml").write_text(CONFIG + history + audit)
+        flink = '[[checkpoints]]\nkind = "flink"\nroot = "s3://checkpoints"\ncluster = "prod"\n'
+        flink += 'rest = "http://jm:8081"\n'
+        (folder / "fenceline.toml").write_text(CONFIG + history + audit + flink)
         _play_a_scene(folder)
         self._environment = os.environ | {
             "DJANGO_SETTINGS_MODULE": "dashboard.settings",

@@ -19,13 +19,13 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
+from sandbox.engines.gateway import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.data.capture_transaction_state import json_objects
 from tests.java.clients import JavaProducer
 from tests.java.consumers import JavaConsumer
-from tests.java.gateway import java_gateway
 from tests.kafka.group_commits import (
     administer,
     commit_offsets,

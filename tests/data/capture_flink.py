@@ -23,10 +23,10 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from sandbox.engines.flink import FlinkProcess
 from sandbox.java import FLINKS
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.java.flink import FlinkJob
 
 TARGET = Path(__file__).with_name("flink")
 KINDS: Mapping[str, Mapping[str, str]] = {
@@ -61,7 +61,7 @@ def _capture(bootstrap: str, version: str, kind: str, settings: Mapping[str, str
     source, target = f"in-{version}-{kind}", f"out-{version}-{kind}"
     create_topics(bootstrap, source, target)
     producer = Producer({"bootstrap.servers": bootstrap})
-    job = FlinkJob(
+    job = FlinkProcess(
         version, bootstrap, folder, source=source, target=target, prefix="copy", interval_ms=300,
         pooling=kind == "pooled", settings=settings,
     )  # fmt: skip

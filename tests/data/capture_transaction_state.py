@@ -25,12 +25,12 @@ from py4j.java_gateway import JavaGateway
 
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TransactionRecord
+from sandbox.engines.gateway import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.data.scenarios import BOTH, SCENARIOS, STRANGE, TOPICS, Stage, strange_id
 from tests.java.clients import JavaAdmin
-from tests.java.gateway import java_gateway
 from tests.kafka.topic_records import TOPIC, RawRecord, raw_records
 from tests.waiting import wait_for
 

@@ -9,12 +9,15 @@ import pytest
 
 from dashboard.config import CheckpointRoot, Config, ConfigError, load_config
 from fenceline.alerts.limits import Alerting
+from fenceline.collecting import EngineKind
 from fenceline.limits import Limits
 
 GOOD = """
 [clusters.prod-eu]
 "bootstrap.servers" = "kafka-1:9092,kafka-2:9092"
 "security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "PLAIN"
+"sasl.username" = "fenceline"
 "sasl.password" = "env:PROD_PASSWORD"
 "enable.ssl.certificate.verification" = true
 "socket.timeout.ms" = 4000
@@ -45,6 +48,19 @@ def test_a_good_file_is_read_whole(tmp_path: Path) -> None:
     assert prod.properties["enable.ssl.certificate.verification"] == "true"
     assert prod.properties["socket.timeout.ms"] == "4000"
     assert config.limits == Limits(open_too_long_s=10)
+
+
+def test_java_s_and_spark_s_names_are_taken_for_the_same(tmp_path: Path) -> None:
+    config = read(
+        tmp_path,
+        '[clusters.a]\n"kafka.bootstrap.servers" = "h:1"\n"kafka.security.protocol" = "SASL_SSL"\n'
+        '"kafka.sasl.mechanism" = "SCRAM-SHA-512"\n"kafka.sasl.jaas.config" = "env:JAAS"\n',
+        JAAS="kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required "
+        "username='a' password='hunter2';",
+    ).clusters["a"]
+    assert config.bootstrap == "h:1"
+    assert config.properties["sasl.password"] == "hunter2"
+    assert "hunter2" not in str(config.redacted_properties())
 
 
 def test_secrets_are_hidden(tmp_path: Path) -> None:
@@ -102,6 +118,13 @@ def test_without_a_file_no_cluster_is_configured() -> None:
         ('[clusters."a\\nb"]', r"'clusters.a\nb' is not a usable cluster name"),
         ('"a\\nb" = 1', r"unknown key 'a\nb'"),
         (f'{A}"sasl.password" = "file:\\u0000"', 'clusters.a."sasl.password": cannot read'),
+        (f'{A}"security.protocol" = "tls"', "clusters.a.\"security.protocol\" is 'tls': known are PLAINTEXT"),
+        (f'{A}"security.protocol" = "sasl_ssl"', 'clusters.a."sasl.mechanism" is missing: known are PLAIN'),
+        (
+            f'{A}"security.protocol" = "sasl_ssl"\n"sasl.mechanism" = "DIGEST-MD5"',
+            "clusters.a.\"sasl.mechanism\" is 'DIGEST-MD5': known are PLAIN",
+        ),
+        (f'{A}"sasl.jaas.config" = "x"', 'clusters.a."sasl.jaas.config" is no `module required'),
         (f"{A}sees_all_transactional_ids = 1", "clusters.a.sees_all_transactional_ids must be true or false"),
         ("[owners]", "'owners' must be a list of tables; write [[owners]]"),
         ("owners = [3]", "owners[1] must be a table; write [[owners]]"),
@@ -117,6 +140,22 @@ def test_without_a_file_no_cluster_is_configured() -> None:
             """checkpoints[1].kind must be "spark" or "flink", not 'beam'""",
         ),
         (f'{A}[[checkpoints]]\nroot = "x"\nkind = 3', "checkpoints[1].kind must be"),
+        (f'{A}[[checkpoints]]\nroot = "x"\nrest = "http://jm:8081"', "checkpoints[1].rest is of Flink"),
+        (
+            f'{A}[[checkpoints]]\nkind = "flink"\nroot = "x"\nrest = "jm:8081"',
+            "checkpoints[1].rest must begin with http:// or https://, not 'jm:8081'",
+        ),
+        (f"{A}[[connect]]", "connect[1].url must begin with http:// or https://, not None"),
+        (f"connect = 3\n{A}", "'connect' must be a list of tables; write [[connect]]"),
+        (
+            f'{A}[[connect]]\nurl = "http://u:p@w:1"',
+            "connect[1].url has credentials: put them into headers",
+        ),
+        (f'{A}[[connect]]\nurl = "http://w:x"', "connect[1].url: Port could not be cast"),
+        (f'{A}[[connect]]\nurl = "http://w/?a=1"', "connect[1].url must be a host and a path alone"),
+        (f'{A}[[connect]]\nurl = "http://w"\ngroups = "g"', "did you mean 'group'?"),
+        (f'{A}[[connect]]\nurl = "http://w"\ngroup = 3', "connect[1].group must be text, not 3"),
+        (f'{A}[[connect]]\nurl = "http://w"\ncluster = "b"', "connect[1].cluster must name a cluster (a)"),
         (f"{A}[[checkpoints]]", "checkpoints[1] lacks root; set it to the folder"),
         ('[[checkpoints]]\nroot = "x"', "checkpoints[1].cluster must name a cluster (none), not ''"),
         (
@@ -181,6 +220,21 @@ def test_roots_of_flink_are_kept_apart_from_those_of_spark(tmp_path: Path) -> No
 
     assert [root.root for root in config.flink_checkpoints] == ["s3://0"]
     assert [root.root for root in config.checkpoints] == ["s3://1", "s3://2"]
+
+
+def test_rest_apis_are_read_with_their_headers_each_once(tmp_path: Path) -> None:
+    text = (
+        '[clusters.a]\n"bootstrap.servers" = "h:1"\n'
+        '[[checkpoints]]\nkind = "flink"\nroot = "/x"\nrest = "http://jm:8081/"\n'
+        'rest_headers = { Authorization = "env:AUTH" }\n'
+        '[[checkpoints]]\nkind = "flink"\nroot = "/y"\nrest = "http://jm:8081"\n'
+        'rest_headers = { Authorization = "env:AUTH" }\n'
+        '[[connect]]\nurl = "https://w/base"\ngroup = "cdc"\n'
+    )
+    manager, worker = read(tmp_path, text, AUTH="Basic abc").engines
+    assert (manager.kind, manager.url, manager.cluster) == (EngineKind.FLINK, "http://jm:8081", "a")
+    assert manager.headers == {"Authorization": "Basic abc"}
+    assert (worker.kind, worker.url, worker.group) == (EngineKind.CONNECT, "https://w/base", "cdc")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_collectors_turned_off_or_resharded_are_removed(settings: Settings) -> N
     settings.SHARDS = 2
     call_command("prepare")
     # Nobody named a root of checkpoints, nor a place for audits.
-    gone = {"transaction_state", "consumer_offsets-2", "partitions", "checkpoints", "audits"}
+    gone = {"transaction_state", "consumer_offsets-2", "partitions", "checkpoints", "engines", "audits"}
     left = {"transaction_state-1", "groups", "judge"}
     for name in sorted(gone | left):
         leases.acquire("a", name, holder="test", now_ms=1)

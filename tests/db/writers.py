@@ -40,6 +40,7 @@ from dashboard.models import (
     Cluster,
     Collector,
     CommitRecord,
+    ConnectorRecord,
     Delivery,
     FindingRecord,
     GapRecord,
@@ -65,9 +66,11 @@ from dashboard.runtime import (
     retention,  # fmt: skip
 )
 from dashboard.runtime.leases import Lease
-from dashboard.streaming import checkpoint_store, progress_store
+from dashboard.streaming import checkpoint_store, engines_store, progress_store
 from dashboard.system.access import ROLES, Actor
 from dashboard.transactions import reconcile_store, store
+from fenceline.collecting import EngineAnswer
+from fenceline.connect.connectors import ConnectorStatus
 from fenceline.decode import ingest_payload
 from fenceline.facts import (
     Finding,
@@ -546,6 +549,26 @@ class Audits(Writer):
         return sorted(there) != [each for each in (self.number - 1, self.number) if each > 0]
 
 
+class Engines(Writer):
+    """The collector of REST APIs: two connectors in turn, and an API that does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lease = lease(engines_store.NAME)
+
+    def write(self, number: int) -> None:
+        named = [
+            ConnectorStatus(f"c-{number + each}", "source", "C", "RUNNING", "w:1", ()) for each in (0, 1)
+        ]
+        answer = EngineAnswer("http://w:1", "4.2.0", connectors=named)
+        gaps = {"api:http://w:2": (NOW_MS, f"no answer: {number}")}
+        engines_store.save_engines(self.lease, [answer], {}, gaps=gaps, now_ms=self.now_ms)
+
+    def lost(self) -> object:
+        there = ConnectorRecord.objects.values_list("name", flat=True)
+        return sorted(there) != sorted([f"c-{self.number - 1}", f"c-{self.number}"])
+
+
 class Trouble(Writer):
     """A collector whose cluster is unavailable, each time for another reason."""
 
@@ -574,7 +597,7 @@ class Starts(Writer):
 WRITERS: tuple[Callable[[], Writer], ...] = (
     lambda: Tail(0), lambda: Tail(1), Corrections, Checkpoints, Progress, Groups, lambda: Commits(0),
     lambda: Commits(1), Partitions, Replicas, Evaluations, Operators, Alerts, Deliveries, Channels, Silences,
-    SignIns, Actions, Recoveries, Audits, Prune, Trouble, Starts,
+    SignIns, Actions, Recoveries, Audits, Engines, Prune, Trouble, Starts,
 )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from sandbox.kafka import Broker
-from tests.brokers import java, kafka, kafka_39, kafka_42
+from tests.brokers import java, kafka, kafka_39, kafka_40, kafka_42, kafka_43, kafka_of_engine
 from tests.java.tools import KafkaTool
 from tests.kafka.doctor_checks import acl_broker
 
-__all__ = ["acl_broker", "java", "kafka", "kafka_39", "kafka_42"]
+__all__ = ["acl_broker", "java", "kafka", "kafka_39", "kafka_40", "kafka_42", "kafka_43", "kafka_of_engine"]
 
 
 @pytest.fixture

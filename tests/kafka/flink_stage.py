@@ -19,9 +19,9 @@ from dashboard.streaming import flink_store as store
 from fenceline.facts import TransactionState
 from fenceline.flink.records import Committable, FlinkCheckpoint, FlinkJobObservation
 from fenceline.kafka.reconcile import Described
+from sandbox.engines.flink import FlinkProcess
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.java.flink import FlinkJob as RunningJob
 from tests.kafka.action_worker import CLUSTER
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -54,9 +54,9 @@ class FlinkStage:
             "interval_ms": 200,
         }
 
-    def job(self) -> RunningJob:
+    def job(self) -> FlinkProcess:
         """Return a job that is not started yet; all share the folder of checkpoints."""
-        return RunningJob(folder=self.root, **self._how)
+        return FlinkProcess(folder=self.root, **self._how)
 
     def feed(self, number: int = 60) -> None:
         """Write so many new values into the source, and wait until they are there."""
@@ -101,7 +101,7 @@ class FlinkStage:
         now = self.describe([each.transactional_id for each in newest.committables])
         return [each for each in newest.committables if _is_open(each, now.get(each.transactional_id))]
 
-    def kill_before_commit(self, job: RunningJob) -> Sequence[Committable]:
+    def kill_before_commit(self, job: FlinkProcess) -> Sequence[Committable]:
         """Kill a running job where a completed checkpoint's transactions are open; return those.
 
         The job is stopped as soon as a checkpoint is there, and goes on where its commits were faster.

@@ -60,7 +60,6 @@ def logged(bootstrap: str, added: AddedOffset) -> OffsetCommit:
     return found
 
 
-@pytest.mark.versioned
 def test_consume_transform_produce_shows_group_partition_offset_and_instant(
     kafka: Broker, collected: CollectedGroups
 ) -> None:
@@ -99,7 +98,6 @@ def test_consume_transform_produce_shows_group_partition_offset_and_instant(
     consumer.close()
 
 
-@pytest.mark.versioned
 def test_what_was_read_is_of_one_transaction_alone(kafka: Broker, collected: CollectedGroups) -> None:
     """Before transaction version 2 all transactions of a producer have one epoch."""
     name, topic = "ao-one", "ao-one"

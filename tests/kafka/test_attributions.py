@@ -86,7 +86,7 @@ ORDERS = {"before": ("verify", "InitProducerId", "answered"), "between": ("InitP
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("java_client", [False, True])
+@pytest.mark.parametrize("java_client", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_a_fence_by_an_action_is_attributed_in_either_order(
     each: Stage, intake: Intake, order: str, java_client: bool
 ) -> None:

@@ -11,11 +11,11 @@ import pytest
 from dashboard.models import Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from fenceline.kafka.producer_identity import Engine
+from sandbox.engines.connect import connect_worker
+from sandbox.engines.steady_input import steady_input
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.java.connect import connect_worker
 from tests.kafka.collected_groups import CollectedGroups
-from tests.kafka.steady_input import steady_input
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix, pytest.mark.django_db]
@@ -24,8 +24,8 @@ GROUP, CONNECTOR, TOPIC = "cdc-eu-1", "orders-source", "connect-in"
 
 
 @pytest.fixture
-def reader(kafka_42: Broker) -> Iterator[CollectedGroups]:
-    made = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
+def reader(kafka_of_engine: Broker) -> Iterator[CollectedGroups]:
+    made = CollectedGroups({"bootstrap.servers": kafka_of_engine.bootstrap})
     yield made
     made.close()
 
@@ -51,10 +51,10 @@ def tasks(number: int) -> dict[str, tuple[tuple[str, str], ...]]:
 
 
 def test_leader_connector_and_tasks_are_named_over_a_restart_with_fewer_tasks(
-    kafka_42: Broker, reader: CollectedGroups, tmp_path: Path
+    kafka_of_engine: Broker, reader: CollectedGroups, tmp_path: Path
 ) -> None:
-    create_topics(kafka_42.bootstrap, TOPIC)
-    where = kafka_42.bootstrap
+    create_topics(kafka_of_engine.bootstrap, TOPIC)
+    where = kafka_of_engine.bootstrap
     with connect_worker(tmp_path / "worker", where, GROUP) as worker, steady_input(where, TOPIC):
         worker.mirror(CONNECTOR, where, TOPIC, 3)
         wait_for(lambda: identities(reader) == tasks(3), "all ids are named", 60)

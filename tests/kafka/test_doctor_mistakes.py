@@ -145,7 +145,7 @@ def test_a_sign_in_that_fails_names_the_key_and_no_secret(
 
 def test_every_property_that_kafka_python_lacks_is_named_and_the_rest_is_tried(kafka_42: Broker) -> None:
     lacking = {
-        "sasl.kerberos.keytab": "/etc/keytab",
+        "ssl.providers": "default",
         "broker.address.family": "v4",
         "ssl.engine.location": "x",
     }

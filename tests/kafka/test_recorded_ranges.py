@@ -30,7 +30,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
-RUNS, MOST_STEPS = 20, 6
+RUNS, MORE_RUNS, MOST_STEPS = 5, 20, 6
 TOPIC = "recorded-ranges"
 #: What the ids of the script begin with, and no other test's.
 PREFIX = "recorded-"
@@ -90,14 +90,14 @@ def next_instant(after_ms: int) -> int:
     return wait_for(loop.now_ms, "the next millisecond", until=lambda now_ms: now_ms > after_ms, rest_s=0.001)
 
 
-@pytest.fixture
-def runs(kafka_42: Broker, java: JavaGateway) -> list[RecordedRun]:
+@pytest.fixture(params=[RUNS, pytest.param(MORE_RUNS, marks=pytest.mark.matrix)])
+def runs(request: pytest.FixtureRequest, kafka_42: Broker, java: JavaGateway) -> list[RecordedRun]:
     """Scripts that have run one after another, and all that they wrote collected."""
     create_topics(kafka_42.bootstrap, TOPIC)
     dice, made, at_ms = random.Random(SEED), [], loop.now_ms()
     with JavaAdmin(java, kafka_42.bootstrap) as admin:
         clients = ScriptedClients(kafka_42.bootstrap, admin)
-        for _ in range(RUNS):
+        for _ in range(request.param):
             run = RecordedRun(next_instant(at_ms))
             for step in dice.choices(clients.steps(), k=dice.randint(1, MOST_STEPS)):
                 run.done += step()

@@ -206,6 +206,7 @@ def check_partitions(bootstrap: str, partitions: int) -> None:
     assert Transaction.objects.count() == 8
 
 
+@pytest.mark.matrix
 def test_partitions_added_to_the_topic_are_read_too(tmp_path: Path) -> None:
     """It begins with one; ids continue in other partitions once their coordinators have started again."""
     with Broker(tmp_path, properties={"transaction.state.log.num.partitions": "1"}) as broker:

@@ -345,9 +345,8 @@ def test_an_address_without_a_broker_is_refused_with_a_remedy() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("sasl.mechanism", "OAUTHBEARER"),
-        ("sasl.kerberos.keytab", "/etc/keytab"),
-        ("ssl.keystore.location", "/etc/store.p12"),
+        ("sasl.kerberos.keytabs", "/etc/keytab"),
+        ("ssl.keystore.location", "/nowhere/store.p12"),
         ("ssl.ca.location", "/nowhere/ca.pem"),
         ("broker.address.family", "v6"),
         ("reconnect.backoff.ms", "soon"),

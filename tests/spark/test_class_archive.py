@@ -26,6 +26,7 @@ def test_classes_come_from_the_archive(tmp_path: Path) -> None:
     assert "org.apache.spark.deploy.SparkSubmit source: shared objects file (top)" in done.stdout
 
 
+@pytest.mark.matrix
 def test_a_failed_training_run_leaves_drivers_without_an_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -245,6 +245,7 @@ class Submitted:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
+@pytest.mark.matrix
 def test_spark_submit_runs_it_with_the_archive_until_sigterm(
     kafka_42: Broker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -273,6 +274,7 @@ def test_spark_submit_runs_it_with_the_archive_until_sigterm(
     assert "Exception" not in job.text()
 
 
+@pytest.mark.matrix
 def test_spark_without_the_connector_names_the_package(
     kafka_42: Broker, topics: tuple[str, str], tmp_path: Path
 ) -> None:

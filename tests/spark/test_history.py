@@ -238,6 +238,7 @@ def test_an_empty_topic_is_waited_for_and_a_missing_one_is_named(
         Job(tmp_path, kafka_42.bootstrap, "--topic", "history-nowhere").run(spark)
 
 
+@pytest.mark.matrix
 def test_output_and_checkpoint_of_two_runs_are_refused(
     kafka_42: Broker, spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_losses_are_written_once_however_often_it_runs(spark: SparkSession, pipe
     assert pipeline.audit(spark).verdict is AuditVerdict.PROVED
 
 
+@pytest.mark.matrix
 def test_a_killed_replay_is_continued_and_a_later_loss_is_added(
     spark: SparkSession, pipeline: GroupPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

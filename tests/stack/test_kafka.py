@@ -39,6 +39,7 @@ def sasl_client(broker: Broker, user: str, password: str) -> AdminClient:
     )
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("version", BY_VERSION)
 def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> None:
     broker = Broker(tmp_path, version=version)

@@ -190,8 +190,8 @@ def test_a_restore_is_foretold_in_one_sentence() -> None:
     fates = [CommitFate.COMMITTED, CommitFate.PENDING, CommitFate.PENDING, CommitFate.LOST]
 
     assert restore_sentence("chk-41", fates) == (
-        "A restore from chk-41 commits 2 transactions; finds 1 transaction committed; loses the records of 1 "
-        "transaction, aborted before."
+        "A restore from chk-41 loses the records of 1 transaction, aborted before; commits 2 transactions; "
+        "finds 1 transaction committed."
     )
     assert restore_sentence("chk-41", []) == "A restore from chk-41 has nothing to commit."
 

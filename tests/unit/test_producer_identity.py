@@ -10,8 +10,10 @@ from fenceline.kafka.producer_identity import (
     GroupClient,
     identify_producer,
     leader_ids,
+    name_application,
     streams_topic,
 )
+from fenceline.owners import Owner
 
 PROCESS = "149b939f-9d61-49c9-b661-3d8c4a8e3b01"
 OTHER = "d3da5833-7d44-4d6b-997f-777fd79dbc63"
@@ -107,3 +109,28 @@ def test_a_plain_id_that_looks_like_an_engine_s_is_none_s(transactional_id: str)
 )
 def test_topics_of_an_application_are_told_apart(topic: str, use: str | None) -> None:
     assert streams_topic("orders-app", topic) == use
+
+
+@pytest.mark.parametrize(
+    ("number", "owner", "groups", "name", "why"),
+    [
+        (
+            1,
+            Owner("pay-*", "Pay", application="Payments"),
+            ["billing"],
+            "Payments",
+            "an owner's pattern first",
+        ),
+        (2, Owner("pay-*", "Pay"), ["billing"], "billing", "the owner names a team alone"),
+        (3, None, ["billing"], "billing", "the group that it commits for"),
+        (4, None, ["billing", "audit"], None, "of two groups neither is it"),
+        (5, None, [], None, "nothing was observed"),
+    ],
+)
+def test_an_application_is_called_by_owner_then_by_group(
+    number: int, owner: Owner | None, groups: list[str], name: str | None, why: str
+) -> None:
+    clients = [GroupClient(f"client-{each}", "/10.0.0.1") for each in range(5)]
+    found = name_application(owner, groups, clients)
+    assert (found.name if found else None) == name, f"case {number}: {why}"
+    assert found is None or len(found.clients) == 3

@@ -107,6 +107,26 @@ def test_a_finding_carries_its_act(page: Client, operator: User, prod: Cluster) 
     assert 'name="subject" value="payments-0"' in shown
 
 
+def test_a_pending_flink_commit_offers_one_plan_of_what_its_checkpoint_decided(
+    page: Client, operator: User, prod: Cluster
+) -> None:
+    names = ["copy-0-41", "copy-1-41", "copy-2-41"]
+    factories.flink_collector(prod)
+    job = factories.flink_job(prod, [factories.committable(name) for name in names])
+    for name in names[:2]:
+        factories.transaction(prod, name, age_ms=600_000, producer_id=2051, producer_epoch=17)
+    affected = [f"transaction:{name}" for name in names]
+    subject = f"flink_job:{job.ident}"
+    cause = factories.finding(prod, subject, rule="flink_commit_pending", affected=affected)
+    factories.incident_of(prod, cause, rule=cause.rule, subject=subject)
+    shown = page_text(page, "/")
+    assert acts(shown) == [("commit_flink", "copy-0-41")]
+    assert re.findall(r'name="subject" value="([^"]+)"', shown) == names[:2]
+    assert "Commit 2 pending transactions…" in shown
+    listed = page.get("/api/v1/findings").json()["items"][0]["offers"]
+    assert listed == [{"act": "commit_flink", "subject": name} for name in names[:2]]
+
+
 def acts(markup: str) -> list[tuple[str, str]]:
     """Return what the buttons of a page plan: act and subject."""
     return re.findall(r'name="act" value="(\w+)"><input type="hidden" name="subject" value="([^"]+)"', markup)

@@ -82,6 +82,13 @@ def test_queries_and_applications_are_found_by_a_part(page: Client, prod: Cluste
     assert all("/queries/prod/" in url for _, url in kinds["Spark queries"])
 
 
+def test_a_flink_job_is_found_by_its_prefix_and_its_id(page: Client, prod: Cluster) -> None:
+    job = factories.flink_job(prod, prefix="copy-orders")
+    wanted = ("copy-orders", f"/flink-jobs/prod/{job.ident.replace('@', '%40')}")
+    for asked in ("COPY-ord", job.job_id[:8]):
+        assert found(page, asked)["Flink jobs"] == [wanted]
+
+
 def test_the_palette_gets_the_results_alone(page: Client, prod: Cluster) -> None:
     palette = {"HX-Request": "true", "HX-Target": "find-results"}
     assert b"<html" not in page.get("/find", {"q": "billing"}, headers=palette).content

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.config import CheckpointRoot
+from dashboard.config import CheckpointRoot, EngineEndpoint
 from dashboard.models import Cluster, FlinkJob
+from fenceline.collecting import EngineKind
 from fenceline.flink.records import TransactionOwnership
 from tests.web import factories, scenarios
 from tests.web.factories import FLINK_IDENT
@@ -66,9 +67,27 @@ def test_a_restore_is_foretold(page: Client, decided: FlinkJob) -> None:
 
     assert fact is not None
     assert fact[1] == (
-        "A restore from chk-41 commits 1 transaction; finds 1 transaction committed; loses the records of "
-        "1 transaction, aborted before; commits 1 transaction if still open, which is not known."
+        "A restore from chk-41 loses the records of 1 transaction, aborted before; commits 1 transaction; "
+        "commits 1 transaction if still open, which is not known; finds 1 transaction committed."
     )
+
+
+def test_what_a_job_manager_reports_is_shown_and_why_it_cannot_be_read(
+    page: Client, decided: FlinkJob, settings: Any
+) -> None:
+    assert "data-run" not in read(page, JOB)
+    manager = EngineEndpoint(EngineKind.FLINK, "http://jm:8081", "prod")
+    settings.FENCELINE = replace(settings.FENCELINE, engines=[manager])
+    factories.flink_run(decided)
+    text = read(page, JOB)
+    assert "RESTARTING" in text
+    assert "Checkpoint 42 failed: <bdi>Checkpoint expired before completing." in text
+    assert rows_of(text, "operators") == ["Source: in -&gt; Sink: Writer RUNNING parallelism 2"]
+    assert "data-api-trouble" not in text
+    reason = "http://jm:8081 does not answer"
+    factories.gap(decided.cluster, source="engines", scope="api:http://jm:8081", reason=reason)
+    decided.cluster.__class__.objects.update(rev=decided.cluster.rev + 1)
+    assert f"data-api-trouble>{reason}." in read(page, JOB)
 
 
 @pytest.mark.sql
@@ -82,8 +101,9 @@ def test_the_list_counts_what_is_pending_and_what_became_of_it(page: Client, dec
     assert "4 pending" in rows[0]
     assert "1 lost 1 not yet committed 1 unknown 1 committed" in rows[0]
     assert "nothing to commit" in rows[1]
-    assert rows_of(read(page, "/flink-jobs?q=OTHER"), "flink-jobs") == rows[1:]
-    assert rows_of(read(page, "/flink-jobs?sort=age&dir=desc"), "flink-jobs") == rows[::-1]
+    for asked, expected in (("q=OTHER", ["other"]), ("sort=age&dir=desc", ["other", "copy"])):
+        found = rows_of(read(page, f"/flink-jobs?{asked}"), "flink-jobs")
+        assert [row.split()[0] for row in found] == expected
 
 
 def test_the_commit_is_offered_to_who_may_act(decided: FlinkJob) -> None:
@@ -97,6 +117,33 @@ def test_the_commit_is_offered_to_who_may_act(decided: FlinkJob) -> None:
     ]
     assert "data-commit" not in viewer
     assert "dashboard.commit_flink" in viewer
+
+
+def test_what_a_rule_finds_is_on_the_page_of_the_job(page: Client, decided: FlinkJob) -> None:
+    subject = f"flink_job:{decided.ident}"
+    found = factories.finding(decided.cluster, subject, rule="flink_commit_pending", summary="copy is late")
+    text = read(page, JOB)
+    assert f'id="finding-{found.pk}"' in text
+    assert "copy is late" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("copy-0-41", "chk-41 decided to commit this transaction, and nobody has yet"),
+        ("copy-1-41", "and it is committed"),
+        ("copy-2-41", "which was aborted: the records are lost"),
+        ("copy-0-99", "does not hold this transaction: nothing is decided"),
+    ],
+)
+def test_a_transaction_names_its_job_and_what_was_decided(
+    page: Client, decided: FlinkJob, name: str, words: str
+) -> None:
+    if name == "copy-0-99":
+        factories.transaction(decided.cluster, name)
+    line = read(page, f"/transactions/prod/{name}").split('data-producer="Flink"')[1].split("</p>")[0]
+    assert f'href="{JOB.replace("@", "%40")}"' in line
+    assert words in line
 
 
 def test_the_page_of_a_decided_transaction_offers_the_commit_beside_the_fence(decided: FlinkJob) -> None:

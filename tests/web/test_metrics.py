@@ -108,6 +108,8 @@ def test_what_is_there_is_counted(value: Value) -> None:
     group(of, "new", status="STOP")
     fields: dict[str, Any] = {"cluster": of, "rev": 1}
     Query.objects.create(ident="a", state="running", prepared=1, **fields)
+    factories.flink_run(factories.flink_job(of))
+    factories.connector(of)
     assert value("transactions", cluster="prod", state="Ongoing") == 20
     assert (value("open_transaction_seconds_max", cluster="prod") or 0) >= 3_900
     assert value("findings", cluster="prod", rule="open_too_long", severity="critical") == 1
@@ -124,6 +126,10 @@ def test_what_is_there_is_counted(value: Value) -> None:
     assert value("group_lag_seconds_max", cluster="prod") == 2.5
     assert value("queries", cluster="prod", state="running") == 1
     assert value("queries_prepared", cluster="prod") == 1
+    assert value("flink_jobs", cluster="prod") == 1
+    assert value("flink_jobs_unreadable", cluster="prod") == 0
+    assert value("flink_runs", cluster="prod", state="RESTARTING") == 1
+    assert value("connector_tasks", cluster="prod", state="FAILED") == 1
 
 
 def test_collectors_and_what_they_cost_are_told(value: Value) -> None:

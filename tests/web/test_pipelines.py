@@ -189,7 +189,24 @@ def test_the_flow_takes_as_many_queries_however_large_it_is(prod: Cluster) -> No
     for table in (TopicTally, Group, PartitionRecord):
         table.objects.all().delete()
     scenarios.large_flow(prod, 30)
+    factories.raise_revision(prod)
     assert queries_of(prod) == few <= 20
+
+
+def test_the_flow_is_derived_once_for_each_revision_and_step_of_the_clock(prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    now = factories.now_ms() // flow_queries.STEP_MS * flow_queries.STEP_MS
+
+    def at(ms: int) -> flow_queries.ClusterFlow:
+        return flow_queries.read_flow(prod, last_range("1h", now_ms=ms), now_ms=ms)
+
+    first = at(now + 1)
+    assert at(now + flow_queries.STEP_MS) is first
+    assert at(now + flow_queries.STEP_MS + 1) is not first
+    factories.raise_revision(prod)
+    again = at(now + 1)
+    assert again is not first
+    assert again.flow == first.flow
 
 
 def queries_of(of: Cluster) -> int:

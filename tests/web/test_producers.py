@@ -4,11 +4,14 @@ shows it, and what Kafka Streams uses its topics for."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 from django.test import Client
 
 from dashboard.models import Cluster, GroupRecord
+from fenceline.owners import Owner
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -46,6 +49,55 @@ def test_the_shape_alone_names_no_machine_and_no_group(page: Client, prod: Clust
     assert PROCESS in line
     assert "10.0.0.5" not in line
     assert "href" not in line
+
+
+def test_a_connect_task_has_the_state_that_a_worker_reports(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "connect-cluster-cdc")
+    for task in (0, 3):
+        factories.transaction(prod, f"cdc-mysql-source-{task}")
+    address = "/transactions/prod/cdc-mysql-source-{}"
+    assert "data-connector" not in page_html(page, address.format(0))
+    factories.connector(prod)
+    Cluster.objects.update(rev=prod.rev + 1)
+    shown = page_html(page, address.format(0)).split("data-connector")[1]
+    assert "FAILED" in shown
+    assert "ConnectException: no such table" in shown
+    assert "2 tasks, as Connect 4.2.0" in " ".join(shown.split())
+    gone = page_html(page, address.format(3)).split("data-connector")[1]
+    assert "has no such task now" in gone
+
+
+def test_a_plain_client_is_called_by_its_owner_or_by_its_group(
+    page: Client, prod: Cluster, settings: Any
+) -> None:
+    row = factories.transaction(prod, "svc-7", partitions={"__consumer_offsets": [3], "out": [0]})
+    factories.added_offsets(row, "billing")
+    GroupRecord.objects.create(
+        cluster=prod, key=sha256(b"billing").digest(), group_id="billing", log_partition=0, log_offset=0,
+        members=json.dumps({"m": ["billing-client-1", "/10.0.0.9"]}),
+    )  # fmt: skip
+    line = page_html(page, "/transactions/prod/svc-7").split("data-named")[1].split("</span")[0]
+    assert "billing-client-1" in line
+    assert "10.0.0.9" in line
+    assert "it commits the offsets of this group" in line
+    owner = Owner("svc-*", "Pay", application="Ledger service")
+    settings.FENCELINE = replace(settings.FENCELINE, owners=[owner])
+    named = page_html(page, "/transactions/prod/svc-7").split("data-named")[1].split("</span")[0]
+    assert "Ledger service" in named
+    factories.transaction(prod, "other-7")
+    assert "data-named" not in page_html(page, "/transactions/prod/other-7")
+
+
+def test_topics_of_debezium_are_told_apart_by_its_heartbeat(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "connect-cluster-cdc")
+    topics = {"__debezium-heartbeat.shop": [0], "shop.public.orders": [0], "other": [0]}
+    factories.transaction(prod, "cdc-shop-source-0", partitions=topics)
+    shown = page_html(page, "/transactions/prod/cdc-shop-source-0")
+    assert "Debezium, topics of" in shown
+    assert [each.split("<")[0] for each in shown.split("data-debezium-topic>")[1:]] == [
+        "heartbeat",
+        "rows of a table",
+    ]
 
 
 def test_a_connect_task_is_named_where_its_leader_is_known(page: Client, prod: Cluster) -> None:

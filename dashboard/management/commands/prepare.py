@@ -21,8 +21,9 @@ from dashboard.alerts import deliver, demo_channel, validation
 from dashboard.config import Config
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
-from dashboard.runtime.collector_names import CHECKPOINTS, FLINK
+from dashboard.runtime.collector_names import CHECKPOINTS, ENGINES, FLINK
 from dashboard.runtime.secret_files import SecretError, read_secret
+from dashboard.streaming.engines_store import remove_unnamed_apis
 from dashboard.streaming.flink_store import remove_unrooted_jobs
 from dashboard.system import access
 from dashboard.system.schema import newer_schema_reason, partial_schema_reason
@@ -48,11 +49,13 @@ class Command(BaseCommand):
             rooted = {
                 CHECKPOINTS: {each.cluster for each in config.checkpoints},
                 FLINK: {each.cluster for each in config.flink_checkpoints},
+                ENGINES: {each.cluster for each in config.engines},
             }
             collector_store.keep_collectors(
                 settings.SHARDS, config.limits, rooted, loop.now_ms(), audited=bool(config.audit_url)
             )
             remove_unrooted_jobs(_flink_roots(config))
+            remove_unnamed_apis(_engine_urls(config))
             access.ensure_roles()
             self._ensure_admin(read_secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
             _ensure_ingest_token(read_secret(os.environ, "FENCELINE_INGEST_TOKEN"))
@@ -111,6 +114,14 @@ def _flink_roots(config: Config) -> Mapping[str, Sequence[str]]:
     for each in config.flink_checkpoints:
         roots.setdefault(each.cluster, []).append(each.root)
     return roots
+
+
+def _engine_urls(config: Config) -> Mapping[str, Sequence[str]]:
+    """Return the URLs of engines' REST APIs by cluster."""
+    urls: dict[str, list[str]] = {}
+    for each in config.engines:
+        urls.setdefault(each.cluster, []).append(each.url)
+    return urls
 
 
 def _ensure_ingest_token(token: str) -> None:

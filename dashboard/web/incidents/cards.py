@@ -163,7 +163,8 @@ def _urgency(problem: OpenProblem) -> tuple[int, float, int, int]:
     row, rank = problem.incident, _ORDER.index(problem.severity)
     if row is None:
         return rank, inf, 0, problem.findings[0].since_ms
-    loses = row.deadline_ms is not None and bool(row.impact.get("records_lost"))
+    is_loss = bool(row.impact.get("records_lost")) or row.rule == "flink_commit_pending"
+    loses = row.deadline_ms is not None and is_loss
     readers = row.impact.get("groups", 0) + row.impact.get("queries", 0)
     return rank, row.deadline_ms if loses and row.deadline_ms else inf, -readers, row.opened_ms
 

@@ -34,6 +34,7 @@ _BEFORE_MS, _BEFORE, _AFTER = 60_000, 0.5, 0.04
 #: From cause to effect.
 _KINDS = (
     "query",
+    "flink_job",
     "application",
     "transaction",
     "coordinators",
@@ -54,6 +55,8 @@ _BAR_LABELS = {
     "offsets_unstable": "commits pending",
     "batch_prepared": "prepared, not committed",
     "batch_lost": "lost in part",
+    "flink_commit_pending": "decided, not committed",
+    "flink_commit_lost": "aborted after the decision",
     "query_failed": "failed",
 }
 _BY_PEOPLE = {IncidentEventKind.ACKNOWLEDGED: "acknowledged", IncidentEventKind.NOTE: "note"}

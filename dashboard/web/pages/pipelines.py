@@ -27,8 +27,6 @@ from fenceline.flow.view import MOST_UNFOLDED, flow_around_nodes, fold_flow, sea
 from fenceline.formatting import count_noun, format_duration
 from fenceline.time_range import TimeRange
 
-#: The flow moves with the clock: its figures are of a range that ends now.
-_STEP_MS = 5_000
 _MOST_GAPS = 50
 
 
@@ -73,7 +71,7 @@ def pipelines_page(request: HttpRequest) -> HttpResponse:
     """Show how data flows in the range that the query string names."""
     wanted = list_forms.read(request, PipelinesQuery)
     shown = page_context.chrome_of(request).time_range.window()
-    moved = now_ms(request) // _STEP_MS if shown.live else 0
+    moved = now_ms(request) // flow_queries.STEP_MS if shown.live else 0
     return render_page(request, "pipelines/page", lambda: _read(request, wanted, shown), depends_on=moved)
 
 
@@ -85,7 +83,7 @@ def pipeline_proof_file(request: HttpRequest) -> HttpResponse:
         raise Http404("Unknown pipeline.")
     shown = page_context.chrome_of(request).time_range.window()
     for each in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms(request)):
-        for proof in _proofs(each, find_pipelines(each.flow)):
+        for proof in _proofs(each, each.pipelines):
             if str(proof.pipeline.end.id) == wanted.end:
                 return _file(proof_document(each.cluster, proof), f"proof-{each.cluster}.json")
     raise Http404("Unknown pipeline.")
@@ -105,7 +103,7 @@ def _proofs(of: ClusterFlow, found: Sequence[Pipeline]) -> Sequence[PipelineProo
 def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     flows = flow_queries.read_flows(frame.cluster, shown, now_ms=now_ms(request))
-    whole = [find_pipelines(each.flow) for each in flows]
+    whole = [each.pipelines for each in flows]
     problems = list(wanted.ignored)
     if wanted.focus and not any(_has(each.flow, wanted.focus) for each in flows):
         problems.append(f"focus “{list_forms.clip(wanted.focus)}” is no node of this flow")

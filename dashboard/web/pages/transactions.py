@@ -16,11 +16,13 @@ from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import choices
 from dashboard.streaming import batches as streaming_batches
+from dashboard.streaming.engines import connector_of
+from dashboard.streaming.flink_jobs import decision_of
 from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.added_offsets import transaction_offsets
-from dashboard.transactions.producers import producer_identity
+from dashboard.transactions.producers import observed_application, producer_identity
 from dashboard.web import action_buttons, page_context, state_diagram, transaction_steps, transaction_timeline
 from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
@@ -32,6 +34,7 @@ from dashboard.web.pages.recoveries import row_of
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from dashboard.web.subject_history import events_url
+from fenceline.connect.debezium import topics_of_heartbeat
 from fenceline.decode import text
 from fenceline.explanations import explain_transition
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
@@ -208,6 +211,9 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
     partitions = transaction_queries.partitions_of(row)
     findings = finding_queries.open_findings(row.cluster.name, f"transaction:{row.transactional_id}")
     found = blocking.waits_of([row])[row.pk]
+    owner = owners.of_transaction(row.transactional_id)
+    behind = {**_producer(row), "flink": decision_of(row, now_ms=now_ms(request))}
+    is_plain = not behind["producer"] and not behind["flink"]
     places = blocking.transaction_partitions(row, found, most=_MOST_PLACES + 1)
     return {
         "waits": found,
@@ -215,9 +221,10 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "more_places": len(places) > _MOST_PLACES,
         "candidates": blocking.candidate_groups(row, found),
         "offsets_wait": [each for each in found.waiting if each.pending],
-        "owner": owners.of_transaction(row.transactional_id),
+        "owner": owner,
+        "named": observed_application(row, owner) if is_plain else None,
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
-        "producer": producer_identity(row.cluster_id, row.transactional_id),
+        **behind,
         "findings": action_buttons.finding_cards(request, findings),
         "offers": action_buttons.of_transaction(request, row, found.pins),
         "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
@@ -226,6 +233,18 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "offsets": [part for part in partitions if part.topic == OFFSETS],
         "raw": json.dumps(_raw(row, partitions), indent=2, ensure_ascii=False),
     }
+
+
+def _producer(row: Transaction) -> Mapping[str, Any]:
+    """Return who is behind an id, and of a Connect task what a worker reports of its connector."""
+    producer = producer_identity(row.cluster_id, row.transactional_id)
+    parts = dict(producer.parts) if producer else {}
+    if producer is None or "connector" not in parts:
+        return {"producer": producer}
+    found = connector_of(row.cluster_id, producer.application, parts["connector"], parts["task"])
+    topics = found.debezium if found else None
+    topics = topics or topics_of_heartbeat(part.topic for part in transaction_queries.partitions_of(row))
+    return {"producer": producer, "connector": found, "debezium": topics}
 
 
 def _lived(

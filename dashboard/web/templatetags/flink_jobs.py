@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from django import template
 
+from dashboard.labels import engines as engine_labels
 from dashboard.labels import flink as flink_labels
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from fenceline.flink.restore import CommitFate, Lingering
 
 register = template.Library()
+register.filter("engine_state", engine_labels.engine_state)
 register.simple_tag(addresses.flink_job_of, name="flink_job_url")
+register.simple_tag(addresses.flink_job_url, name="flink_job_address")
 
 
 @register.filter
@@ -23,6 +26,12 @@ def fate_label(fate: CommitFate) -> StatusLabel:
 def lingering_label(kind: Lingering) -> StatusLabel:
     """Return the label and style of an open transaction that no checkpoint holds."""
     return flink_labels.LINGERING_LABELS[kind]
+
+
+@register.filter
+def engine_words(name: str) -> str:
+    """Return an engine's name of a count as words."""
+    return name.replace("_", " ")
 
 
 @register.filter

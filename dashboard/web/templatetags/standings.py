@@ -13,6 +13,7 @@ from dashboard.labels import status as status_labels
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip
+from fenceline.connect import debezium
 from fenceline.kafka import producer_identity
 from fenceline.owners import Owner
 
@@ -47,6 +48,12 @@ def verdict_label(verdict: str) -> StatusLabel:
 def streams_topic(topic: str, application: str) -> str:
     """Return what an application of Kafka Streams uses a topic for, "" for its input and output."""
     return producer_identity.streams_topic(application, topic) or ""
+
+
+@register.filter
+def debezium_topic(topic: str, topics: debezium.DebeziumTopics) -> str:
+    """Return what a connector of Debezium uses a topic for, "" for one that is not its own."""
+    return debezium.debezium_topic(topics, topic) or ""
 
 
 @register.filter

@@ -13,7 +13,7 @@ from sandbox.scenes import late_marker
 from sandbox.scenes.scene_context import Stage
 from tests.kafka.topic_records import last_record
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 
 
 @pytest.fixture

@@ -194,8 +194,7 @@ def test_a_prepared_batch_that_times_out_is_reported_as_lost_until_it_is_accepte
     "step",
     [
         Step.WRITTEN,
-        Step.ENDING,
-        *(pytest.param(each, marks=pytest.mark.soak) for each in (Step.PREPARED, Step.ENDED)),
+        *(pytest.param(each, marks=pytest.mark.soak) for each in (Step.PREPARED, Step.ENDING, Step.ENDED)),
     ],
 )
 def test_a_query_that_fails_at_any_step_resumes_where_it_was(query: Query, step: Step) -> None:

@@ -83,6 +83,7 @@ def test_events_of_a_killed_driver_are_posted_by_the_next_one(dashboard: Dashboa
     assert set(batches_in_database(dashboard)[QUERY]) == set(range(900)) - {299}
 
 
+@pytest.mark.matrix
 def test_two_drivers_that_share_a_folder_never_mix(dashboard: Dashboard, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     dashboard.stop()

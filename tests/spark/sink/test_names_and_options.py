@@ -66,15 +66,7 @@ def test_java_s_options_become_librdkafka_s(given: Mapping[str, str], expected: 
         ("kafka.transaction.timeout.ms", "1", "transaction_timeout_ms"),
         ("kafka.key.serializer", "x", "text or bytes already"),
         ("kafka.interceptor.classes", "x", "no like in librdkafka"),
-        ("kafka.ssl.truststore.location", "/a.jks", "keytool"),
-        ("kafka.ssl.truststore.type", "JKS", "keytool"),
-        ("kafka.ssl.keystore.location", "/a.p12", "openssl pkcs12"),
-        (
-            "kafka.sasl.jaas.config",
-            "com.sun.security.auth.module.Krb5LoginModule required;",
-            "Krb5LoginModule",
-        ),
-        ("kafka.sasl.jaas.config", "nonsense", "module required"),
+        ("kafka.ssl.engine.factory.class", "x", "no like in librdkafka"),
         ("kafka.buffer.memory", "lots", "whole number"),
         ("linger.ms", "1", "begin with 'kafka.'"),
     ],
@@ -99,9 +91,10 @@ def test_librdkafka_accepts_every_translated_option() -> None:
         "security.protocol": "plaintext", "bootstrap.servers": "127.0.0.1:1", "acks": "all",
         "enable.idempotence": "true", "socket.keepalive.enable": "true", "socket.nagle.disable": "true",
         "max.in.flight.requests.per.connection": "5", "request.timeout.ms": "1000", "batch.size": "1000",
+        "enable.metrics.push": "true", "metadata.recovery.strategy": "none",
         "enable.ssl.certificate.verification": "true", "ssl.endpoint.identification.algorithm": "https",
     }  # fmt: skip
-    files = ("ssl.", "sasl.")
+    files = ("ssl.", "sasl.", "https.")
     for name in (*CONNECTION, *SENDING):
         if name.startswith(files) and name not in values:
             continue
@@ -119,6 +112,8 @@ def test_the_admin_client_accepts_every_connection_option() -> None:
         "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "client.id": "me",
         "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
         "username=a password=b;", "metadata.max.age.ms": "1000", "reconnect.backoff.ms": "50",
+        "enable.metrics.push": "false", "metadata.recovery.strategy": "none",
+        "metadata.recovery.rebootstrap.trigger.ms": "300000",
     }  # fmt: skip
     found = translate_options(SERVERS | {PREFIX + key: value for key, value in given.items()})
     assert kafka_python(found.connection)["sasl_plain_password"] == "b"

@@ -61,7 +61,8 @@ GROUPS = collector("groups", Sense.GROUPS)
 LISTS = collector("reconcile", Sense.LISTS)
 CHECKPOINTS = collector("checkpoints", Sense.QUERIES)
 AUDITS = collector("audits", Sense.AUDITS)
-ALL_COLLECTORS = (TAIL, PARTITIONS, GROUPS, LISTS, CHECKPOINTS, AUDITS)
+FLINK = collector("flink", Sense.FLINK)
+ALL_COLLECTORS = (TAIL, PARTITIONS, GROUPS, LISTS, CHECKPOINTS, AUDITS, FLINK)
 
 
 def snapshot(**facts: Any) -> Snapshot:

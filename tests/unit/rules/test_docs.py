@@ -15,7 +15,13 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "rules"
 SECTIONS = ["What it means", "Why it matters", "What to do", "Its limits", "When it is silent"]
 #: Limits that pace collectors and draw no line of a rule.
-PACES = {"reconcile_every_s", "partitions_every_s", "groups_every_s", "checkpoints_every_s"}
+PACES = {
+    "reconcile_every_s",
+    "partitions_every_s",
+    "groups_every_s",
+    "checkpoints_every_s",
+    "engines_every_s",
+}
 _ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.MULTILINE)
 #: Words in code that are written like limits, so that one that is no more is noticed anywhere in the text.
 _LIKE_A_LIMIT = re.compile(r"`(\w+(?:_s|_percent|_per_hour|_per_day|_factor))\b")

@@ -16,6 +16,7 @@ from tests.unit.rules.factories import (
     ALL_COLLECTORS,
     AUDITS,
     CHECKPOINTS,
+    FLINK,
     LIMITS,
     NOW_MS,
     TAIL,
@@ -84,7 +85,7 @@ def test_nothing_is_hidden_while_all_collectors_are_on_time() -> None:
 def test_a_sense_without_a_collector_is_unavailable() -> None:
     assert hidden(collectors=(TAIL,)) == {
         sense: frozenset({"cluster"})
-        for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS, Sense.QUERIES, Sense.AUDITS)
+        for sense in (Sense.PARTITIONS, Sense.GROUPS, Sense.LISTS, Sense.QUERIES, Sense.AUDITS, Sense.FLINK)
     }
 
 
@@ -118,7 +119,7 @@ def test_partial_lists_are_current_and_what_depends_on_them_is_unavailable() -> 
     alone = collector(
         "reconcile", Sense.LISTS, Sense.TRANSACTIONS, seen_s_ago=600, unseen=("broker 2: loading",)
     )
-    found = hidden(collectors=(alone, *ALL_COLLECTORS[1:3], CHECKPOINTS, AUDITS))
+    found = hidden(collectors=(alone, *ALL_COLLECTORS[1:3], CHECKPOINTS, AUDITS, FLINK))
     assert found == {Sense.TRANSACTIONS: frozenset({"cluster"}), Sense.HISTORY: frozenset({"cluster"})}
 
 

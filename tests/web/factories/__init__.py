@@ -40,6 +40,7 @@ from tests.web.factories.clusters import (
     gap,
     now_ms,
     owner,
+    raise_revision,
     tail_collectors,
 )
 from tests.web.factories.findings import finding, incident, incident_of
@@ -47,9 +48,11 @@ from tests.web.factories.flink import (
     FLINK_IDENT,
     FLINK_JOB_ID,
     committable,
+    connector,
     flink_checkpoint,
     flink_collector,
     flink_job,
+    flink_run,
 )
 from tests.web.factories.flow import topic_tally
 from tests.web.factories.groups import added_offsets, blocked_offset, group, group_offset, spark_group_id

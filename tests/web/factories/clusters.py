@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from django.db.models import F
+
 from dashboard.config import Config
 from dashboard.models import Cluster, Collector, GapRecord, Position
 from fenceline.owners import Owner
@@ -35,6 +37,13 @@ def now_ms() -> int:
 def cluster(name: str = "prod") -> Cluster:
     """Return a configured cluster."""
     return Cluster.objects.get_or_create(name=name, defaults={"rev": 1})[0]
+
+
+def raise_revision(of: Cluster) -> int:
+    """Let the cluster's next revision begin, as each write of a collector does; return it."""
+    Cluster.objects.filter(pk=of.pk).update(rev=F("rev") + 1)
+    of.refresh_from_db(fields=["rev"])
+    return of.rev
 
 
 def collector(of: Cluster, name: str = "transaction_state", **fields: object) -> Collector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.models import Cluster, FlinkCheckpointRecord, FlinkJob
+from dashboard.models import Cluster, ConnectorRecord, FlinkCheckpointRecord, FlinkJob, FlinkRunRecord
 from fenceline.flink.records import Committable, TransactionOwnership
 from tests.web.factories.clusters import collector, now_ms
 
@@ -48,6 +48,45 @@ def flink_job(
     job = FlinkJob.objects.create(cluster=of, ident=ident, **(defaults | fields))
     flink_checkpoint(job, "chk-41", committables, prefix=prefix, completed_ms=completed_ms)
     return job
+
+
+def flink_run(job: FlinkJob, **fields: object) -> FlinkRunRecord:
+    """Return what a JobManager reports of a job that restarts, but for `fields`."""
+    at_ms = now_ms() - 30_000
+    defaults: dict[str, object] = {
+        "url": "http://jm:8081",
+        "version": "2.1.0",
+        "name": "copy orders",
+        "state": "RESTARTING",
+        "started_ms": now_ms() - 900_000,
+        "operators": [["Source: in -> Sink: Writer", 2, "RUNNING"]],
+        "checkpoints": {
+            "counts": {"completed": 41, "failed": 1, "in_progress": 0},
+            "completed": [41, at_ms, 320, ""],
+            "failed": [42, at_ms, None, "Checkpoint expired before completing."],
+            "restored": None,
+        },
+        "seen_ms": now_ms() - 2_000,
+    }
+    return FlinkRunRecord.objects.create(cluster=job.cluster, job_id=job.job_id, **(defaults | fields))
+
+
+def connector(of: Cluster, **fields: object) -> ConnectorRecord:
+    """Return what a worker of group cdc reports of a connector of Debezium, one task of which has failed."""
+    defaults: dict[str, object] = {
+        "url": "http://w1:8083",
+        "group": "cdc",
+        "version": "4.2.0",
+        "name": "mysql-source",
+        "kind": "source",
+        "connector": "io.debezium.connector.mysql.MySqlConnector",
+        "state": "RUNNING",
+        "worker": "w1:8083",
+        "tasks": [[0, "FAILED", "w1:8083", "ConnectException: no such table"], [1, "RUNNING", "w2:8083", ""]],
+        "debezium": ["shop", "__debezium-heartbeat.shop", "shop.transaction", "schema-changes.shop", ""],
+        "seen_ms": now_ms() - 2_000,
+    }
+    return ConnectorRecord.objects.create(cluster=of, **(defaults | fields))
 
 
 def flink_checkpoint(

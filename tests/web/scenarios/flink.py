@@ -18,8 +18,16 @@ def flink_job_of_every_fate(of: Cluster) -> FlinkJob:
 
 
 def busy_flink_jobs(of: Cluster) -> None:
-    """Fill a cluster with jobs: one of every fate, one with nothing pending, one that cannot be read."""
+    """Fill a cluster with jobs: one of every fate, one with nothing pending, one that cannot be read.
+
+    Beside them a JobManager's report of the first, and a failed task of a connector.
+    """
     job = flink_job_of_every_fate(of)
+    factories.flink_run(job)
+    factories.connector(of)
+    topics = {"__debezium-heartbeat.shop": [0], "shop.public.orders": [0, 1]}
+    factories.transaction(of, "connect-cluster-cdc", TransactionState.COMPLETE_COMMIT)
+    factories.transaction(of, "cdc-mysql-source-0", age_ms=400_000, partitions=topics)
     factories.flink_checkpoint(job, "chk-40", completed_ms=factories.now_ms() - 150_000)
     for name in ("copy-0-42", "copy-5-39"):
         factories.transaction(of, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 from django.conf import settings
@@ -22,7 +23,7 @@ from dashboard.runtime.criteria import Criteria, Name
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, AuditObstacle, AuditVerdict
 from fenceline.flow.graph import Flow, FlowEdge, FlowHealth, FlowNode, LinkKind, NodeKind, RateUnit
 from fenceline.flow.guarantee import Guarantee
-from fenceline.flow.pipelines import Pipeline, find_pipelines
+from fenceline.flow.pipelines import Pipeline
 from fenceline.flow.proof import pipeline_proofs, proof_document
 from fenceline.flow.view import flow_around_nodes, search_flow
 from fenceline.time_range import InvalidTimeRange, TimeRange, read_time_range
@@ -239,7 +240,7 @@ def list_pipelines(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str
     of `last` moves, and so does the order.
     """
     shown, flows = _read(wanted)
-    found = [(each.cluster, pipeline) for each in flows for pipeline in find_pipelines(each.flow)]
+    found = [(each.cluster, pipeline) for each in flows for pipeline in each.pipelines]
     items, following = _cut("pipelines", found, wanted)
     return {"items": [PipelineOut.from_pipeline(*each) for each in items], "next": following} | _around(
         wanted, shown, flows
@@ -264,7 +265,7 @@ def get_pipeline_proof(request: HttpRequest, wanted: Query[ProofFilters]) -> dic
     shown = _range(wanted.start, wanted.until, wanted.last, now_ms)
     for each in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms):
         audits = read_audits(settings.FENCELINE.audit_url, each.cluster)
-        found = [one for one in find_pipelines(each.flow) if str(one.end.id) == wanted.end]
+        found = [one for one in each.pipelines if str(one.end.id) == wanted.end]
         for proof in pipeline_proofs(found, each.observed, audits.manifests):
             troubles = [f"{trouble.what}. {trouble.why} {trouble.remedy}" for trouble in audits.troubles]
             return proof_document(each.cluster, proof) | {"troubles": troubles}
@@ -282,15 +283,16 @@ def _read(wanted: FlowFilters) -> tuple[TimeRange, Sequence[ClusterFlow]]:
     now_ms = time.time_ns() // 1_000_000
     shown = _range(wanted.start, wanted.end, wanted.last, now_ms)
     flows = flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms)
-    return shown, [
-        ClusterFlow(each.cluster, _narrowed(each.flow, wanted), each.kept_since_ms) for each in flows
-    ]
+    return shown, [_narrowed(each, wanted) for each in flows]
 
 
-def _narrowed(flow: Flow, wanted: FlowFilters) -> Flow:
+def _narrowed(of: ClusterFlow, wanted: FlowFilters) -> ClusterFlow:
+    flow = of.flow
     if wanted.focus:
         flow = flow_around_nodes(flow, [node for node in flow.nodes if str(node) == wanted.focus])
-    return search_flow(flow, wanted.q) if wanted.q else flow
+    if wanted.q:
+        flow = search_flow(flow, wanted.q)
+    return of if flow is of.flow else replace(of, flow=flow)
 
 
 def _cut(of: str, found: Sequence[cursors.Row], wanted: FlowFilters) -> tuple[list[cursors.Row], str | None]:

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sandbox.engines.gateway import java_gateway
+from sandbox.errors import SandboxError
 from sandbox.java import fetch_jars, find_java
 from sandbox.ports import HOST, free_port
-from tests.java.gateway import java_gateway
-from tests.waiting import wait_for
+from sandbox.waiting import wait_until
 
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 #: Copies topics, each of its tasks some partitions.
@@ -24,9 +25,16 @@ class ConnectWorker:
     """A worker that writes exactly once (KIP-618); `address` is its REST API's."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
+        self.address = address
 
-    def mirror(self, name: str, bootstrap: str, topic: str, tasks: int) -> None:
+    def mirror(
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        tasks: int,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """Let a connector copy a topic with so many tasks, and wait until all of them run."""
         config = {
             "connector.class": MIRROR, "tasks.max": str(tasks), "topics": topic,
@@ -34,9 +42,14 @@ class ConnectWorker:
             "target.cluster.alias": "to", "target.cluster.bootstrap.servers": bootstrap,
             "replication.factor": "1", "offset-syncs.topic.replication.factor": "1",
             "sync.topic.configs.enabled": "false", "sync.topic.acls.enabled": "false",
+            **(settings or {}),
         }  # fmt: skip
-        wait_for(lambda: self._answers("PUT", f"connectors/{name}/config", config), "it is configured", 120)
-        wait_for(lambda: self._running(name) == tasks, f"{tasks} tasks run", 120)
+        wait_until(lambda: self._answers("PUT", f"connectors/{name}/config", config), "it is configured", 120)
+        wait_until(lambda: self._running(name) == tasks, f"{tasks} tasks run", 120)
+
+    def delete(self, name: str) -> None:
+        """Delete a connector; its tasks end and commit what they have open."""
+        wait_until(lambda: self._answers("DELETE", f"connectors/{name}"), "it is deleted", 60)
 
     def _running(self, name: str) -> int:
         try:
@@ -45,12 +58,12 @@ class ConnectWorker:
             return 0  # Not written yet.
         return sum(task["state"] == "RUNNING" for task in status["tasks"])
 
-    def _answers(self, method: str, path: str, body: Mapping[str, str]) -> bool:
+    def _answers(self, method: str, path: str, body: Mapping[str, str] | None = None) -> bool:
         try:
             self._ask(method, path, body)
         except urllib.error.HTTPError as error:
             if error.code == 400:
-                raise AssertionError(error.read()) from error
+                raise SandboxError(f"Connect refused {path}: {error.read().decode()}") from None
             return False  # A rebalance is under way.
         except (urllib.error.URLError, ConnectionError):
             return False  # It starts.
@@ -59,15 +72,15 @@ class ConnectWorker:
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self._address}/{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        request = urllib.request.Request(f"{self.address}/{path}", data, headers, method=method)  # noqa: S310 - its own http
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            return json.loads(answer.read() or b"null")
 
 
 @contextmanager
 def connect_worker(folder: Path, bootstrap: str, group: str) -> Iterator[ConnectWorker]:
     """Start a worker of a group of its own and end its JVM afterwards."""
-    folder.mkdir()
+    folder.mkdir(parents=True, exist_ok=True)
     address = f"http://{HOST}:{free_port()}"
     topics = {f"{use}.storage.topic": f"{group}-{use}" for use in ("config", "offset", "status")}
     factors = {f"{use}.storage.replication.factor": "1" for use in ("config", "offset", "status")}
@@ -75,6 +88,8 @@ def connect_worker(folder: Path, bootstrap: str, group: str) -> Iterator[Connect
         "bootstrap.servers": bootstrap, "group.id": group,
         "key.converter": BYTES, "value.converter": BYTES,
         "exactly.once.source.support": "enabled", "listeners": address, **topics, **factors,
+        # A worker that comes back gets its tasks at once.
+        "scheduled.rebalance.max.delay.ms": "0",
     }  # fmt: skip
     jars = fetch_jars("connect-mirror")
     with (folder / "connect.log").open("ab") as log, java_gateway(find_java(folder), jars, log) as gateway:

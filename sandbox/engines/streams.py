@@ -12,9 +12,10 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
+from sandbox.engines.gateway import java_gateway
+from sandbox.errors import SandboxError
 from sandbox.java import fetch_jars, find_java
-from tests.java.gateway import java_gateway
-from tests.waiting import wait_for
+from sandbox.waiting import wait_until
 
 STRING = "org.apache.kafka.common.serialization.Serdes$StringSerde"
 _CLIENT = re.compile(r"-([0-9a-f-]{36})-StreamThread-\d+")
@@ -40,14 +41,15 @@ class StreamsInstance:
         longs = jvm.org.apache.kafka.common.serialization.Serdes.Long()
         counts.to(target, streams.kstream.Produced.valueSerde(longs))
         self._streams = streams.KafkaStreams(builder.build(), properties)
-        self._pid = int(jvm.java.lang.ProcessHandle.current().pid())
+        self._jvm, self._pid = jvm, int(jvm.java.lang.ProcessHandle.current().pid())
         self._streams.start()
 
     @property
     def process(self) -> str:
         """The process id that its transactional ids hold."""
         (found, *_) = (_CLIENT.search(str(each)) for each in self._streams.metadataForLocalThreads())
-        assert found
+        if found is None:
+            raise SandboxError("no thread of the instance names its client")
         return found[1]
 
     @property
@@ -57,7 +59,16 @@ class StreamsInstance:
 
     def wait_running(self) -> None:
         """Wait until it has its tasks."""
-        wait_for(lambda: self.state == "RUNNING", "the instance runs", 120)
+        wait_until(lambda: self.state == "RUNNING", "the instance runs", 120)
+
+    @property
+    def pid(self) -> int:
+        """The process of its JVM."""
+        return self._pid
+
+    def close(self) -> None:
+        """Commit what is open and leave the group."""
+        self._streams.close(self._jvm.java.time.Duration.ofSeconds(30))
 
     def pause(self) -> None:
         """Stop the whole process, as a long pause of its machine does."""
@@ -73,7 +84,7 @@ def streams_instance(
     folder: Path, source: str, target: str, settings: Mapping[str, str]
 ) -> Iterator[StreamsInstance]:
     """Start an instance and end its JVM afterwards."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     jars = fetch_jars("kafka-streams")
     with (folder / "streams.log").open("ab") as log, java_gateway(find_java(folder), jars, log) as gateway:
         instance = StreamsInstance(gateway, folder, source, target, settings)
@@ -81,3 +92,4 @@ def streams_instance(
             yield instance
         finally:
             instance.resume()
+            instance.close()

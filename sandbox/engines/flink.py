@@ -14,13 +14,15 @@ from typing import Any, Self
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from sandbox.java import classpath, fetch_jars, find_java
-from tests.waiting import wait_for
+from sandbox.waiting import wait_until
 
 #: What Flink reaches into by reflection.
 _OPENED = (
     "java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time",
     "java.util", "java.util.concurrent",
 )  # fmt: skip
+#: A first one comes when the job has started, on a busy machine.
+_CHECKPOINT_WITHIN_S = 60.0
 _OPTIONS = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -44,7 +46,7 @@ _SETTINGS = {
 }
 
 
-class FlinkJob:
+class FlinkProcess:
     """A job that copies values from `source` to `target`; its checkpoints are below `folder`."""
 
     def __init__(
@@ -131,12 +133,15 @@ class FlinkJob:
     def checkpoints(self) -> list[Path]:
         """Return the folders of completed checkpoints, the oldest first."""
         found = self.folder.glob("*/chk-*/_metadata")
-        return sorted((path.parent for path in found), key=_number)
+        return sorted((path.parent for path in found), key=checkpoint_number)
 
-    def wait_for_checkpoint(self, above: int = 0) -> Path:
-        """Return the first checkpoint with a higher number."""
-        wait_for(lambda: any(_number(each) > above for each in self.checkpoints()), "a checkpoint")
-        return next(each for each in self.checkpoints() if _number(each) > above)
+    def wait_for_checkpoint(self, above: int = 0, *, rest_s: float = 0.1) -> Path:
+        """Return the first checkpoint with a higher number; without a rest its commits are not yet done."""
+
+        def found() -> Path | None:
+            return next((each for each in self.checkpoints() if checkpoint_number(each) > above), None)
+
+        return wait_until(found, "a checkpoint", _CHECKPOINT_WITHIN_S, rest_s=rest_s)
 
     def _submit(self, restore_from: Path | None) -> Any:
         flink = self._gateway.jvm.org.apache.flink
@@ -186,5 +191,6 @@ class FlinkJob:
         return builder.build()
 
 
-def _number(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("chk-"))
+def checkpoint_number(checkpoint: Path | None) -> int:
+    """Return N of a folder `chk-N`, 0 for none."""
+    return 0 if checkpoint is None else int(checkpoint.name.removeprefix("chk-"))

@@ -1,0 +1,116 @@
+"""Polls the REST APIs of one cluster's engines, all at once and each within a deadline.
+
+One that is gone, slow or of another kind is a gap of its own and leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import NamedTuple, Protocol
+
+from collectors.engines.json_api import ApiUnavailable, JsonApi
+from fenceline.collecting import EngineAnswer, EngineKind
+from fenceline.connect.connectors import connector_statuses
+from fenceline.flink.job_status import flink_run, job_ids
+
+#: How long one API may take for a poll, in seconds; and how long we wait for all of them.
+DEADLINE_S, _WAIT_S = 4.0, 5.0
+#: So many runs of a JobManager are read, those that were started last.
+MOST_RUNS = 50
+#: How scopes of gaps begin that name an API.
+API = "api:"
+_STATUS_PATH = "/connectors?expand=status&expand=info"
+_UNEXPECTED = (ValueError, KeyError, TypeError, AttributeError)
+
+
+class EngineApi(Protocol):
+    """An API as the configuration names it."""
+
+    @property
+    def kind(self) -> EngineKind: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
+class ObservedEngines(NamedTuple):
+    """The result of a poll: what answered, and what did not, since when and why, by scope."""
+
+    answers: Sequence[EngineAnswer]
+    gaps: Mapping[str, tuple[int, str]]
+
+
+class EnginesCollector:
+    """Polls the APIs of one cluster."""
+
+    def __init__(self, apis: Sequence[EngineApi]) -> None:
+        self._apis = list(apis)
+        self._due = time.monotonic()
+        self._since: dict[str, int] = {}
+        #: One thread for each: who is slow keeps its own.
+        self._pool = ThreadPoolExecutor(max(1, len(self._apis)), "engines")
+        self._running: dict[str, Future[EngineAnswer]] = {}
+
+    def wait_s(self) -> float:
+        """Return how long to wait before the next poll, 0 when one is due."""
+        return max(0.0, self._due - time.monotonic())
+
+    def poll(self, now_ms: int, *, every_s: float) -> ObservedEngines:
+        """Ask all APIs; the next poll is due after `every_s`."""
+        self._due = time.monotonic() + every_s
+        for api in self._apis:
+            self._running.setdefault(api.url, self._pool.submit(read_engine, api))
+        wait(self._running.values(), _WAIT_S)
+        answers, trouble = [], {}
+        for url, running in list(self._running.items()):
+            if not running.done():
+                trouble[API + url] = f"{url} does not answer in time: look at its load and at the network"
+                continue
+            del self._running[url]
+            try:
+                answers.append(running.result())
+            except ApiUnavailable as error:
+                trouble[API + url] = str(error)
+        self._since = {scope: self._since.get(scope, now_ms) for scope in trouble}
+        gaps = {scope: (self._since[scope], why) for scope, why in trouble.items()}
+        return ObservedEngines(answers, gaps)
+
+    def close(self) -> None:
+        """Ask nothing more; a request that is under way ends by its deadline."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def read_engine(api: EngineApi) -> EngineAnswer:
+    """Return what an API reports. Raises ApiUnavailable."""
+    end = time.monotonic() + DEADLINE_S
+    if api.kind is EngineKind.FLINK:
+        return _read_job_manager(JsonApi(api.url, api.headers, "a Flink JobManager"), end)
+    return _read_connect(JsonApi(api.url, api.headers, "a Kafka Connect worker"), end)
+
+
+def _read_job_manager(api: JsonApi, end: float) -> EngineAnswer:
+    path = "/v1/config"
+    try:
+        version = str(api.get(path, end)["flink-version"])
+        path = "/v1/jobs/overview"
+        runs = []
+        for ident in job_ids(api.get(path, end))[:MOST_RUNS]:
+            path = f"/v1/jobs/{ident}"
+            runs.append(flink_run(api.get(path, end), api.get(f"{path}/checkpoints", end)))
+    except _UNEXPECTED as error:
+        raise api.unexpected(path, error) from None
+    return EngineAnswer(api.url, version, runs=runs)
+
+
+def _read_connect(api: JsonApi, end: float) -> EngineAnswer:
+    path = "/"
+    try:
+        version = str(api.get(path, end)["version"])
+        path = _STATUS_PATH
+        connectors = connector_statuses(api.get(path, end))
+    except _UNEXPECTED as error:
+        raise api.unexpected(path, error) from None
+    return EngineAnswer(api.url, version, connectors=connectors)

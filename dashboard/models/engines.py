@@ -1,0 +1,72 @@
+"""What the REST APIs of engines report: runs of Flink's jobs, and connectors of Kafka Connect."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from dashboard.models.collecting import Cluster
+
+
+class FlinkRunRecord(models.Model):
+    """A run of a Flink job, as its JobManager reported it last."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    #: The JobManager's, as the configuration spells it.
+    url = models.CharField(max_length=300)
+    #: Flink's id of the job, which its folder of checkpoints is named by.
+    job_id = models.CharField(max_length=32)
+    #: Flink's version.
+    version = models.CharField(max_length=40)
+    name = models.TextField()
+    #: Flink's word: RUNNING, RESTARTING, FAILED …
+    state = models.CharField(max_length=20)
+    #: By the JobManager's clock; null while it goes on.
+    started_ms = models.BigIntegerField()
+    ended_ms = models.BigIntegerField(null=True)
+    #: `fenceline.flink.job_status.FlinkOperator` as lists.
+    operators = models.JSONField(default=list)
+    #: `counts`, and the last ones `completed`, `failed`, `restored`: each a ReportedCheckpoint as a list.
+    checkpoints = models.JSONField(default=dict)
+    #: When the API answered last, by our clock.
+    seen_ms = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "Flink run"
+        verbose_name_plural = "Flink runs"
+        constraints = [models.UniqueConstraint(fields=["cluster", "url", "job_id"], name="flink_run_of_api")]
+
+    def __str__(self) -> str:
+        return self.name or self.job_id
+
+
+class ConnectorRecord(models.Model):
+    """A connector of Kafka Connect, as a worker reported it last."""
+
+    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+    #: The worker's, as the configuration spells it, and the `group` beside it; "" where none is named.
+    url = models.CharField(max_length=300)
+    group = models.CharField(max_length=255, blank=True)
+    version = models.CharField(max_length=40)
+    name = models.CharField(max_length=255)
+    #: `source` or `sink`.
+    kind = models.CharField(max_length=10)
+    #: Its Java class.
+    connector = models.TextField()
+    #: Connect's word: RUNNING, FAILED, PAUSED …
+    state = models.CharField(max_length=20)
+    worker = models.TextField()
+    #: Why it has failed.
+    reason = models.TextField(blank=True)
+    #: `fenceline.connect.connectors.ConnectorTask` as lists.
+    tasks = models.JSONField(default=list)
+    #: `fenceline.connect.debezium.DebeziumTopics` as a list; null for every other connector.
+    debezium = models.JSONField(null=True)
+    seen_ms = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "connector"
+        verbose_name_plural = "connectors"
+        constraints = [models.UniqueConstraint(fields=["cluster", "url", "name"], name="connector_of_api")]
+
+    def __str__(self) -> str:
+        return self.name

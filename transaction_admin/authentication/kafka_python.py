@@ -1,0 +1,131 @@
+"""The settings by which kafka-python's connections sign in."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kafka.errors import SaslAuthenticationFailedError
+from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from fenceline.authentication.mechanisms import (
+    MECHANISMS,
+    CannotAuthenticate,
+    Properties,
+    examine,
+    mechanism_of,
+    what_to_check,
+)
+from transaction_admin.authentication.tokens import BearerToken, TokenCache, msk_region, tokens_of
+
+
+def sasl_settings(properties: Properties) -> dict[str, Any]:
+    """Return what kafka-python's connections take; raises `CannotAuthenticate`."""
+    for key, reason in examine(properties).items():
+        raise CannotAuthenticate(key, reason)
+    name = mechanism_of(properties)
+    if not name:
+        return {}
+    texts = {theirs: properties[key] for key, theirs in MECHANISMS[name].admin.items() if key in properties}
+    return {"sasl_mechanism": name, **texts, **_MORE.get(name, lambda _: {})(properties)}
+
+
+class NoToken(SaslAuthenticationFailedError):  # type: ignore[misc]
+    """There is no token to sign in with; the text is the reason and the remedy."""
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """Tokens as kafka-python asks for them: on the thread of its connections."""
+
+    def __init__(self, tokens: TokenCache) -> None:
+        super().__init__()
+        self._tokens = tokens
+
+    def token(self) -> str:
+        """Return a token that is valid now."""
+        return self._current().text
+
+    def extensions(self) -> dict[str, str]:
+        """Return the extensions that go with it."""
+        return dict(self._current().extensions)
+
+    def _current(self) -> BearerToken:
+        try:
+            return self._tokens.current()
+        except CannotAuthenticate as error:
+            raise NoToken(str(error)) from error
+
+
+def _oauth(properties: Properties) -> dict[str, Any]:
+    return {"sasl_oauth_token_provider": _TokenProvider(tokens_of(properties))}
+
+
+def _msk(properties: Properties) -> dict[str, Any]:
+    # kafka-python signs by itself, for the region and as the principal that botocore finds.
+    msk_region()
+    return {}
+
+
+_CHECK_KERBEROS = what_to_check({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
+
+
+class _Kerberos(NamedTuple):
+    """Who signs in, and to what; kafka-python passes it on as the service's name."""
+
+    service: str
+    principal: str
+    keytab: str
+
+
+def _kerberos(properties: Properties) -> dict[str, Any]:
+    try:
+        import gssapi  # noqa: F401
+    except (ImportError, OSError) as error:
+        raise CannotAuthenticate(
+            "sasl.mechanism",
+            f"is GSSAPI, which takes the package gssapi ({error}): install fenceline[kerberos]",
+        ) from None
+    service = properties.get("sasl.kerberos.service.name", "kafka")
+    principal, keytab = (properties.get(f"sasl.kerberos.{name}", "") for name in ("principal", "keytab"))
+    return {"sasl_kerberos_name": _Kerberos(service, principal, keytab)}
+
+
+class SaslMechanismKeytab(SaslMechanismGSSAPI):  # type: ignore[misc]
+    """kafka-python's GSSAPI, as the principal of a key tab: its own has only what a ticket cache holds."""
+
+    def __init__(self, **config: Any) -> None:
+        import gssapi
+        from gssapi.raw.misc import GSSError
+
+        who: _Kerberos = config["sasl_kerberos_name"]
+        self._is_done = self._is_authenticated = False
+        self.auth_id = f"{who.service}@{config['host']}"
+        by_host = gssapi.Name(self.auth_id, name_type=gssapi.NameType.hostbased_service)
+        try:
+            self.gssapi_name = by_host.canonicalize(gssapi.MechType.kerberos)
+            self._client_ctx = gssapi.SecurityContext(
+                name=self.gssapi_name, creds=_credentials(who), usage="initiate"
+            )
+            self._next_token = self._client_ctx.step(None)
+        except GSSError as error:
+            raise NoToken(f"Kerberos gives no ticket ({error}): {_CHECK_KERBEROS}") from error
+
+
+def _credentials(who: _Kerberos) -> Any:
+    """Return those of the key tab, in a cache of our own; without one, the user's ticket cache."""
+    import gssapi
+
+    name = gssapi.Name(who.principal, gssapi.NameType.kerberos_principal) if who.principal else None
+    if not who.keytab:
+        return gssapi.Credentials(name=name, usage="initiate")
+    store: Any = {
+        "client_keytab": f"FILE:{who.keytab}",
+        "ccache": f"MEMORY:fenceline-{who.principal}-{who.keytab}",
+    }
+    return gssapi.Credentials(name=name, usage="initiate", store=store)
+
+
+register_sasl_mechanism("GSSAPI", SaslMechanismKeytab, overwrite=True)
+
+_MORE = {"OAUTHBEARER": _oauth, "GSSAPI": _kerberos, "AWS_MSK_IAM": _msk}

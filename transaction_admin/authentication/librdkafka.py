@@ -1,0 +1,60 @@
+"""The settings of librdkafka's clients: the cluster's properties, and what is no text among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fenceline.authentication.java import STORE_KEYS
+from fenceline.authentication.mechanisms import (
+    MECHANISMS,
+    TOKEN_CALLBACK,
+    CannotAuthenticate,
+    Properties,
+    examine,
+    mechanism_of,
+)
+from transaction_admin.authentication.stores import KEY, TRUST, check_store, read_store
+from transaction_admin.authentication.tokens import tokens_of
+
+_MECHANISM_KEYS = ("sasl.mechanism", "sasl.mechanisms")
+
+
+def librdkafka_settings(properties: Properties) -> dict[str, Any]:
+    """Return what confluent-kafka's clients take. Raises `CannotAuthenticate`.
+
+    A function that returns tokens is called once, here: confluent-kafka would wait for ten seconds and not
+    report what it raised.
+    """
+    for key, reason in examine(properties).items():
+        raise CannotAuthenticate(key, reason)
+    settings: dict[str, Any] = {key: value for key, value in properties.items() if key != TOKEN_CALLBACK}
+    settings |= _stores(properties)
+    for key in set(STORE_KEYS) - {f"{KEY}.location", f"{KEY}.password"}:
+        settings.pop(key, None)
+    mechanism = mechanism_of(properties)
+    if mechanism == "AWS_MSK_IAM" or (TOKEN_CALLBACK in properties and mechanism == "OAUTHBEARER"):
+        settings["oauth_cb"] = _callback(properties)
+    if mechanism:
+        for key in _MECHANISM_KEYS:
+            settings.pop(key, None)
+        settings["sasl.mechanism"] = MECHANISMS[mechanism].wire
+    return settings
+
+
+def _stores(properties: Properties) -> dict[str, str]:
+    check_store(KEY, properties)
+    trusted = read_store(TRUST, properties)
+    return {"ssl.ca.pem": trusted.authorities} if trusted else {}
+
+
+def _callback(properties: Properties) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
+    """Return confluent-kafka's `oauth_cb`; the first token is there when it is made."""
+    tokens = tokens_of(properties)
+    tokens.current()
+
+    def call(_: str) -> tuple[str, float, str, dict[str, str]]:
+        text, expires, principal, extensions = tokens.current()
+        return text, expires, principal, dict(extensions)
+
+    return call
