@@ -289,7 +289,7 @@ def explain_error(error: Exception, check: str = _CHECK_SIGN_IN) -> str:
         return f"TLS failed ({detail}): {_CHECK_TLS}"
     for kind, meaning in _MEANINGS:
         if isinstance(error, kind):
-            return meaning.format(detail=detail, check=check)
+            return meaning.format(detail=detail, check=check).replace(" ()", "")
     return f"{type(error).__name__}: {detail}" if detail else type(error).__name__
 
 

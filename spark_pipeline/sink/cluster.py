@@ -63,10 +63,11 @@ def make_client(connection: Mapping[str, str], **more: Any) -> AdminClient:
 
 def _max_timeout_ms(connection: Mapping[str, str], patience_s: float) -> int | None:
     """Return the lowest maximum of the brokers, None where it may not be seen."""
+    client = make_client(connection)
     outage = Outage(patience_s)
     while True:
         try:
-            return _described_maximum(connection)
+            return _described_maximum(client)
         except (KafkaException, KeyError, TypeError, ValueError) as error:
             away = isinstance(error, KafkaException) and error.args[0].code() in _AWAY
             if not away or outage.is_over:
@@ -75,8 +76,7 @@ def _max_timeout_ms(connection: Mapping[str, str], patience_s: float) -> int | N
             outage.wait(error)
 
 
-def _described_maximum(connection: Mapping[str, str]) -> int:
-    client = make_client(connection)
+def _described_maximum(client: AdminClient) -> int:
     brokers = client.list_topics("", timeout=_ANSWER_S).brokers
     asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
     answers = client.describe_configs(asked, request_timeout=_ANSWER_S).values()

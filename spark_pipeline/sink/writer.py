@@ -260,15 +260,11 @@ def admin_for(connection: Mapping[str, str], patience_s: float = PATIENCE_S) -> 
     """
     key = tuple(sorted(connection.items()))
     if key not in _admins:
-        _admins[key] = ask_patiently(lambda: _connect_admin(connection), patience_s)
+        try:
+            _admins[key] = ask_patiently(lambda: KafkaPythonAdmin(connection, _ANSWER_S), patience_s)
+        except CannotTranslate as error:
+            raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
     return _admins[key]
-
-
-def _connect_admin(connection: Mapping[str, str]) -> TransactionAdmin:
-    try:
-        return KafkaPythonAdmin(connection, _ANSWER_S)
-    except CannotTranslate as error:
-        raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
 
 
 def _make_producer(plan: TaskPlan, transactional_id: str, told: Callable[..., None]) -> Producer:

@@ -157,7 +157,7 @@ def test_what_librdkafka_was_built_without_is_named(properties: Mapping[str, str
         Tail(properties)
     kafka = {f"kafka.{key}": value for key, value in properties.items()}
     with pytest.raises(Refused, match=said):
-        chosen_timeout_ms(make_options(kafka, None, None, None, 0.8, (), adopt=False))
+        chosen_timeout_ms(make_options(kafka))
     checks = {each.what: each for each in run_doctor(properties)}
     assert said in checks["sign-in by librdkafka"].detail
     assert checks["sign-in by kafka-python"].status is CheckStatus.OK

@@ -136,7 +136,7 @@ def test_it_is_one_sentence_everywhere(mistake: tuple[str, Mapping[str, str], st
 def _start_sink(properties: Mapping[str, str]) -> None:
     """Do what the sink does before a batch."""
     kafka = {f"kafka.{key}": value for key, value in properties.items()}
-    chosen_timeout_ms(make_options(kafka, None, None, None, 0.8, (), adopt=False))
+    chosen_timeout_ms(make_options(kafka))
 
 
 def _hides_secrets(text: str) -> None:
