@@ -72,7 +72,7 @@ def test_kafka_python_signs_by_its_own_mechanism(properties: Mapping[str, str]) 
 
 def test_both_go_over_the_wire_to_a_broker_that_is_not_amazon_s(properties: Mapping[str, str]) -> None:
     # It hangs up right behind its answer, which may or may not be read.
-    with pytest.raises(AdminUnavailable, match="during the sign-in: check|does not take this"):
+    with pytest.raises(AdminUnavailable, match=r"during the sign-in: check|does not take this"):
         KafkaPythonAdmin(properties, 5)
     checks = {each.what: each.detail for each in run_doctor(properties, timeout_s=2)}
     # Its validator has read the token, and finds no signature that it knows.
