@@ -9,7 +9,7 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast durations screenshots bench soak test-matrix lint clean spark-zip venv chromium postgresql kerberos
+.PHONY: help up test test-fast durations screenshots bench soak test-matrix lint clean spark-zip wheel venv chromium postgresql kerberos
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ lint: venv ## style, types, imports, templates, migrations, the compose file
 
 spark-zip: venv ## the --py-files archive for Spark: dist/fenceline-spark.zip
 	@exec $(PYTHON_BIN) -m sandbox.spark_zip $(ARGS)
+
+wheel: venv ## the wheel for users' Spark, which pip installs with [spark]: dist/fenceline-*.whl
+	@exec $(PYTHON_BIN) -m uv build -q --wheel --out-dir dist .
 
 clean: ## remove .venv and .data
 	@[ ! -e .data/stack.json ] || { echo 'make: a stack runs on .data: stop it first (or remove .data/stack.json)' >&2; exit 1; }

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import NamedTuple
+
+from fenceline.compat import SLOTS, StrEnum
 
 #: `transaction.timeout.ms` of a transaction in two-phase commit (KIP-939): it never times out.
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2147483647
@@ -269,7 +270,7 @@ class PositionMove(NamedTuple):
 Records = Mapping[bytes, Sequence[RawRecord]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class TailBatch:
     """What a tail saw since its last save, and how far it came."""
 
@@ -319,7 +320,7 @@ class TailBatch:
         return TailBatch(records, tuple(moves), count, cold=self.cold)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class VisibilityGap:
     """Something that could not be seen. Rules stay silent about subjects inside its scope."""
 
@@ -331,7 +332,7 @@ class VisibilityGap:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Finding:
     """A rule's verdict about one subject, now."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
+
+from fenceline.compat import UTC
 
 
 def format_duration(ms: int) -> str:

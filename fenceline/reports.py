@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from fenceline.compat import SLOTS
 from fenceline.decode.typed import read_versioned
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.histograms import Histogram, merge_histograms
@@ -49,7 +50,7 @@ class ReportPart(NamedTuple):
     last_day: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Manifest:
     """What the job had found after one micro-batch, all of it."""
 
@@ -128,7 +129,7 @@ def _manifest(found: dict[str, Any]) -> Manifest:
     return Manifest(**found)
 
 
-@dataclass(slots=True)
+@dataclass(**SLOTS)
 class ReportFigures:
     """What happened to an id or an application, in a day or in several."""
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
+from fenceline.compat import zip_equal
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -21,7 +23,7 @@ _MODULUS = 1 << 64
 
 def with_digests(rows: DataFrame) -> DataFrame:
     """Return rows of the sink, or of Kafka's source, with the two hashes of each."""
-    return rows.withColumns(dict(zip(_COLUMNS, _hashes(rows), strict=True)))
+    return rows.withColumns(dict(zip_equal(_COLUMNS, _hashes(rows))))
 
 
 def digest_of(rows: DataFrame) -> str:
@@ -35,7 +37,7 @@ def digest_of(rows: DataFrame) -> str:
 def sum_digests(digests: Iterable[str]) -> str:
     """Return the digest of all records of which these are the digests of parts."""
     parts = [(int(each[:16], 16), int(each[16:], 16)) for each in digests]
-    return _as_hex(map(sum, zip(*parts, strict=True))) if parts else _as_hex((0, 0))
+    return _as_hex(map(sum, zip_equal(*parts))) if parts else _as_hex((0, 0))
 
 
 class RunningDigest:
@@ -58,7 +60,7 @@ class RunningDigest:
 
     def _add(self, sums: list[int]) -> None:
         before = self._sums or [0, 0]
-        self._sums = [sum(pair) for pair in zip(before, sums, strict=True)]
+        self._sums = [sum(pair) for pair in zip_equal(before, sums)]
 
 
 def _hashes(rows: DataFrame) -> tuple[Column, Column]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from fenceline.compat import SLOTS
+
 EXAMPLES = """\
 examples:
   Copy a topic, each record once:
@@ -48,7 +50,7 @@ class BadArgument(Exception):
     """An argument is missing or wrong; the text names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Arguments:
     """What the job was asked to do. Option names are Kafka's own, without a prefix."""
 

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
+from fenceline.compat import SLOTS, StrEnum, zip_equal
 from fenceline.kafka.acls import EVERY, Resource, Right
 from transaction_admin.api import Unseen
 from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form
@@ -69,7 +69,7 @@ class Tried(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Abilities:
     """What one broker can: requests by their key with the lowest and highest version, and features."""
 
@@ -116,7 +116,7 @@ class Trials:
     def broker_abilities(self, brokers: Collection[int]) -> Mapping[int, Abilities | Unseen]:
         """Return what each broker can, asked all at once; the time is that of one more, short question."""
         answers = self._ask_each([(_versions_request(), broker) for broker in brokers])
-        return dict(zip(brokers, map(self._read_abilities, brokers, answers), strict=True))
+        return dict(zip_equal(brokers, map(self._read_abilities, brokers, answers)))
 
     def _read_abilities(self, broker: int, answer: Any) -> Abilities | Unseen:
         name = f"broker {broker}"
@@ -206,7 +206,7 @@ class Trials:
         answers = self._ask_each([(_settings_request(str(each), *names), each) for each in brokers])
         return {
             broker: {each.name: each.value for each in answer.results[0].configs}
-            for broker, answer in zip(brokers, answers, strict=True)
+            for broker, answer in zip_equal(brokers, answers)
             if not isinstance(answer, errors.KafkaError) and not answer.results[0].error_code
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed
 
@@ -88,7 +89,7 @@ class Ended(NamedTuple):
     producer_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class TransactionListing:
     """The transactional ids that the coordinators name to us, by their escaped text form.
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Union
 
 import kafka.errors as errors
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
+from fenceline.compat import zip_equal
 from transaction_admin.api import Ended, Ending, Fencing
 from transaction_admin.connection import AdminConnection, error_name, explain_error, wire_form
 
@@ -32,7 +33,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 #: Finds the coordinators of wire ids: by id the broker, or its error.
 Find = Callable[[Collection[str]], Any]
 OnEnded = Callable[[str, Ended], None]
-Asked = Ending | Fencing
+Asked = Union[Ending, Fencing]
 
 
 class Endings:
@@ -62,7 +63,7 @@ class Endings:
         """Ask once for each; return those that are to be asked again."""
         by_broker, again = await self._located(endings, answers)
         questions = [(_request(each), broker) for each, broker in by_broker]
-        pairs = zip(by_broker, await self._connection.send_each(questions), strict=True)
+        pairs = zip_equal(by_broker, await self._connection.send_each(questions))
         for (ending, _), answer in pairs:
             ended, retried, moved = _read(ending, answer)
             answers[ending.transactional_id] = ended

@@ -11,6 +11,7 @@ from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
+from fenceline.compat import zip_equal
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
@@ -52,7 +53,7 @@ class Groups:
         answers = await self._connection.send_each([(_list_request(), broker) for broker in brokers])
         groups: dict[str, GroupListed] = {}
         unseen = []
-        for (broker, where), answer in zip(brokers.items(), answers, strict=True):
+        for (broker, where), answer in zip_equal(brokers.items(), answers):
             reason = _why_not(answer)
             if reason:
                 unseen.append(Unseen(f"broker {broker} at {where}", reason, broker))
@@ -111,7 +112,7 @@ class Groups:
             for some in split_ids(ids, _MOST_GROUPS)
         ]
         received = await self._connection.send_each(questions)
-        for (request, broker), answer in zip(questions, received, strict=True):
+        for (request, broker), answer in zip_equal(questions, received):
             if isinstance(answer, errors.KafkaError):
                 reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
                 ids = [each.group_id for each in request.groups]

@@ -15,6 +15,7 @@ import kafka.errors as errors
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
+from fenceline.compat import zip_equal
 from fenceline.facts import TopicPartitions, TransactionState
 from fenceline.formatting import count_noun
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
@@ -129,7 +130,7 @@ class KafkaPythonAdmin:
             (ListTransactionsRequest(state_filters=words, producer_id_filters=[]), broker.node_id)
             for broker in cluster.brokers
         ]
-        for broker, answer in zip(cluster.brokers, await self._connection.send_each(questions), strict=True):
+        for broker, answer in zip_equal(cluster.brokers, await self._connection.send_each(questions)):
             name = f"broker {broker.node_id} at {broker.host}:{broker.port}"
             unseen.extend(Unseen(name, reason) for reason in _collect(answer, entries))
         self._topic_seen = self._topic_seen or bool(entries)
@@ -146,7 +147,7 @@ class KafkaPythonAdmin:
             batches = split_ids(ids, _MOST_IDS)
             questions += [(DescribeTransactionsRequest(transactional_ids=batch), broker) for batch in batches]
         received = await self._connection.send_each(questions)
-        for (request, broker), answer in zip(questions, received, strict=True):
+        for (request, broker), answer in zip_equal(questions, received):
             if isinstance(answer, errors.KafkaError):
                 gone = NotDescribed(
                     Obstacle.UNSEEN, f"its coordinator, broker {broker}: {explain_error(answer)}"

@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import kafka.errors as errors
 from kafka.protocol.metadata import MetadataRequest
 
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from transaction_admin.api import Unseen, grant_command
 from transaction_admin.connection import AdminConnection, error_name, explain_error
@@ -32,7 +33,7 @@ class PartitionError(NamedTuple):
     code: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Question(Generic[T]):
     """What to ask of the partitions of one broker."""
 

@@ -15,6 +15,7 @@ import kafka.errors as errors
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from fenceline.compat import zip_equal
 from fenceline.kafka.coordinator import partition_for
 from transaction_admin.api import TRANSACTION_STATE, AdminUnavailable
 from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form
@@ -41,7 +42,7 @@ class OwnerQuestions:
         answers = await self._connection.send_each([(request[0], broker) for broker in brokers])
         found = {
             row.producer_id: text_form(row.transactional_id)
-            for broker, answer in zip(brokers, answers, strict=True)
+            for broker, answer in zip_equal(brokers, answers)
             for row in self._rows(broker, answer)
         }
         _, after = await self._coordinators()
@@ -72,7 +73,7 @@ class OwnerQuestions:
         questions = [
             (DescribeTransactionsRequest(transactional_ids=ids), broker) for broker, ids in by_broker.items()
         ]
-        for (_, broker), answer in zip(questions, await self._connection.send_each(questions), strict=True):
+        for (_, broker), answer in zip_equal(questions, await self._connection.send_each(questions)):
             if isinstance(answer, errors.KafkaError):
                 raise AdminUnavailable(f"broker {broker}: {explain_error(answer)}")
             for row in answer.transaction_states:

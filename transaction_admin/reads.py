@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Union
 
 from fenceline.batches import RecordBatch
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed, ShareProgress
 from fenceline.kafka.partitions import Offsets, ProducerState
@@ -25,7 +26,7 @@ class Leader(NamedTuple):
     in_sync: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Topology:
     """Brokers by id (`host:port`), and the partitions of topics that we may see."""
 
@@ -50,7 +51,7 @@ class GroupListed(NamedTuple):
     coordinator: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class GroupListing:
     """Groups by their escaped ids. Brokers silently leave out groups that we may not DESCRIBE."""
 
@@ -63,9 +64,9 @@ class Unstable(NamedTuple):
 
 
 #: By partition: what is committed there, that a commit is pending, or why it is unknown.
-Commits = Mapping[TopicPartition, Committed | Unstable | Unseen]
+Commits = Mapping[TopicPartition, Union[Committed, Unstable, Unseen]]
 #: By partition: how far a share group has come, or why it is unknown.
-ShareProgresses = Mapping[TopicPartition, ShareProgress | Unseen]
+ShareProgresses = Mapping[TopicPartition, Union[ShareProgress, Unseen]]
 
 
 class Batches(NamedTuple):

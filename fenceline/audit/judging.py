@@ -16,6 +16,7 @@ from fenceline.audit.manifest import (
     ObstacleKind,
 )
 from fenceline.audit.runs import COMMIT, PartitionRuns, ProducerRun
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 from fenceline.spark.records import Decision, SinkTransaction
@@ -35,7 +36,7 @@ class OutputRange(NamedTuple):
     recreated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Output:
     """The output's partitions, and the runs in them."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fenceline.audit.manifest import AuditObstacle, ObstacleKind
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 from fenceline.kafka.partitions import Offsets
@@ -32,7 +33,7 @@ class KeyTotals(NamedTuple):
     keyless: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class ComparedTopics:
     """What input and output were when they were compared."""
 

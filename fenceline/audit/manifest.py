@@ -15,9 +15,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
+from fenceline.compat import SLOTS, StrEnum
 from fenceline.decode.typed import read_versioned, untyped_field
 
 #: Of the layout that is written here; a larger number is of a newer Fenceline.
@@ -109,24 +109,24 @@ class AuditedPosition(NamedTuple):
     spanning: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class AuditedBatch:
     """One micro-batch. Records, None where they are not known."""
 
     batch_id: int
     verdict: AuditVerdict
     #: When it was decided, by the driver's clock; None where no ledger has it.
-    at_ms: int | None = None
-    input: int | None = None
+    at_ms: Optional[int] = None
+    input: Optional[int] = None
     #: By the query, from its progress.
-    dropped: int | None = None
-    written: int | None = None
+    dropped: Optional[int] = None
+    written: Optional[int] = None
     #: In transactions whose commit markers are there.
-    committed: int | None = None
+    committed: Optional[int] = None
     #: Below the last stable offset.
-    readable: int | None = None
-    duplicated: int | None = None
-    missing: int | None = None
+    readable: Optional[int] = None
+    duplicated: Optional[int] = None
+    missing: Optional[int] = None
     #: Input ranges that are missing in the output, and output ranges that are there again: the first of each.
     losses: tuple[AuditedRange, ...] = ()
     duplicates: tuple[AuditedRange, ...] = ()
@@ -134,7 +134,7 @@ class AuditedBatch:
     markers: tuple[AuditedMarker, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class AuditManifest:
     """What the job had found after one run, all of it."""
 
@@ -151,8 +151,8 @@ class AuditManifest:
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     #: The first batch that was audited, and the last one up to which every batch is proved; None without any.
-    first_batch: int | None = None
-    proved_through: int | None = None
+    first_batch: Optional[int] = None
+    proved_through: Optional[int] = None
     #: Since the first audited batch.
     input: int = 0
     readable: int = 0
@@ -164,7 +164,7 @@ class AuditManifest:
     #: Names of the folders below `parts/` that count.
     parts: tuple[str, ...] = ()
     #: The batch that is audited next; None before the first one.
-    next_batch: int | None = None
+    next_batch: Optional[int] = None
     positions: tuple[AuditedPosition, ...] = ()
     #: By keys: which input records were compared, an expression of Spark SQL, "" for all.
     condition: str = ""

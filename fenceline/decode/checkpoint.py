@@ -9,12 +9,12 @@ what ends too early, or is no text of its format, is TORN. Nothing here raises, 
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fenceline.compat import pairwise
 from fenceline.decode.ledger import FOLDER as LEDGER
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import (
@@ -178,7 +178,7 @@ def _holes(ids: Sequence[int]) -> set[int]:
     """Return which ids between the first and the last are not there, of the last two hundred or so."""
     some = list(ids[-200:])
     there = set(some)
-    steps = itertools.pairwise(some)
+    steps = pairwise(some)
     return {each for low, high in steps for each in range(low + 1, min(high, low + 1_000))} - there
 
 

@@ -12,11 +12,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from fenceline.compat import UTC
 from fenceline.spark.records import BatchProgress, OperatorProgress, SourceProgress
 
 #: What a database's integers hold.
@@ -70,10 +71,13 @@ def clean_text(value: object, longest: int = _LONGEST_TEXT) -> str:
 
 def parse_instant(value: object) -> int | None:
     """Return milliseconds since the epoch of ISO 8601 as Spark writes it; None of anything else."""
+    if not isinstance(value, str):
+        return None
     try:
-        at = datetime.fromisoformat(value)  # type: ignore[arg-type]
+        # Python 3.10 reads no Z.
+        at = datetime.fromisoformat(f"{value[:-1]}+00:00" if value.endswith("Z") else value)
         since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
-    except (TypeError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         return None
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
 
@@ -186,7 +190,7 @@ class _DocumentReader:
         # Some writers spell out what has no figure in JSON.
         if value is None or value in ("NaN", "Infinity", "-Infinity"):
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.count_unreadable(f"{key}: not a number")
             return None
         try:

@@ -11,6 +11,7 @@ promises more than the value holds ends as `truncated` before anything of that s
 from __future__ import annotations
 
 from struct import Struct, error, unpack_from
+from typing import Optional
 
 from fenceline.decode.text import escape_bytes
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
@@ -47,7 +48,7 @@ _LARGEST = 2**31 - 1
 #: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
 _new = tuple.__new__
 
-_Partitions = tuple[TopicPartitions, ...] | None
+_Partitions = Optional[tuple[TopicPartitions, ...]]
 
 
 class _UndecodedRecord(Exception):

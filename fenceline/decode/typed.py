@@ -8,9 +8,13 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+#: What `Optional[int]` is made of, and from Python 3.10 on `int | None`.
+_UNIONS = (Union, getattr(types, "UnionType", Union))
+#: What `Optional[int]` is made of, and from Python 3.10 on `int | None`.
+_UNIONS = (Union, getattr(types, "UnionType", Union))
 
 
 def read_versioned(
@@ -49,7 +53,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def _fits(value: object, hint: Any) -> bool:
     arguments = get_args(hint)
-    if get_origin(hint) is types.UnionType:
+    if get_origin(hint) in _UNIONS:
         return any(_fits(value, each) for each in arguments)
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and _all_fit(value, arguments)

@@ -6,8 +6,9 @@ In Kafka READ, WRITE, DELETE and ALTER on a thing include DESCRIBE on it.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
+
+from fenceline.compat import StrEnum
 
 #: A name that stands for every name, as kafka-acls takes it.
 EVERY = "*"

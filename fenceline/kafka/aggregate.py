@@ -15,6 +15,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fenceline.compat import SLOTS
 from fenceline.decode.transaction_state import Peek, decode_key, decode_value, peek_value, record_of
 from fenceline.facts import (
     ABORTS,
@@ -94,7 +95,7 @@ class Lived(NamedTuple):
     made: bytes
 
 
-@dataclass(slots=True)
+@dataclass(**SLOTS)
 class Folded:
     """What a fold found: everything that must be saved with the positions it read to."""
 

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from fenceline.compat import StrEnum
 from fenceline.decode.text import escape_bytes
 
 #: No application's name is longer, in characters.
@@ -79,8 +79,8 @@ _FLINK_OPERATOR = re.compile(r"-([0-9a-f]{32})\Z")
 _RANDOM = re.compile(
     r"(?<![0-9A-Za-z\\])("
     r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-    r"|(?=[a-fA-F]*+[0-9])[0-9a-fA-F]{8,}+"
-    r"|(?=[0-9A-Za-z]{16})(?:[A-Za-z]*+[0-9]++){3,}+[A-Za-z]*+"
+    r"|(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}"
+    r"|(?=[0-9A-Za-z]{16})(?:[A-Za-z]*[0-9]+(?![0-9])){3,}[A-Za-z]*"
     r")(?![0-9A-Za-z])"
 )
 _DECIMAL = re.compile(r"[0-9]")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fenceline.compat import zip_equal
+
 #: `transaction.state.log.num.partitions` of a cluster without a setting of its own.
 DEFAULT_PARTITIONS = 50
 
@@ -20,6 +22,6 @@ def java_hash(name: bytes) -> int:
     """Return `String.hashCode()` of a name: over its UTF-16 units, wrapped to a signed 32-bit integer."""
     hashed = 0
     units = name.decode(errors="replace").encode("utf-16-be")
-    for high, low in zip(units[::2], units[1::2], strict=True):
+    for high, low in zip_equal(units[::2], units[1::2]):
         hashed = (31 * hashed + (high << 8) + low) & 0xFFFFFFFF
     return hashed - 2**32 if hashed & 0x80000000 else hashed

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState, TransitionKind
 from fenceline.histograms import Histogram, bucket_of, merge_histograms
 
@@ -22,7 +23,7 @@ MORE_TOPICS = ""
 Partitions = tuple[TopicPartitions, ...]
 
 
-@dataclass(slots=True)
+@dataclass(**SLOTS)
 class MinuteTally:
     """What happened to an application in one minute; counts below zero take back a revised verdict."""
 
@@ -36,7 +37,7 @@ class MinuteTally:
         self.counts[kind] = self.counts.get(kind, 0) + by
 
 
-@dataclass(slots=True)
+@dataclass(**SLOTS)
 class LinkTally:
     """The transactions of an application that wrote to one set of partitions, by their ends.
 
@@ -89,7 +90,7 @@ def count_end(
 
 
 #: Where a commit was counted: its partitions, the begin of the span, and the tally.
-LastLink = tuple[Partitions | None, int, LinkTally]
+LastLink = tuple[Optional[Partitions], int, LinkTally]
 NO_LINK: LastLink = None, -LINK_SPAN_MS, LinkTally()
 
 

@@ -10,11 +10,10 @@ and aborted records, and since when. tests/unit/test_groups.py is the table of c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
-from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from fenceline.compat import StrEnum, pairwise
 from fenceline.facts import Isolation
 from fenceline.kafka.partitions import Offsets
 

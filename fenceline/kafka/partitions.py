@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
+from fenceline.compat import SLOTS, StrEnum
 from fenceline.facts import OPEN_STATES, TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 
@@ -89,7 +89,7 @@ class VerdictReason(StrEnum):
     SEEN_ONCE = "seen_once"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Pin:
     """A transaction that is open in a partition: its producer, whose it is, and the verdict on it."""
 
@@ -126,7 +126,7 @@ class PinKey(NamedTuple):
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class ProducerOwners:
     """The owners of producer ids, as the coordinators reported them between two polls of the producers."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
+from fenceline.compat import SLOTS, StrEnum
 from fenceline.facts import (
     NOT_REPORTED,
     OPEN_STATES,
@@ -89,7 +89,7 @@ class Sighting(NamedTuple):
     listed_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Comparison:
     """One list against our rows."""
 
@@ -106,7 +106,7 @@ class Correction(NamedTuple):
     ours: KnownTransaction | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Reconciliation:
     """What one poll found. Compared are the ids whose row is settled; pending ones are in neither count."""
 

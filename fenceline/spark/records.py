@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, NamedTuple
 
+from fenceline.compat import SLOTS, StrEnum
 from fenceline.facts import TopicPartition
 from fenceline.spark.state_chains import OperatorState
 
@@ -30,7 +30,7 @@ class SourceOffset(NamedTuple):
     positions: Positions | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class OffsetsEntry:
     """One file of the offset log: batch N is planned."""
 
@@ -50,7 +50,7 @@ class OffsetsEntry:
     source_info: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class CommitsEntry:
     """One file of the commit log: batch N is done."""
 
@@ -110,7 +110,7 @@ class FileSeen(NamedTuple):
     modified_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Checkpoint:
     """A checkpoint folder at one moment: what its logs hold, and the newest entries of each.
 
@@ -223,7 +223,7 @@ class InputRange(NamedTuple):
     end: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Decision:
     """`N.R.decision`: what was decided about batch N in round R. Created exclusively: it is the arbiter.
 
@@ -245,7 +245,7 @@ class Decision:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Done:
     """`N.R.done`: every transaction of that decision has ended as decided, or is recorded as lost."""
 
@@ -258,7 +258,7 @@ class Done:
     lost: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Ledger:
     """`ledger.json`: which query this ledger belongs to, and how its transactional ids begin."""
 
@@ -270,7 +270,7 @@ class Ledger:
     first_batch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class LedgerState:
     """A ledger folder at one moment."""
 
@@ -294,7 +294,7 @@ class LedgerState:
 # What a listener reports.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class SourceProgress:
     """What a batch has read from one source, as its progress event has it."""
 
@@ -328,7 +328,7 @@ class OperatorProgress(NamedTuple):
 DROPPED_DUPLICATES = "numDroppedDuplicateRows"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class BatchProgress:
     """A QueryProgressEvent: batch N has finished. Rates are rows per second; None where Spark has NaN."""
 
@@ -376,7 +376,7 @@ class QueryState(StrEnum):
     UNHEARD = "unheard"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class CheckpointObservation:
     """What a collector found at one checkpoint since its last look.
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fenceline.compat import SLOTS
 from fenceline.decode.state_files import StateFile
 
 #: How many missing versions of a chain are named.
@@ -46,7 +47,7 @@ class StateChain(NamedTuple):
         return None if self.needed is None or self.base is None else self.needed - self.base
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class OperatorState:
     """What `state/<operator>` of a checkpoint holds."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 from urllib.parse import quote
 
+from fenceline.compat import SLOTS
 from fenceline.decode.typed import read_versioned, untyped_field
 
 FORMAT = 1
@@ -32,10 +33,10 @@ class StateRow(NamedTuple):
     partition: int
     key: str
     #: None where values were not asked for.
-    value: str | None = None
+    value: Optional[str] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class StateKeys:
     """What one run has read of an operator's state."""
 

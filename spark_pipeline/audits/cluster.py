@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from fenceline.audit.producers import ProducerOwner
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from spark_pipeline.audits.errors import AuditError
@@ -23,7 +24,7 @@ _MOST_OWNERS = 20
 _CLEANUP_POLICY = "cleanup.policy"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class TopicEnds:
     """Where topics begin and end at one moment."""
 

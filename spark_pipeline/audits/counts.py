@@ -29,6 +29,7 @@ from fenceline.audit.ledgers import LedgerIndex
 from fenceline.audit.manifest import AuditedPosition, AuditedRange, AuditManifest, AuditObstacle, ObstacleKind
 from fenceline.audit.producers import foreign_obstacles, foreign_runs
 from fenceline.audit.runs import PartitionRuns, ProducerRun
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from fenceline.spark.records import Ledger
@@ -40,7 +41,7 @@ from spark_pipeline.sink.names import id_stem
 from transaction_admin.api import Unseen
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class CountsOptions:
     """What a run by counts is asked for. `properties` are librdkafka's."""
 
@@ -50,7 +51,7 @@ class CountsOptions:
     one_to_one: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Findings:
     """What one run has found."""
 

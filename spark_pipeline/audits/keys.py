@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 
 from fenceline.audit.keys import ComparedTopics, KeyTotals, compared_obstacles
 from fenceline.audit.manifest import AuditedRange, AuditObstacle
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from spark_pipeline.audits.cluster import TopicEnds, connect, read_topics
@@ -39,7 +40,7 @@ EVERY_RECORD = "true"
 MOST_RANGES = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class KeysOptions:
     """What a run by keys is asked for. `properties` are librdkafka's, `java` those of Java clients."""
 
@@ -57,7 +58,7 @@ class KeysOptions:
     committed_only: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class KeyComparison:
     """What one run has found. `losses` and `duplicates` are as `runs.RANGES_DDL` has it."""
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from fenceline.audit.manifest import LOSSES, AuditedRange
 from fenceline.audit.replays import count_offsets, ranges_without
+from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 from fenceline.reports import manifest_name, manifest_number
@@ -33,7 +34,7 @@ _LIST_OPTIONS = {"maxFilesPerTrigger": "1", "maxFileAge": "36500d"}
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class ReplayOptions:
     """What is to be written. `java` has properties of Java clients; `key`, `value`, `where` are Spark SQL."""
 

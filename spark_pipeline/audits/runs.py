@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fenceline.audit.continuing import extend_manifest, next_positions
 from fenceline.audit.manifest import DUPLICATES, LOSSES, PARTITIONS, AuditManifest, AuditMode
+from fenceline.compat import SLOTS
 from fenceline.formatting import count_noun
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
 from spark_pipeline.audits.consumed import ConsumedInput, consumed_by_group, consumed_by_query
@@ -40,7 +41,7 @@ class RunOf(NamedTuple):
         return AuditManifest(self.cluster, self.pipeline, mode, run, self.at_ms, query_id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class AuditRun:
     """A run's manifest, the tables of the part that it adds, and what was done in words."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
+from fenceline.compat import SLOTS, pairwise, zip_equal
 from fenceline.facts import RawRecord
 from fenceline.kafka.aggregate import Folded, fold_records
 from fenceline.reports import PROGRESS, STATE, STRANGE
@@ -32,7 +32,7 @@ class OutOfOrder(Exception):
     """Records did not come in the order of their offsets, or came twice: no verdict could be trusted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Start:
     """What the driver knows before a micro-batch; see `fenceline.reports.Manifest`."""
 
@@ -86,7 +86,7 @@ class _PartitionFold:
             raise OutOfOrder(f"partition {self.partition}: what is known came after records")
         if known:
             first = rows.slice(0, known)
-            self._known.update(zip(*(first.column(c).to_pylist() for c in ("key", "value")), strict=True))
+            self._known.update(zip_equal(*(first.column(c).to_pylist() for c in ("key", "value"))))
         if known < len(rows):
             self._gather(rows.slice(known))
             if self._waiting >= CHUNK:
@@ -102,7 +102,7 @@ class _PartitionFold:
         self._next = int(offsets[-1]) + 1
         records = self._records
         values = (rows.column(name).to_pylist() for name in ("key", "value", "offset", "at_ms"))
-        for key, value, offset, at_ms in zip(*values, strict=True):
+        for key, value, offset, at_ms in zip_equal(*values):
             at = at_ms if value is None else None
             records[key or b""].append(_new(RawRecord, (value, offset, at)))
         self._waiting += len(offsets)

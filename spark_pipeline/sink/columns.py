@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from spark_pipeline.sink.errors import Refused
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 #: (topic, value, key, partition, timestamp in ms, headers) as `Producer.produce` takes them.
 Record = tuple[
-    str | None, bytes | None, bytes | None, int, int, "list[tuple[str, str | bytes | None]] | None"
-]
+    Optional[str], Optional[bytes], Optional[bytes], int, int,
+    "list[tuple[str, str | bytes | None]] | None",
+]  # fmt: skip
 #: Kafka picks the partition; the producer picks the timestamp.
 ANY_PARTITION, NOW = -1, 0
 
@@ -52,7 +53,7 @@ def from_arrow(batches: Iterable[Any], *, include_headers: bool = True) -> Itera
         columns = {name: batch.column(number) for number, name in enumerate(batch.schema.names)}
         if not include_headers:
             columns.pop("headers", None)
-        yield zip(*(read(columns.get(name)) for name, read in _ARROW.items()), strict=False)
+        yield zip(*(read(columns.get(name)) for name, read in _ARROW.items()))
 
 
 #: How many rows are handed over at once where they come one by one.

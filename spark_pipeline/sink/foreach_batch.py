@@ -126,6 +126,7 @@ class ExactlyOnceKafkaSink:
             self._coordinator = None
             query.refuse_async()
             session = rows.sparkSession
+            query_context.refuse_bare_executors(session)
             files = open_from_spark(session, self._options.checkpoint, query.checkpoint)
             coordinator = make_coordinator(
                 self._options,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Union
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 5.0
 
 #: What leaders report of partitions.
-Producers = Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]
+Producers = Mapping[TopicPartition, Union[tuple[ProducerState, ...], Unseen]]
 
 _reads: dict[tuple[tuple[str, str], ...], ClusterReads] = {}
 

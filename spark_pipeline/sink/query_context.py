@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError
@@ -29,6 +31,34 @@ log = logging.getLogger(__name__)
 
 #: Local properties of the thread that runs the query (Spark's StreamExecution and MicroBatchExecution).
 QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+
+
+#: How Python reports what an executor lacks, in the error of a task.
+_LACKING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+#: Executors that are asked at once.
+_MOST_TASKS = 32
+
+
+def refuse_bare_executors(session: SparkSession) -> None:
+    """Raise `Refused` where executors cannot import the sink: asked before a driver takes anything over."""
+    number = min(session.sparkContext.defaultParallelism, _MOST_TASKS)
+    try:
+        session.range(0, number, 1, number).mapInArrow(_import_sink, "id long").collect()
+    except Exception as error:
+        if found := _LACKING.search(str(error)):
+            module = found[1].partition(".")[0]
+            raise Refused(
+                f"executors have no Python module {module}: install fenceline[spark] for the Python that "
+                "runs there (spark.pyspark.python), or pack it with the job (docs/platforms)"
+            ) from None
+        raise
+
+
+def _import_sink(batches: Iterable[Any]) -> Iterator[Any]:
+    """Run in a task, which fails where the module is missing."""
+    import spark_pipeline.sink.writer  # noqa: F401
+
+    return iter(())
 
 
 class Interrupted(SinkError):

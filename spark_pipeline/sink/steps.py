@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
+
+from fenceline.compat import StrEnum
 
 
 class Step(StrEnum):

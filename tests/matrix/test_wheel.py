@@ -1,0 +1,35 @@
+"""Proves that pip brings the wheel to the oldest Python and to the newest, with all that the sink needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.matrix.spark_versions import find_python
+from tests.spark.conftest import ROOT
+
+pytestmark = [pytest.mark.matrix, pytest.mark.spark]
+
+#: Without the checkout: all that is imported is in the environment.
+PROBE = """
+import spark_listener, spark_pipeline.exactly_once, spark_pipeline.history, spark_pipeline.sink.writer
+import transaction_admin.share_groups
+print(spark_pipeline.sink.__file__)
+"""
+
+
+@pytest.mark.parametrize(("version", "spark"), [("3.9", "3.5.6"), ("3.13", "4.2.0")])
+def test_pip_installs_it_with_what_the_sink_needs(version: str, spark: str, tmp_path: Path) -> None:
+    uv = [sys.executable, "-m", "uv"]
+    subprocess.run([*uv, "build", "-q", "--wheel", "--out-dir", str(tmp_path), str(ROOT)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    folder = tmp_path / "venv"
+    subprocess.run([*uv, "venv", "-q", "-p", find_python(version), str(folder)], check=True)
+    python = str(folder / "bin" / "python")
+    wanted = [f"{wheel}[spark]", f"pyspark=={spark}", "setuptools"]
+    subprocess.run([*uv, "pip", "install", "-q", "-p", python, *wanted], check=True)
+    done = subprocess.run([python, "-c", PROBE], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).is_relative_to(folder)

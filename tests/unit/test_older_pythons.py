@@ -1,0 +1,58 @@
+"""What runs in users' Spark is Python 3.9: by vermin, of every module that the listener and the jobs import.
+
+`make test-matrix` runs them on real ones.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: It asks which Python runs it, and has both ways.
+COMPAT = ROOT / "fenceline" / "compat" / "__init__.py"
+#: What users' Spark gets as a whole; of `fenceline` it runs what these import.
+PACKAGES = ("spark_listener", "spark_pipeline", "transaction_admin")
+
+
+def modules_of_users() -> list[Path]:
+    """Return the files of the packages, and of all that they import of ours."""
+    graph = grimp.build_graph(*PACKAGES, "fenceline", cache_dir=None)
+    own = {name for name in graph.modules if name.partition(".")[0] in PACKAGES}
+    names = own.union(*(graph.find_upstream_modules(name, as_package=False) for name in own))
+    files = (ROOT.joinpath(*name.split(".")) for name in names)
+    return sorted(file / "__init__.py" if file.is_dir() else file.with_suffix(".py") for file in files)
+
+
+def newer_than_39(files: list[Path]) -> str:
+    """Return what needs a newer Python, "" for nothing."""
+    vermin = str(Path(sys.executable).with_name("vermin"))
+    command = [vermin, "-t=3.9-", "--violations", "--no-tips", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"{done.stdout}{done.stderr}"
+
+
+def test_what_runs_in_users_spark_is_python_39() -> None:
+    files = modules_of_users()
+    files.remove(COMPAT)
+    assert newer_than_39(files) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from enum import StrEnum",
+        "from datetime import UTC",
+        "pairs = zip((), (), strict=True)",
+        "import dataclasses\n@dataclasses.dataclass(slots=True)\nclass A: ...",
+        "match 1:\n    case _: pass",
+    ],
+)
+def test_what_is_newer_is_found(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "newer.py"
+    file.write_text(f"{line}\n")
+    assert str(file) in newer_than_39([file])
