@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 
-from fenceline.compat import SLOTS
 from spark_listener.spool import Spool, SpooledEvent, adopt_leftovers
 
 #: The version of the document that is posted.
@@ -42,7 +41,7 @@ _HINTS = {
 log = logging.getLogger("spark_listener")
 
 
-@dataclass(frozen=True, **SLOTS)
+@dataclass(frozen=True)
 class Pace:
     """How often it posts, in seconds."""
 
@@ -128,7 +127,7 @@ def post_document(url: str, token: str, body: bytes, timeout: float) -> Answer:
             return Answer(error.code, error.headers.get("Retry-After", ""), error.read(_MOST_ANSWER))
 
 
-@dataclass(**SLOTS)
+@dataclass
 class _SpoolReader:
     """What is read of a spool and not delivered, and how much of it goes into one post."""
 
