@@ -2,8 +2,9 @@
 
 Workers take whole files, those that took longest first (`durations.json`), so that they end together. Tests
 that run whole stacks or a Spark take all the cores there are: the first worker begins with those, the others
-with all the rest, until they meet. Spark's come first and last: to start a session and to warm it up takes
-20 CPU seconds of each worker that has one of them. xdist's own groups do not work with pytest 9.
+with all the rest, until they meet. To start a Spark session and to warm it up takes 20 CPU seconds of each
+worker that has one: two have, the first from the start, the second when all the rest is done.
+xdist's own groups do not work with pytest 9.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from xdist.workermanage import WorkerController
 
 from tests import durations
 
-_HEAVY = ("tests/spark/", "tests/stack/")
+_SPARK = "tests/spark/"
+_HEAVY = (_SPARK, "tests/stack/")
+#: So many workers have a Spark.
+_SPARKS = 2
 
 
 def _lightness(unit: str) -> int:
@@ -28,6 +32,13 @@ class SharedScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return durations.unit_of(nodeid)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        only_spark = all(unit.startswith(_SPARK) for unit in self.workqueue)
+        if only_spark and node not in self.nodes[:_SPARKS] and not node.shutting_down:
+            node.shutdown()
+        else:
+            super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         sign = 1 if node is self.nodes[0] else -1

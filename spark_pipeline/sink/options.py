@@ -126,4 +126,4 @@ def translate_options(options: Mapping[str, str]) -> Properties:
 
 def _remedy(name: str) -> str:
     nearest = get_close_matches(name, (*CONNECTION, *SENDING), 1, 0.8)
-    return f'did you mean "{PREFIX}{nearest[0]}"?' if nearest else "remove it"
+    return f'did you mean "{PREFIX}{nearest[0]}"?' if nearest else "leave it out"

@@ -46,7 +46,7 @@ def topics(bootstrap: str) -> Collection[str]:
     return AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
 
 
-@pytest.fixture(params=["librdkafka", "java"])
+@pytest.fixture(params=["librdkafka", pytest.param("java", marks=pytest.mark.matrix)])
 def transactional(request: pytest.FixtureRequest, kafka: Broker) -> tuple[str, TransactionalProducer]:
     """A transactional producer of either library, and its id; Java starts only where it is asked for."""
     name = f"gr-tx-{request.param}"

@@ -188,7 +188,7 @@ def test_another_transaction_blocks_the_same_records_for_longer(
     assert row.released_ms >= ended[TransactionState.PREPARE_COMMIT]
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_a_deleted_topic_ends_the_recovery_without_certain_counts(
     kafka_42: Broker, collectors: ClusterInspector, topic: str, again: bool
 ) -> None:

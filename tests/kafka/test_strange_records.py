@@ -163,6 +163,7 @@ def check_transitions() -> None:
     assert kinds == {("client_abort", "certain"), ("reinit", "certain")}
 
 
+@pytest.mark.matrix
 def test_neither_a_warm_nor_a_cold_start_derives_anything_across_holes(compacted: Broker) -> None:
     """The topic is compacted while the collector is off; then it goes on, and another one begins."""
     reader = Reader(compacted.bootstrap)

@@ -21,7 +21,7 @@ def postgres() -> Iterator[Server]:
         yield postgres
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.matrix), "postgresql"])
 def alerting(request: pytest.FixtureRequest, tmp_path: Path) -> AlertProcesses:
     if request.param == "sqlite":
         return AlertProcesses(tmp_path, f"sqlite:///{tmp_path / 'fenceline.db'}")

@@ -81,6 +81,7 @@ def test_certificates_of_the_system_and_of_pip_are_trusted(checkout: Checkout, t
     assert {"UV_SYSTEM_CERTS=1", "SSL_CERT_FILE=/company/ca.pem"} <= set(checkout.calls())
 
 
+@pytest.mark.matrix
 def test_a_half_made_venv_is_made_again(checkout: Checkout) -> None:
     checkout.make_venv()
     checkout.program("python", '#!/bin/sh\n[ "$1" != -m ]\n')

@@ -10,7 +10,7 @@ from sandbox.cluster import SIZE, KafkaCluster
 from sandbox.kafka import live_brokers
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 
 
 def partitions_of(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
@@ -33,7 +33,6 @@ def test_topics_have_three_replicas_and_any_node_answers(kafka_three: KafkaClust
         assert {broker.node_id for broker in kafka_three.brokers} == set(found.brokers)
 
 
-@pytest.mark.matrix
 def test_a_stopped_node_is_reported_and_comes_back(kafka_three: KafkaCluster) -> None:
     kafka_three.node(2).stop()
     try:

@@ -10,7 +10,7 @@ from sandbox.cluster import KafkaCluster
 from tests.kafka.doctor_checks import run_doctor
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 
 
 def test_every_broker_is_reached_and_one_that_differs_is_named(kafka_three: KafkaCluster) -> None:

@@ -36,7 +36,7 @@ from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.matrix]
 
 OWNED = PartitionVerdict.OPEN, VerdictReason.OWNED
 HANGING = PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION

@@ -152,6 +152,7 @@ def outlasting(bootstrap: str, prefix: str) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.mapInArrow(each, "key string, value string")
 
 
+@pytest.mark.soak
 def test_a_transaction_that_ends_before_its_batch_is_refused_and_nothing_is_readable(query: Query) -> None:
     """The tasks outlast the timeout: verification finds it before anything is decided."""
     text = query.run(change=outlasting(query.bootstrap, query.name), transaction_timeout_ms=4_000)
@@ -206,7 +207,8 @@ def test_a_query_that_fails_at_any_step_resumes_where_it_was(query: Query, step:
     assert query.open() == []
 
 
-@pytest.mark.parametrize("step", [pytest.param(Step.WRITTEN, marks=pytest.mark.soak), Step.ENDED])
+@pytest.mark.soak
+@pytest.mark.parametrize("step", [Step.WRITTEN, Step.ENDED])
 def test_state_is_kept_when_spark_repeats_a_committed_batch(query: Query, step: Step) -> None:
     """Spark runs it again, to commit its state and its offsets: keys are kept, nothing is written."""
 

@@ -287,6 +287,7 @@ def test_foreach_batch_is_only_for_queries(spark: SparkSession) -> None:
         sink(spark.range(1).selectExpr("cast(id AS STRING) AS value"), 0)
 
 
+@pytest.mark.matrix
 def test_steps_are_reported_and_a_new_run_takes_over_from_the_last(place: Callable[[], Place]) -> None:
     here = place()
     steps: list[tuple[Step, int]] = []
@@ -315,6 +316,7 @@ def ledger_transactions(place: Place) -> list[SinkTransaction]:
     return [each for decision in prepared for each in decision.transactions]
 
 
+@pytest.mark.matrix
 def test_digests_of_the_ledger_equal_those_of_the_records_read_back(
     place: Callable[[], Place], spark: SparkSession
 ) -> None:
@@ -334,6 +336,7 @@ def test_digests_of_the_ledger_equal_those_of_the_records_read_back(
     assert digest_of(records.where("false")) == "0" * 32
 
 
+@pytest.mark.matrix
 def test_both_adapters_note_records_by_partition_unless_they_are_not_to(place: Callable[[], Place]) -> None:
     counted, data_source, without = place(), place(), place()
     run(counted.foreach_batch(counted.rows(*COLUMNS[:2]), topic=counted.topic))

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 OAUTH = "kafkashaded.org.apache.kafka.common.security.oauthbearer"
 
 
+@pytest.mark.matrix
 def test_a_query_writes_with_tokens(
     spark: SparkSession, secured: Secured, provider: IdentityProvider, tmp_path: Path
 ) -> None:

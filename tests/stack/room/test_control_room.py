@@ -172,6 +172,7 @@ def recovery_with_losses(control_room: ControlRoom) -> dict[str, Any] | None:
     )
 
 
+@pytest.mark.matrix
 def test_a_hanging_transaction_is_aborted_by_a_marker_and_notified_as_resolved(
     broker: Broker, control_room: ControlRoom
 ) -> None:
