@@ -111,15 +111,15 @@ class CollectedGroups:
         )
 
     def lines(self) -> GroupLines:
-        """Return the stored rows as Kafka's tool prints them."""
-        rows = GroupOffset.objects.filter(group__cluster__name=self.cluster.name).select_related("group")
+        """Return the stored rows as `kafka-consumer-groups` prints them, which has no share groups."""
+        rows = GroupOffset.objects.filter(group__cluster__name=self.cluster.name).exclude(group__kind="Share")
         return {
             (row.group.group_id, row.topic, row.partition): GroupLine(
                 row.offset,
                 row.high_watermark,
                 None if row.offset is None or row.high_watermark is None else row.high_watermark - row.offset,
             )
-            for row in rows
+            for row in rows.select_related("group")
         }
 
 

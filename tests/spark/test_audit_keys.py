@@ -169,6 +169,7 @@ def test_keys_and_records_are_chosen_by_sql(spark: SparkSession, pipeline: Group
     assert (found.verdict, found.input, found.readable) == (AuditVerdict.PROVED, 5, 5)
 
 
+@pytest.mark.matrix
 def test_a_query_of_spark_with_another_sink_is_audited(
     spark: SparkSession, pipeline: GroupPipeline, tmp_path: Path
 ) -> None:
@@ -188,6 +189,7 @@ def test_a_query_of_spark_with_another_sink_is_audited(
     assert (found.verdict, found.proved_through) == (AuditVerdict.PROVED, 0)
 
 
+@pytest.mark.matrix
 def test_the_last_records_of_a_key_that_is_there_too_few_times_are_listed_as_uncertain(
     spark: SparkSession, pipeline: GroupPipeline
 ) -> None:

@@ -186,6 +186,7 @@ def test_a_stop_during_a_batch_leaves_no_transaction_open(place: Callable[[], Pl
     refuse_all_of_it(here)
 
 
+@pytest.mark.matrix
 def test_transactions_left_open_by_a_stopped_data_source_end_at_the_next_start(
     place: Callable[[], Place],
 ) -> None:
