@@ -27,7 +27,7 @@ def _lightness(unit: str) -> int:
 
 
 class SharedScheduling(LoadScopeScheduling):
-    """Gives files to workers in the order of the tests, the heaviest to the first two, others the lightest."""
+    """Gives files to workers in the order of tests, the heaviest to the first two, the lightest to others."""
 
     def _split_scope(self, nodeid: str) -> str:
         return durations.unit_of(nodeid)
