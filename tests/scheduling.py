@@ -1,9 +1,10 @@
 """Who tests what where workers share the machine (`make test`). A pytest plugin, named in pyproject.toml.
 
 Workers take whole files, those that took longest first (`durations.json`), so that they end together. Tests
-that run whole stacks or a Spark take all the cores there are: two workers begin with those, the others with
-all the rest, until they meet. Only these two have a Spark: to start a session and to warm it up takes 20 CPU
-seconds of each worker that has one. xdist's own groups do not work with pytest 9.
+that run whole stacks or a Spark take all the cores there are: the first worker begins with those, the others
+with all the rest, until they meet. To start a Spark session and to warm it up takes 20 CPU seconds of each
+worker that has one: two have, the first from the start, the second when all the rest is done.
+xdist's own groups do not work with pytest 9.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _lightness(unit: str) -> int:
 
 
 class SharedScheduling(LoadScopeScheduling):
-    """Gives files to workers in the order of tests, the heaviest to the first two, the lightest to others."""
+    """Gives files to workers in the order of the tests, the heaviest to the first, the lightest to others."""
 
     def _split_scope(self, nodeid: str) -> str:
         return durations.unit_of(nodeid)
@@ -40,7 +41,7 @@ class SharedScheduling(LoadScopeScheduling):
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        sign = 1 if node in self.nodes[:_SPARKS] else -1
+        sign = 1 if node is self.nodes[0] else -1
         unit = min(self.workqueue, key=lambda unit: sign * _lightness(unit))
         self.workqueue.move_to_end(unit, last=False)
         super()._assign_work_unit(node)
