@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collectors.engines.collector import EnginesCollector, ObservedEngines
-from dashboard.config_engines import EngineEndpoint
+from dashboard.config.engines import EngineEndpoint
 from fenceline.collecting import EngineKind
 from sandbox.engines.connect import connect_worker
 from sandbox.engines.flink import FlinkProcess

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dashboard.config_values import ConfigError, named_cluster, read_list, read_texts, refuse_unknown
+from dashboard.config.values import ConfigError, named_cluster, read_list, read_texts, refuse_unknown
 from fenceline.collecting import EngineKind
 
 _LONGEST_URL = 300

@@ -13,10 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dashboard.config_engines import EngineEndpoint as EngineEndpoint
-from dashboard.config_engines import read_engines
-from dashboard.config_values import ConfigError as ConfigError
-from dashboard.config_values import (
+from dashboard.config.engines import EngineEndpoint as EngineEndpoint
+from dashboard.config.engines import read_engines
+from dashboard.config.values import ConfigError as ConfigError
+from dashboard.config.values import (
     is_number,
     named_cluster,
     parse_toml,
