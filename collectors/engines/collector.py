@@ -62,7 +62,8 @@ class EnginesCollector:
         """Ask all APIs; the next poll is due after `every_s`."""
         self._due = time.monotonic() + every_s
         for api in self._apis:
-            self._running.setdefault(api.url, self._pool.submit(read_engine, api))
+            if api.url not in self._running:
+                self._running[api.url] = self._pool.submit(read_engine, api)
         wait(self._running.values(), _WAIT_S)
         answers, trouble = [], {}
         for url, running in list(self._running.items()):

@@ -146,6 +146,30 @@ def flink_job(job_id: str) -> FlinkJob:
     return FlinkJob(cluster=prod, ident=job_id[:8], path=f"/{job_id}", job_id=job_id, seen_ms=NOW_MS, rev=1)
 
 
+def test_an_api_that_is_still_being_asked_is_not_asked_again(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, released = [], threading.Event()
+
+    def hold(path: str) -> tuple[int, Mapping[str, str], bytes]:
+        asked.append(path)
+        released.wait(10)
+        return 404, {}, b"{}"
+
+    collector = EnginesCollector([flink(serve(hold).url)])
+    monkeypatch.setattr(collecting, "_WAIT_S", 0.05)
+    for _ in range(3):
+        (gap,) = collector.poll(NOW_MS, every_s=0).gaps.values()
+        assert "does not answer in time" in gap[1]
+    monkeypatch.setattr(collecting, "_WAIT_S", 10)
+    released.set()
+    for number in (1, 2):
+        (gap,) = collector.poll(NOW_MS, every_s=0).gaps.values()
+        assert "with 404" in gap[1]
+        assert len(asked) == number
+    collector.close()
+
+
 def slow(path: str) -> tuple[int, Mapping[str, str], bytes]:
     time.sleep(collecting.DEADLINE_S)
     return 200, {}, b"{}"
