@@ -72,7 +72,7 @@ def read_flow(row: Cluster, shown: TimeRange, *, now_ms: int) -> ClusterFlow:
     step_ms = -(-now_ms // STEP_MS) * STEP_MS
     if shown.live:
         shown = TimeRange(shown.from_ms + step_ms - shown.to_ms, step_ms, live=True)
-    return flow_of_revision(row, visibility.current_revision(row.name), shown, step_ms)
+    return flow_of_revision(row, row.rev, shown, step_ms)
 
 
 @lru_cache(maxsize=8)
