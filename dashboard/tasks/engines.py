@@ -35,8 +35,10 @@ def poll_until(lease: leases.Lease, end: float) -> None:
     """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     apis = _apis(lease.cluster)
     groups = {each.url: each.group for each in apis}
+    if lease.cluster not in _collectors:
+        _collectors[lease.cluster] = EnginesCollector(apis)
+    collector = _collectors[lease.cluster]
     while goes_on(end):
-        collector = _collectors.setdefault(lease.cluster, EnginesCollector(apis))
         wait_leased(lease, collector.wait_s(), end)
         if not goes_on(end):
             return

@@ -33,8 +33,10 @@ def poll_jobs(cluster: str, previous: int | None = None) -> None:
 
 def poll_until(lease: leases.Lease, end: float) -> None:
     """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+    if lease.cluster not in _collectors:
+        _collectors[lease.cluster] = FlinkCollector(_roots(lease.cluster))
+    collector = _collectors[lease.cluster]
     while goes_on(end):
-        collector = _collectors.setdefault(lease.cluster, FlinkCollector(_roots(lease.cluster)))
         wait_leased(lease, collector.wait_s(), end)
         if not goes_on(end):
             return
