@@ -81,7 +81,7 @@ def _ratio(value: Any) -> float:
 
 
 def _batches(value: Any) -> frozenset[int]:
-    listed = str(value).split(",") if isinstance(value, str | int) else value
+    listed = str(value).split(",") if isinstance(value, (str, int)) else value
     try:
         return frozenset(_whole(each) for each in listed if str(each).strip())
     except (TypeError, ValueError):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,17 @@ def modules_of_users() -> list[Path]:
     return sorted(file / "__init__.py" if file.is_dir() else file.with_suffix(".py") for file in files)
 
 
+def unions_at_run_time(file: Path) -> list[str]:
+    """Return the calls that are given `int | str`, which vermin takes for numbers."""
+    calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+    asking = (node for node in calls if getattr(node.func, "id", "") in ("isinstance", "issubclass"))
+    return [
+        f"{file}:{node.lineno}: {ast.unparse(node)}"
+        for node in asking
+        if any(isinstance(part, ast.BinOp) for part in ast.walk(node.args[1]))
+    ]
+
+
 def newer_than_39(files: list[Path]) -> str:
     """Return what needs a newer Python, "" for nothing."""
     vermin = str(Path(sys.executable).with_name("vermin"))
@@ -40,6 +52,7 @@ def test_what_runs_in_users_spark_is_python_39() -> None:
     files = modules_of_users()
     files.remove(COMPAT)
     assert newer_than_39(files) == ""
+    assert [union for file in files for union in unions_at_run_time(file)] == []
 
 
 @pytest.mark.parametrize(
@@ -56,3 +69,9 @@ def test_what_is_newer_is_found(line: str, tmp_path: Path) -> None:
     file = tmp_path / "newer.py"
     file.write_text(f"{line}\n")
     assert str(file) in newer_than_39([file])
+
+
+def test_a_union_that_is_asked_for_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "newer.py"
+    file.write_text("isinstance(1, int | str)\nisinstance(1, (int, str))\n")
+    assert unions_at_run_time(file) == [f"{file}:1: isinstance(1, int | str)"]
