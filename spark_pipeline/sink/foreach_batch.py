@@ -14,7 +14,7 @@ from fenceline.decode.ledger import transaction_from_json, transaction_to_json
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.digests import RunningDigest, with_digests
 from spark_pipeline.sink import query_context
-from spark_pipeline.sink.columns import from_arrow, refuse_wrong
+from spark_pipeline.sink.columns import refuse_wrong
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.factory import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.ledger import LedgerFolder
@@ -164,7 +164,7 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
     context: Any = TaskContext.get()
     task = Task(context.partitionId(), context.attemptNumber())
     digest = RunningDigest()
-    transaction = write_transaction(plan, task, from_arrow(digest.over(batches)))
+    transaction = write_transaction(plan, task, digest.over(batches))
     if transaction is not None:
         transaction = transaction._replace(digest=digest.as_hex)
         message = json.dumps(transaction_to_json(transaction))

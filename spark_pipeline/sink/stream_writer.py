@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import datasource
 
 from fenceline.spark.records import SinkTransaction
-from spark_pipeline.sink.columns import Record, from_arrow, from_rows, refuse_wrong
+from spark_pipeline.sink.columns import from_rows, refuse_wrong, without_headers
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
 from spark_pipeline.sink.errors import Refused, SinkError
 from spark_pipeline.sink.factory import (
@@ -104,11 +105,10 @@ class _BatchWriter:
         """Give the batch up, unless it is prepared."""
         _DriverSide(self._options).abort(batchId, messages)
 
-    def _write(self, chunks: Iterable[Iterable[Record]]) -> CommitMessage | datasource.WriterCommitMessage:
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> CommitMessage | datasource.WriterCommitMessage:
         if self._attempt is None:
             # It is committed already; state stores commit it, too, once its rows are read to the end.
-            for chunk in chunks:
-                deque(chunk, maxlen=0)
+            deque(batches, maxlen=0)
             return datasource.WriterCommitMessage()
         context = TaskContext.get()
         if context is None:
@@ -116,13 +116,14 @@ class _BatchWriter:
         attempt = _checked(self._attempt, context)
         task = Task(context.partitionId(), context.attemptNumber())
         plan = task_plan(make_data_source_options(self._options), attempt)
-        return CommitMessage(attempt, write_transaction(plan, task, chunks))
+        written = batches if self._include_headers else without_headers(batches)
+        return CommitMessage(attempt, write_transaction(plan, task, written))
 
 
 class _RowWriter(_BatchWriter, datasource.DataSourceStreamWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
         """Write one partition's rows."""
-        return self._write(from_rows(iterator, include_headers=self._include_headers))
+        return self._write(from_rows(iterator))
 
 
 if _ARROW:
@@ -130,7 +131,7 @@ if _ARROW:
     class _ArrowWriter(_BatchWriter, datasource.DataSourceStreamArrowWriter):
         def write(self, iterator: Iterator[Any]) -> Any:
             """Write one partition's rows."""
-            return self._write(from_arrow(iterator, include_headers=self._include_headers))
+            return self._write(iterator)
 
 
 class _Opened:

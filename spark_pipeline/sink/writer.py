@@ -1,26 +1,28 @@
 """What a task of the sink does: all rows of its partition in one transaction, flushed and left open.
 
 A task without rows opens no transaction: there would be nothing to end. One that fails aborts its own. The
-producer is dropped and never closed: `close()` would abort what the driver is about to commit.
+producer is dropped and ends nothing: what it leaves open is what the driver is about to commit.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+import pyarrow as pa
+from confluent_kafka import KafkaError
 
 from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
-from spark_pipeline.sink.columns import Record
 from spark_pipeline.sink.errors import Refused, SinkError
+from spark_pipeline.sink.librdkafka import ProducerError, TransactionalProducer
+from spark_pipeline.sink.messages import RowRefused, find_unusable, lay_out, split_by_topic
 from spark_pipeline.sink.options import PREFIX, Properties
 from spark_pipeline.sink.patience import PATIENCE_S, Outage, ask_patiently
 from spark_pipeline.sink.transactions import DriverLease, describe_ids
@@ -37,7 +39,7 @@ _ANSWER_S, _ABORT_S = 30.0, 15.0
 #: abort what another attempt has begun under the id.
 _INITIALISED_WITHIN_S = 3.0
 #: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
-_POLL_S = 0.05
+_POLL_S = 0.005
 #: The errors of a producer that cannot go on, for its records and for a new one.
 _DEAD = (KafkaError._FATAL, KafkaError._FENCED, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
@@ -67,16 +69,19 @@ class Task(NamedTuple):
 
 
 def write_transaction(
-    plan: TaskPlan, task: Task, chunks: Iterable[Iterable[Record]]
+    plan: TaskPlan, task: Task, batches: Iterable[pa.RecordBatch]
 ) -> SinkTransaction | None:
-    """Write all records in one transaction and leave it open; None without any. Raises `SinkError`."""
+    """Write all rows in one transaction and leave it open; None without any. Raises `SinkError`.
+
+    Columns are those of `spark_pipeline.sink.columns`, others are not written.
+    """
     open_transaction: _Open | None = None
     try:
-        for chunk in chunks:
-            for first in chunk:
-                if open_transaction is None:
-                    open_transaction = _Open(plan, task)
-                open_transaction.send_all(_with(first, chunk))
+        for batch in batches:
+            if batch.num_rows and open_transaction is None:
+                open_transaction = _Open(plan, task)
+            if open_transaction is not None:
+                open_transaction.send_all(batch)
         return None if open_transaction is None else open_transaction.finish()
     except BaseException:
         if open_transaction is not None:
@@ -87,84 +92,64 @@ def write_transaction(
             open_transaction.drop()
 
 
-def _with(first: Record, rest: Iterable[Record]) -> Iterator[Record]:
-    yield first
-    yield from rest
-
-
 class _Open:
     """A transaction that is being written."""
 
     def __init__(self, plan: TaskPlan, task: Task) -> None:
         self._plan, self._task = plan, task
         self._records = 0
-        self._failed: KafkaError | None = None
-        self._failed_where = ""
         self._admin = admin_for(plan.properties.connection, plan.patience_s)
         self._id, self._producer = self._begun()
 
-    def _begun(self) -> tuple[str, Producer]:
+    def _begun(self) -> tuple[str, TransactionalProducer]:
         """Take an id, and begin; while its coordinator is away, check the id and try again."""
         outage = Outage(self._plan.patience_s)
         while True:
             name = _free_id(self._plan, self._task, self._admin)
-            producer = _make_producer(self._plan, name, self._told)
+            producer = _make_producer(self._plan, name)
             try:
                 producer.init_transactions(_INITIALISED_WITHIN_S)
                 producer.begin_transaction()
                 return name, producer
-            except KafkaException as error:
+            except ProducerError as error:
+                producer.destroy()
                 text = f"{name}: {_explained(error, name)}"
-                if not error.args[0].retriable():
+                if not error.is_retriable:
                     raise SinkError(text) from error
                 if outage.is_over:
                     raise outage.explain(text) from error
-            del producer
             outage.wait(text)
 
-    def send_all(self, records: Iterable[Record]) -> None:
-        """Hand records to the producer, as fast as it takes them."""
-        produce, default = self._producer.produce, self._plan.topic
-        sent = self._records
-        for topic, value, key, partition, timestamp, headers in records:
-            where = topic or default
-            if where is None:
-                raise SinkError(
-                    f"partition {self._task.partition}: row {sent + 1} has a null topic, and the sink no "
-                    "default one: set the option topic, or fill the column topic"
-                )
+    def send_all(self, batch: pa.RecordBatch) -> None:
+        """Hand rows to the producer, as fast as it takes them."""
+        if unusable := find_unusable(batch, self._plan.topic):
+            row, why = unusable
+            raise SinkError(f"partition {self._task.partition}: row {self._records + row + 1} {why}")
+        for topic, rows in split_by_topic(batch, self._plan.topic):
             try:
-                produce(where, value, key, partition, None, None, timestamp, headers)
-            except BufferError:
-                self._send_when_there_is_room(where, value, key, partition, timestamp, headers)
-            except KafkaException as error:
-                raise self._refused(where, partition, error.args[0]) from error
-            sent += 1
-        self._records = sent
+                self._send(topic, rows)
+            except RowRefused as refused:
+                raise self._refused(topic, refused) from refused
+            except ProducerError as error:
+                raise self._dead_or(f"the topic {topic!r} was refused: {error}", error.code) from error
+        self._records += batch.num_rows
         self._check()
 
-    def _send_when_there_is_room(self, *record: Any) -> None:
-        where, value, key, partition, timestamp, headers = record
+    def _send(self, topic: str, batch: pa.RecordBatch) -> None:
+        handle, rows, sent = self._producer.topic(topic), lay_out(batch), 0
         until = time.monotonic() + self._plan.timeout_ms / 1000
-        while True:
-            self._served(self._producer.poll, _POLL_S)
+        while (sent := sent + rows.produce(self._producer, handle, sent)) < batch.num_rows:
+            self._producer.poll(_POLL_S)
             self._check()
-            try:
-                self._producer.produce(where, value, key, partition, None, None, timestamp, headers)
-            except BufferError:
-                if time.monotonic() > until:
-                    raise SinkError(
-                        f"partition {self._task.partition}: no record left the queue for "
-                        f"{self._plan.timeout_ms} ms, the transaction's timeout: brokers do not take them"
-                    ) from None
-            except KafkaException as error:
-                raise self._refused(where, partition, error.args[0]) from error
-            else:
-                return
+            if time.monotonic() > until:
+                raise SinkError(
+                    f"partition {self._task.partition}: no record left the queue for "
+                    f"{self._plan.timeout_ms} ms, the transaction's timeout: brokers do not take them"
+                )
 
     def finish(self) -> SinkTransaction:
         """Wait until every record is at its broker; return the transaction, which stays open."""
-        left = self._served(self._producer.flush, self._plan.timeout_ms / 1000)
+        left = self._producer.flush(self._plan.timeout_ms / 1000)
         self._check()
         if left:
             raise SinkError(
@@ -193,61 +178,43 @@ class _Open:
             described.timeout_ms,
         )
 
-    def _served(self, call: Callable[[float], int], seconds: float) -> int:
-        """Let the producer report what it has to report; a fatal error of it is a `SinkError`."""
-        try:
-            return call(seconds)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except:  # noqa: E722, S110 - confluent-kafka raises its KafkaError itself, which is no exception class
-            pass
-        raise self._dead()
-
-    def _dead(self) -> SinkError:
-        return SinkError(
-            f"partition {self._task.partition}: the producer of {self._id} can go on no more: "
-            f"{self._fatal()}. Its transaction ended before its records were there: by its timeout of "
-            f"{self._plan.timeout_ms} ms, or by whoever took its id over. The batch runs again; if batches "
-            "take that long, raise transaction_timeout_ms"
-        )
-
-    def _fatal(self) -> str:
-        """Return what the producer died of: it refuses with that, at once, to end what it can end no more."""
-        try:
-            self._producer.abort_transaction(_ABORT_S)
-        except KafkaException as error:
-            return str(error.args[0])
-        return "it gives no reason"
-
     def abort(self) -> None:
         """End it: the task has failed. What cannot be ended now is swept later, or ends by its timeout."""
-        with suppress(KafkaException):
+        with suppress(ProducerError):
             self._producer.abort_transaction(_ABORT_S)
 
     def drop(self) -> None:
         """Let the producer go, with its threads and connections; its transaction stays as it is."""
-        # It holds this object by its callback: without this they would wait for a garbage collection.
-        del self._producer
-
-    def _told(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None and self._failed is None:
-            self._failed, self._failed_where = error, f"{message.topic()}-{message.partition()}"
+        self._producer.destroy()
 
     def _check(self) -> None:
-        if self._failed is None:
-            return
-        if self._failed.code() in _DEAD:
-            raise self._dead()
-        raise SinkError(
-            f"partition {self._task.partition}: a record for {self._failed_where} was not taken: "
-            f"{self._failed.str()}"
-        )
+        """Raise where the producer can go on no more, or a record was not taken."""
+        fatal, undelivered = self._producer.fatal_error(), self._producer.undelivered
+        if fatal:
+            raise self._dead(fatal)
+        if undelivered:
+            code, reason, topic, partition = undelivered[0]
+            raise self._dead_or(f"a record for {topic}-{partition} was not taken: {reason}", code)
 
-    def _refused(self, topic: str, partition: int, error: KafkaError) -> SinkError:
-        if error.code() in _DEAD:
-            return self._dead()
-        where = topic if partition < 0 else f"{topic}-{partition}"
-        return SinkError(f"partition {self._task.partition}: a record for {where} was refused: {error.str()}")
+    def _refused(self, topic: str, refused: RowRefused) -> SinkError:
+        # What was not delivered is the reason why the producer takes no more.
+        self._producer.poll(0)
+        self._check()
+        where = topic if refused.partition < 0 else f"{topic}-{refused.partition}"
+        return self._dead_or(f"a record for {where} was refused: {refused.error}", refused.error.code)
+
+    def _dead_or(self, text: str, code: int) -> SinkError:
+        if code in _DEAD:
+            return self._dead(self._producer.fatal_error() or text)
+        return SinkError(f"partition {self._task.partition}: {text}")
+
+    def _dead(self, reason: str) -> SinkError:
+        return SinkError(
+            f"partition {self._task.partition}: the producer of {self._id} can go on no more: {reason}. "
+            "Its transaction ended before its records were there: by its timeout of "
+            f"{self._plan.timeout_ms} ms, or by whoever took its id over. The batch runs again; if batches "
+            "take that long, raise transaction_timeout_ms"
+        )
 
 
 _admins: dict[tuple[tuple[str, str], ...], TransactionAdmin] = {}
@@ -267,12 +234,13 @@ def admin_for(connection: Mapping[str, str], patience_s: float = PATIENCE_S) -> 
     return _admins[key]
 
 
-def _make_producer(plan: TaskPlan, transactional_id: str, told: Callable[..., None]) -> Producer:
+def _make_producer(plan: TaskPlan, transactional_id: str) -> TransactionalProducer:
     try:
-        return Producer(_settings(plan, transactional_id), on_delivery=told)
-    except (CannotAuthenticate, KafkaException) as error:
-        reason = explain_refusal(error.args[0].str()) if isinstance(error, KafkaException) else error
-        raise SinkError(f"{transactional_id}: the options are refused here: {reason}") from error
+        return TransactionalProducer(_settings(plan, transactional_id))
+    except (CannotAuthenticate, ProducerError) as error:
+        raise SinkError(
+            f"{transactional_id}: the options are refused here: {explain_refusal(str(error))}"
+        ) from error
 
 
 def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
@@ -283,7 +251,6 @@ def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
         # librdkafka finds the coordinator by a connection that it has: without one it waits for half a second
         # every second time (docs/design/spark.md §0).
         "enable.sparse.connections": "false",
-        "delivery.report.only.error": True,
         "log_level": plan.properties.sending.get("log_level", "3"),
     }
 
@@ -340,12 +307,11 @@ def _refuse_taken_over(plan: TaskPlan, lease: Described | NotDescribed) -> None:
         )
 
 
-def _explained(error: KafkaException, transactional_id: str) -> str:
-    problem: KafkaError = error.args[0]
-    text = str(problem.str())
-    if problem.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+def _explained(error: ProducerError, transactional_id: str) -> str:
+    text = str(error)
+    if error.code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         remedy = grant_command("User:…", "WRITE", f"--transactional-id '{transactional_id}'")
         return f"{text}: {remedy} (for its prefix: --resource-pattern-type prefixed)"
-    if problem.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+    if error.code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return f"{text}: lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
     return text

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
 from fenceline.decode.ledger import FOLDER
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from fenceline.spark.records import SinkTransaction
-from spark_pipeline.sink.columns import ANY_PARTITION, NOW
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.options import translate_options
@@ -107,8 +107,7 @@ class FakeQuery:
             translate_options(self.options), attempt.stem, attempt.generation, attempt.lease,
             attempt.timeout_ms, self.topic,
         )  # fmt: skip
-        records = ((None, value.encode(), None, ANY_PARTITION, NOW, None) for value in values)
-        return write_transaction(plan, Task(partition, number), [records])
+        return write_transaction(plan, Task(partition, number), batches_of(values))
 
     def run_tasks(self, attempt: Attempt, tasks: int = 2) -> list[SinkTransaction]:
         """Run the tasks of a batch; each writes two records that name batch and partition."""
@@ -120,6 +119,12 @@ class FakeQuery:
     def committed(self) -> list[str]:
         """Return the values that readers of committed records get, up to the last stable offset; sorted."""
         return read(self.options["kafka.bootstrap.servers"], self.topic)
+
+
+def batches_of(values: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task one by one, as Spark gives them to the sink."""
+    for value in values:
+        yield pa.RecordBatch.from_arrays([pa.array([value])], names=["value"])
 
 
 def values_of(batch_id: int, *partitions: int) -> list[str]:
