@@ -145,6 +145,8 @@ class ApplicationFigures:
     #: What of that is usual; nothing before it is known.
     habits: Mapping[TransitionKind, Habit] = field(default_factory=dict)
     burn: Burn | None = None
+    #: One of its ids, where it made many lately; "" elsewhere.
+    sample_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

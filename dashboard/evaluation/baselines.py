@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from django.db.models import QuerySet
 
 from dashboard.history.queries import counts_by_kind
-from dashboard.models import Recent, Tally, TransitionRecord
+from dashboard.models import Recent, Tally, Transaction, TransitionRecord
 from dashboard.transactions.epoch_usage import Epochs
 from fenceline import baselines, histograms
 from fenceline.baselines import HABITS, Habit, UsualCommit
@@ -89,9 +89,19 @@ class ClusterBaselines:
         restless = [name for name, counts in hour.items() if _is_restless(counts, limits)]
         known = self._habits.pasts_of(restless, now_ms)
         for name in sorted({*window, *hour, *burns}):
+            made = hour.get(name, {}).get(TransitionKind.INIT, 0)
             yield ApplicationFigures(
-                name, window.get(name, {}), hour.get(name, {}), known.get(name, {}), burns.get(name)
+                name,
+                window.get(name, {}),
+                hour.get(name, {}),
+                known.get(name, {}),
+                burns.get(name),
+                self._sample_id(name) if made > limits.new_ids_per_hour else "",
             )
+
+    def _sample_id(self, application: str) -> str:
+        rows = Transaction.objects.filter(cluster_id=self._cluster_id, application=application)
+        return next(iter(rows.values_list("transactional_id", flat=True)[:1]), "")
 
     def _window(self, now_ms: int, limits: Limits) -> Mapping[str, Counts]:
         """Return counts by application of the last minutes; those that cannot change any more are kept."""

@@ -119,6 +119,12 @@ def application_of(transactional_id: str) -> Application:
     return _unnumbered(transactional_id)
 
 
+def is_pooled(transactional_id: str) -> bool:
+    """Whether an id is one of a fixed number that are used again: our own sink's, since it counts no batches."""
+    found = application_of(transactional_id)
+    return found.kind is Shape.FENCELINE_SINK and "-b" not in found.slot
+
+
 def _numbered(head: str, number: str) -> Application:
     """`head-number`: Streams' v2, a Connect task's, Flink's, or any other."""
     if len(head) > LONGEST:

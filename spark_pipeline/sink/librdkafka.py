@@ -20,7 +20,13 @@ _library = ctypes.CDLL(cimpl.__file__)
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    found = getattr(_library, f"rd_kafka_{name}")
+    try:
+        found = getattr(_library, f"rd_kafka_{name}")
+    except AttributeError:
+        raise ImportError(
+            f"confluent-kafka of this Python does not link to a librdkafka with rd_kafka_{name}: install its "
+            "wheel (Linux, macOS), or build it beside a shared librdkafka of the same release"
+        ) from None
     found.restype, found.argtypes = result, arguments
     return found  # type: ignore[no-any-return]
 

@@ -62,6 +62,15 @@ def test_the_last_hour_is_this_one_and_its_share_of_the_one_before(figures: Clus
     assert found.hour == pytest.approx({TransitionKind.INIT: 10 + 60})
 
 
+@pytest.mark.parametrize(("made", "sample"), [(601, "payments-0a1b2c3d-p1-g1-s0"), (600, "")])
+def test_one_id_is_read_of_an_application_that_makes_many(
+    figures: ClusterBaselines, made: int, sample: str
+) -> None:
+    factories.transaction("payments-0a1b2c3d-p1-g1-s0")
+    factories.counters(span_s=3_600, init=made)
+    assert [each.sample_id for each in recent_activity(figures).applications] == [sample]
+
+
 def test_baselines_are_learned_from_the_previous_hours(figures: ClusterBaselines) -> None:
     for hour in range(2, 40):
         factories.counters(span_s=3_600, at_ms=AT_MS - hour * HOUR_MS, commit=90, reinit=10)

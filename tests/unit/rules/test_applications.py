@@ -84,15 +84,24 @@ def test_abort_rate_anomaly(
 
 
 @pytest.mark.parametrize(
-    ("number", "made", "severity", "why"),
+    ("number", "made", "sample_id", "severity", "why"),
     [
-        (1, 600.0, None, "one checkpoint a minute at parallelism 10: the limit itself"),
-        (2, 601.0, "warning", "beyond it"),
-        (3, 6_001.0, "critical", "ten times that"),
+        (1, 600.0, "", None, "one checkpoint a minute at parallelism 10: the limit itself"),
+        (2, 601.0, "payments-7", "warning", "beyond it"),
+        (3, 6_001.0, "payments-0-77", "critical", "ten times that"),
+        (4, 6_001.0, "payments-0a1b2c3d-p2999-g1-s0", None, "the first start of a sink with 3,000 tasks"),
+        (
+            5,
+            6_001.0,
+            "payments-0a1b2c3d-p2999-g1-b0-s0",
+            "critical",
+            "a sink of old, with other ids each time",
+        ),
     ],
 )
-def test_id_explosion(number: int, made: float, severity: str | None, why: str) -> None:
-    told = finding_severities("id_explosion", applications=application(hour={TransitionKind.INIT: made}))
+def test_id_explosion(number: int, made: float, sample_id: str, severity: str | None, why: str) -> None:
+    figures = application(hour={TransitionKind.INIT: made}, sample_id=sample_id)
+    told = finding_severities("id_explosion", applications=figures)
     assert told == ([severity] if severity else []), f"case {number}: {why}"
 
 
