@@ -68,8 +68,8 @@ def _throughput(spark: SparkSession, broker: Broker, folder: Path) -> dict[str, 
     ours = medians["ours"]
     return {
         **{f"{name}, rows/s": round(ROWS / each * 1000) for name, each in medians.items()},
-        "ours / its defaults (>= 1.0)": round(medians["Spark's own, its defaults"] / ours, 2),
-        "ours / same settings (>= 0.8)": round(medians["Spark's own, our settings"] / ours, 2),
+        "ours / its defaults (>= 1.5)": round(medians["Spark's own, its defaults"] / ours, 2),
+        "ours / same settings (>= 0.9)": round(medians["Spark's own, our settings"] / ours, 2),
         "ours / no partition counts (>= 0.97)": round(medians["ours, no partition counts"] / ours, 3),
         "digests / ours (>= 0.97)": round(ours / medians["ours, digests"], 3),
     }
