@@ -43,6 +43,7 @@ WEB_OPTIONS = (
 _PARENT = os.getppid()
 #: In a sandbox nothing is meant to stay open: its scenes should show within seconds.
 SANDBOX_OPEN_TOO_LONG_S = 10
+SANDBOX_STUCK_IN_PREPARE_S = 3
 
 
 class Stack:
@@ -96,6 +97,7 @@ class Stack:
             text += f'allow_private = ["{HOST}:{self._receiver.port}"]\n'
         if self.options.has_own_kafka:
             text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
+            text += f"stuck_in_prepare_s = {SANDBOX_STUCK_IN_PREPARE_S}\n"
             # Spark makes its folder a minute later, and one that is not there is an error until then.
             checkpoints = self.data / "spark" / "checkpoints"
             with folder.plain_errors(checkpoints):
