@@ -147,7 +147,7 @@ def test_clusters_are_merged_by_their_instants(page: Client, prod: Cluster) -> N
     factories.tail_collectors(staging)
     factories.transaction_histories(staging, 10, hours=20, dice=50)
     rows = TransitionRecord.objects.order_by("-at_ms", "-id").values_list("id", flat=True)
-    assert listed(read(page, ALL)) == list(rows[:100])
+    assert listed(read(page, ALL)) == list(rows[:50])
     only = TransitionRecord.objects.filter(cluster=staging).values_list("pk", flat=True)
     assert set(walked(page, f"{ALL}&cluster=staging")) == set(only)
 

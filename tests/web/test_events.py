@@ -131,10 +131,10 @@ def test_a_search_finds_the_events_of_a_subject(prod: Cluster) -> None:
 def test_the_page_and_the_api_show_the_same_events(page: Client, prod: Cluster) -> None:
     time_range = whole(prod)
     asked = {"from": _iso(time_range.from_ms), "to": _iso(time_range.to_ms)}
-    api = page.get("/api/v1/events", {**asked, "limit": 100}).json()
+    api = page.get("/api/v1/events", {**asked, "limit": 50}).json()
     text = page.get("/events", asked).content.decode()
     assert re.findall(r'data-event="(\w+)"', text) == [each["what"] for each in api["items"]]
-    following = page.get("/api/v1/events", {**asked, "limit": 100, "cursor": api["next"]}).json()
+    following = page.get("/api/v1/events", {**asked, "limit": 50, "cursor": api["next"]}).json()
     older = re.search(r'rel="next"\s+href="([^"]+)"', text)
     assert older
     text = page.get("/events" + older[1].replace("&amp;", "&")).content.decode()

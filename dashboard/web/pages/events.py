@@ -30,7 +30,7 @@ from fenceline.facts import ABORTS, Confidence, TransitionKind
 from fenceline.time_range import TimeRange
 from fenceline.timeline import EventPlace, EventSource, TimelineEvent
 
-_ROWS = 100
+_ROWS = 50
 #: Events that the lanes show at most.
 _MARKS = 200
 #: A range that ends now moves with the clock, in such steps.
