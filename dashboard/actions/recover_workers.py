@@ -72,7 +72,7 @@ def follow_actions(lease: Lease, *, now_ms: int) -> None:
     for row in of_cluster.filter(state=Action.State.EXECUTING, lease_until__lte=Now()):
         with suppress(action_lease.ActionLeaseLost):
             settle_action(row, now_ms=now_ms)
-    watcher = _watchers.setdefault(lease.cluster, _Watcher(lease.cluster))
+    watcher = _watcher_of(lease.cluster)
     followed = list(of_cluster.exclude(followed_until_ms=None))
     for row in followed:
         if _is_due(watcher, row, now_ms):
@@ -81,6 +81,12 @@ def follow_actions(lease: Lease, *, now_ms: int) -> None:
     if not followed:
         watcher.disconnect()
         watcher.looked_ms.clear()
+
+
+def _watcher_of(cluster: str) -> _Watcher:
+    if cluster not in _watchers:
+        _watchers[cluster] = _Watcher(cluster)
+    return _watchers[cluster]
 
 
 def close_connections(cluster: str) -> None:

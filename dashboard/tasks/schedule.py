@@ -83,7 +83,9 @@ def _follow(lease: leases.Lease, end: float) -> None:
 
 
 def _deliver(lease: leases.Lease, end: float) -> None:
-    sender = _senders.setdefault(lease.cluster, deliver.Sender())
+    if lease.cluster not in _senders:
+        _senders[lease.cluster] = deliver.Sender()
+    sender = _senders[lease.cluster]
     renewed = 0.0
     while goes_on(end):
         if time.monotonic() > renewed + _POLL_S:
@@ -109,6 +111,8 @@ def _alert(lease: leases.Lease, end: float) -> None:
 
 
 def _tick(lease: leases.Lease, end: float) -> None:
-    reader = _readers.setdefault(lease.cluster, SnapshotReader(lease.cluster))
+    if lease.cluster not in _readers:
+        _readers[lease.cluster] = SnapshotReader(lease.cluster)
+    reader = _readers[lease.cluster]
     for _ in each_second(end):
         evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms())

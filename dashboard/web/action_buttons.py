@@ -13,7 +13,7 @@ from dashboard.models import FindingRecord, PinRecord, Query, Transaction
 from dashboard.system import access, owners
 from dashboard.system.access import Actor
 from dashboard.web import page_context
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms, once
 from fenceline.owners import Owner
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
@@ -63,8 +63,7 @@ def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | 
 
 def request_actor(request: HttpRequest) -> Actor:
     """Return the user of a page; looked up once per request."""
-    found: Actor = request.__dict__.setdefault("acting_actor", access.actor_of(request, "page"))
-    return found
+    return once(request, "acting_actor", lambda: access.actor_of(request, "page"))
 
 
 def of_transaction(request: HttpRequest, row: Transaction, pins: Sequence[PinRecord]) -> Sequence[Button]:
@@ -99,8 +98,7 @@ def prefetch_offers(request: HttpRequest, rows: Iterable[FindingRecord]) -> None
 
 
 def _known_offers(request: HttpRequest) -> dict[int, Sequence[Offer]]:
-    found: dict[int, Sequence[Offer]] = request.__dict__.setdefault("offers_of_findings", {})
-    return found
+    return once(request, "offers_of_findings", dict[int, Sequence[Offer]])
 
 
 def finding_cards(

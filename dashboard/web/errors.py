@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms
 
 _KEY = "refused"
 #: For how long a note stays, so that a refetch does not take it away at once.

@@ -32,7 +32,7 @@ from dashboard.system import scenes
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.freshness import CollectorState, Freshness, collector_state, noun_freshness, stale_after_ms
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms, once
 from fenceline.facts import Severity
 
 if TYPE_CHECKING:
@@ -365,8 +365,7 @@ def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:
 
 def chrome_of(request: HttpRequest) -> Chrome:
     """Return the chrome of a request; view and template share one, and its answers."""
-    frame: Chrome = request.__dict__.setdefault("chrome", Chrome(request))
-    return frame
+    return once(request, "chrome", lambda: Chrome(request))
 
 
 def chrome_context(request: HttpRequest) -> dict[str, Any]:

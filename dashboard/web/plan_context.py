@@ -21,7 +21,7 @@ from dashboard.system import access
 from dashboard.system.owners import split_partition
 from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan
 

@@ -30,7 +30,7 @@ from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.query import query_headline
 from dashboard.web.onboarding import attach_lines
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms
 from dashboard.web.subject_history import subject_history
 from fenceline.facts import Severity
 from fenceline.spark.batch_chain import first_broken_link, with_markers

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.runtime import visibility
 from dashboard.system import access
 from dashboard.web import page_context
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]

@@ -16,7 +16,7 @@ from dashboard.system import owners
 from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.incidents.facts import FactsReader, OpenProblem
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms
 from fenceline.facts import Severity
 from fenceline.incidents.primary_action import action_candidates, may_lose_records
 from fenceline.incidents.sentences import (

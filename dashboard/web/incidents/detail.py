@@ -29,7 +29,7 @@ from dashboard.web.incidents import cards, timeline
 from dashboard.web.incidents.facts import FactsReader, OpenProblem
 from dashboard.web.incidents.lines import newest_cause, summary_of
 from dashboard.web.incidents.timeline import IncidentHistory
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms
 from fenceline.alerts.matchers import matchers_text
 from fenceline.flow.view import fold_flow
 from fenceline.formatting import format_duration

@@ -22,10 +22,10 @@ from dashboard.system import access
 from dashboard.web import action_buttons, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
+from dashboard.web.per_request import now_ms
 from dashboard.web.plan_context import Again, plan_page
 from dashboard.web.rendering import action_view as posting
 from dashboard.web.rendering import refusal_of, render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 _ROWS = 50

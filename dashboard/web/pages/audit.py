@@ -15,8 +15,8 @@ from dashboard.web import action_buttons, page_context
 from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.alerts.redact import HIDDEN
 from fenceline.formatting import count_noun
 

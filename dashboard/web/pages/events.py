@@ -23,8 +23,8 @@ from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.lists import RowNumber, split_place
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from dashboard.web.series.timeline import step_seconds, timeline_context
 from fenceline.facts import ABORTS, Confidence, TransitionKind
 from fenceline.time_range import TimeRange

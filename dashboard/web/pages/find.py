@@ -9,8 +9,8 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from dashboard.web import finder, page_context
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import signed_in
-from dashboard.web.request_time import now_ms
 
 
 @signed_in

@@ -20,8 +20,8 @@ from dashboard.web.action_buttons import request_actor
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.collecting import EngineKind
 from fenceline.decode import text
 from fenceline.flink.restore import CommitFate, restore_sentence

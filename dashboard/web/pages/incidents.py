@@ -20,8 +20,8 @@ from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.incidents import detail, lines, report
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.incidents.markdown import incident_markdown
 
 _ROWS = 50

@@ -17,8 +17,8 @@ from dashboard.web import page_context
 from dashboard.web.headlines.overview import OverviewFigures, overview_headline, range_headline
 from dashboard.web.incidents import cards, lines
 from dashboard.web.pages.queries import query_rows as query_rows
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.kafka.groups import GroupStatus
 
 #: How many of the queries that need somebody most it lists.

@@ -26,8 +26,8 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.headlines.detail import BlockedConsumer
 from dashboard.web.headlines.partition import partition_headline
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, render_page, signed_in
-from dashboard.web.request_time import now_ms
 from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
 from fenceline.explanations import verdict_reason

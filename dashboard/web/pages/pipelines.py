@@ -18,8 +18,8 @@ from dashboard.web.empty_state import why_empty
 from dashboard.web.flow.picture import FlowPicture, PipelineRow, flow_picture, path_name, pipeline_rows
 from dashboard.web.flow.proof import ProofPart, proof_part, proofs_line
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.flow.graph import Flow, FlowGap, FlowHealth
 from fenceline.flow.pipelines import Pipeline, find_pipelines
 from fenceline.flow.proof import PipelineProof, pipeline_proofs, proof_document

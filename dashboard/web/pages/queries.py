@@ -28,8 +28,8 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.headlines.queries import queries_headline, stuck_queries
 from dashboard.web.onboarding import attach_lines
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.owners import Owner
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety

@@ -22,8 +22,8 @@ from dashboard.system import access
 from dashboard.system.metrics import own_version
 from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.kafka.reconcile import format_agreement
 
 #: Libraries whose version decides how brokers, pages or jobs behave.

@@ -31,8 +31,8 @@ from dashboard.web.forms.columns import columns
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
 from dashboard.web.pages.recoveries import row_of
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 from dashboard.web.subject_history import events_url
 from fenceline.connect.debezium import topics_of_heartbeat
 from fenceline.decode import text

@@ -14,7 +14,7 @@ from dashboard.series.queries import SubjectReading
 from dashboard.web import page_context
 from dashboard.web.charts import series_figures
 from dashboard.web.charts.figures import Figure
-from dashboard.web.request_time import now_ms
+from dashboard.web.per_request import now_ms
 from fenceline.formatting import format_duration
 from fenceline.series.points import GROUP, PARTITION, Extent, SeriesKind
 from fenceline.series.reading import HoleReason, SeriesReading, SeriesStep

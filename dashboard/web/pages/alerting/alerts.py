@@ -19,8 +19,8 @@ from dashboard.web import notification_reasons, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from dashboard.web.request_time import now_ms
 
 #: How many changes, and acts, the page of one alert shows.
 _CHANGES = 50

@@ -17,8 +17,8 @@ from dashboard.models import Alert, Silence
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web.errors import forbidden_page
+from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, render_page, signed_in
-from dashboard.web.request_time import now_ms
 from fenceline.alerts import matchers as matching
 from fenceline.formatting import format_duration
 
