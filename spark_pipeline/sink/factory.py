@@ -16,7 +16,7 @@ from spark_pipeline.sink.patience import PATIENCE_S
 from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.stores.storage import Storage
-from spark_pipeline.sink.writer import TaskPlan, admin_for
+from spark_pipeline.sink.task.writer import TaskPlan, admin_for
 
 DEFAULT_PREFIX = "fenceline"
 

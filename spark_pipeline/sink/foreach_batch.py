@@ -20,7 +20,7 @@ from spark_pipeline.sink.factory import chosen_timeout_ms, make_coordinator, mak
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.steps import Step
 from spark_pipeline.sink.stores.hadoop import open_from_spark
-from spark_pipeline.sink.writer import Task, TaskPlan, write_transaction
+from spark_pipeline.sink.task.writer import Task, TaskPlan, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -56,7 +56,7 @@ def refuse_bare_executors(session: SparkSession) -> None:
 
 def _import_sink(batches: Iterable[Any]) -> Iterator[Any]:
     """Run in a task, which fails where the module is missing."""
-    import spark_pipeline.sink.writer  # noqa: F401
+    import spark_pipeline.sink.task.writer  # noqa: F401
 
     return iter(())
 

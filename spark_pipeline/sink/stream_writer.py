@@ -32,7 +32,7 @@ from spark_pipeline.sink.factory import (
 )
 from spark_pipeline.sink.query_context import BATCH_ID, QUERY_ID, RUN_ID
 from spark_pipeline.sink.stores.storage import open_storage
-from spark_pipeline.sink.writer import Task, write_transaction
+from spark_pipeline.sink.task.writer import Task, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

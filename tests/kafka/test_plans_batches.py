@@ -19,7 +19,7 @@ from fenceline.spark.records import SinkTransaction
 from sandbox.kafka import Broker
 from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.steps import Step
-from spark_pipeline.sink.writer import admin_for
+from spark_pipeline.sink.task.writer import admin_for
 from tests.brokers import create_topics
 from tests.kafka.planning_cluster import PlanningCluster, effect_amounts, refusal_reasons, refusal_texts
 from tests.spark.sink.queries import FakeQuery

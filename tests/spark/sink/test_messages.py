@@ -19,7 +19,7 @@ from sandbox.kafka import Broker
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.names import id_stem
 from spark_pipeline.sink.options import translate_options
-from spark_pipeline.sink.writer import Task, TaskPlan, write_transaction
+from spark_pipeline.sink.task.writer import Task, TaskPlan, write_transaction
 from tests.brokers import create_topics
 
 pytestmark = pytest.mark.kafka

@@ -24,7 +24,7 @@ from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
 from spark_pipeline.sink.columns import from_rows
 from spark_pipeline.sink.ledger import open_ledger
 from spark_pipeline.sink.stores.hadoop import open_from_spark
-from spark_pipeline.sink.writer import admin_for
+from spark_pipeline.sink.task.writer import admin_for
 from tests.brokers import create_topics
 from tests.waiting import wait_for
 

@@ -20,7 +20,7 @@ from spark_pipeline.sink.coordinator import Attempt
 from spark_pipeline.sink.errors import LostTransactions, SinkError
 from spark_pipeline.sink.options import translate_options
 from spark_pipeline.sink.steps import Step
-from spark_pipeline.sink.writer import admin_for
+from spark_pipeline.sink.task.writer import admin_for
 from tests.spark.sink.queries import FakeQuery, open_ids, states, values_of
 from tests.waiting import wait_for
 from transaction_admin.api import Ending

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
-from spark_pipeline.sink.producer import (
+from spark_pipeline.sink.task.producer import (
     ANY_PARTITION,
     COPY,
     Message,

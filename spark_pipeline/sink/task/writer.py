@@ -21,10 +21,10 @@ from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import Refused, SinkError
-from spark_pipeline.sink.messages import RowRefused, find_unusable, lay_out, split_by_topic
 from spark_pipeline.sink.options import PREFIX, Properties
 from spark_pipeline.sink.patience import PATIENCE_S, Outage, ask_patiently
-from spark_pipeline.sink.producer import ProducerError, TransactionalProducer
+from spark_pipeline.sink.task.messages import RowRefused, find_unusable, lay_out, split_by_topic
+from spark_pipeline.sink.task.producer import ProducerError, TransactionalProducer
 from spark_pipeline.sink.transactions import DriverLease, describe_ids
 from transaction_admin.api import TransactionAdmin, grant_command
 from transaction_admin.authentication.librdkafka import librdkafka_settings
