@@ -58,7 +58,8 @@ spark-zip: venv ## the --py-files archive for Spark: dist/fenceline-spark.zip
 	@exec $(PYTHON_BIN) -m sandbox.spark_zip $(ARGS)
 
 wheel: venv ## the wheel for users' Spark, which pip installs with [spark]: dist/fenceline-*.whl
-	@exec $(PYTHON_BIN) -m uv build -q --wheel --out-dir dist .
+	@# What setuptools has kept of a build before would be in the wheel, also what is no module any more.
+	@rm -rf build && $(PYTHON_BIN) -m uv build -q --wheel --out-dir dist . && rm -rf build
 
 clean: ## remove .venv and .data
 	@[ ! -e .data/stack.json ] || { echo 'make: a stack runs on .data: stop it first (or remove .data/stack.json)' >&2; exit 1; }
