@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from django.test import override_settings
@@ -36,7 +37,7 @@ class FlinkStage:
 
     def __init__(self, broker: Broker, folder: Path, version: str, *, pooling: bool = False) -> None:
         name = uuid.uuid4().hex[:8]
-        self.broker, self.root = broker, folder / "checkpoints"
+        self.broker, self.root, self.version = broker, folder / "checkpoints", version
         self.source, self.target, self.prefix = f"in-{name}", f"out-{name}", f"copy-{name}"
         create_topics(broker.bootstrap, self.source, self.target, partitions=PARTITIONS)
         self._producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -54,9 +55,9 @@ class FlinkStage:
             "interval_ms": 200,
         }
 
-    def job(self) -> FlinkProcess:
+    def job(self, **changes: Any) -> FlinkProcess:
         """Return a job that is not started yet; all share the folder of checkpoints."""
-        return FlinkProcess(folder=self.root, **self._how)
+        return FlinkProcess(folder=self.root, **self._how | changes)
 
     def feed(self, number: int = 60) -> None:
         """Write so many new values into the source, and wait until they are there."""
@@ -94,7 +95,7 @@ class FlinkStage:
 
     def open_commits(self) -> Sequence[Committable]:
         """Return what the newest checkpoint decided to commit and its coordinator has open as it says."""
-        observed = self._observe()
+        observed = self.observe()
         newest = observed[0].checkpoints[0] if observed else None
         if not isinstance(newest, FlinkCheckpoint):
             return ()
@@ -141,13 +142,14 @@ class FlinkStage:
         """Return the folder of the newest completed checkpoint of any job."""
         return max(self.root.glob("*/chk-*/_metadata"), key=lambda path: path.stat().st_mtime_ns).parent
 
+    def observe(self) -> Sequence[FlinkJobObservation]:
+        """Return what the collector reads of all jobs, the one with the newest checkpoint first."""
+        found = self._collector.poll(loop.now_ms(), every_s=0).observations
+        return sorted(found, key=lambda each: each.checkpoints[0].completed_ms or 0, reverse=True)
+
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
-
-    def _observe(self) -> Sequence[FlinkJobObservation]:
-        found = self._collector.poll(loop.now_ms(), every_s=0).observations
-        return sorted(found, key=lambda each: each.checkpoints[0].completed_ms or 0, reverse=True)
 
     def _settled(self) -> Sequence[Committable] | None:
         """Return what stays open, None while that differs from what was open a moment before."""
