@@ -22,7 +22,6 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
-from fenceline.collecting import EngineKind
 from fenceline.decode import text
 from fenceline.flink.restore import CommitFate, restore_sentence
 from fenceline.formatting import count_noun
@@ -107,6 +106,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
     found = finding_queries.open_findings(cluster, f"flink_job:{job.ident}")
     open_ids = [each.committable.transactional_id for each in pending if each.fate is CommitFate.PENDING]
     name = (newest.name or job.ident) if newest else ""
+    run, troubles = engines.job_report(job)
     return {
         "row": job,
         "cluster": cluster,
@@ -123,23 +123,9 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         "expires_ms": min((each.expires_ms for each in pending if each.expires_ms is not None), default=None),
         "findings": action_buttons.finding_cards(request, found),
         "commit": _commit_button(request, job, open_ids),
-        **_reported(job),
+        "run": run,
+        "troubles": troubles,
     }
-
-
-def _reported(job: FlinkJob) -> Mapping[str, Any]:
-    """Return what a JobManager reports of the job, and which of the cluster's cannot be read."""
-    managers = [
-        each.url
-        for each in settings.FENCELINE.engines
-        if each.kind is EngineKind.FLINK and each.cluster == job.cluster.name
-    ]
-    if not managers:
-        return {"run": None, "troubles": []}
-    run = engines.run_of(job)
-    found = engines.api_troubles(job.cluster_id)
-    concerned = [run.row.url] if run is not None else managers
-    return {"run": run, "troubles": [(url, found[url]) for url in concerned if url in found]}
 
 
 @dataclass(frozen=True, slots=True)
