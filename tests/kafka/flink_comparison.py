@@ -11,9 +11,12 @@ from tests.java.flink_state import FlinkStateReader, ReadCommittable, ReadWriter
 from tests.kafka.flink_stage import FlinkStage
 
 
-def read_checkpoints(stage: FlinkStage) -> Sequence[FlinkCheckpoint]:
-    """Return all checkpoints and savepoints as the collector reads them; each must be readable."""
-    found = [each for job in stage.observe() for each in job.checkpoints]
+def read_checkpoints(stage: FlinkStage, jobs: int | None = None) -> Sequence[FlinkCheckpoint]:
+    """Return the checkpoints and savepoints of all jobs, or of the newest, as the collector reads them.
+
+    Each must be readable.
+    """
+    found = [each for job in stage.observe()[:jobs] for each in job.checkpoints]
     read = [each for each in found if isinstance(each, FlinkCheckpoint)]
     assert read
     assert len(read) == len(found), found

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from django.test import override_settings
 
 from collectors.flink.collector import FlinkCollector
@@ -24,6 +24,7 @@ from sandbox.engines.flink import FlinkProcess
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.action_worker import CLUSTER
+from tests.kafka.topic_records import committed_values
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
@@ -68,25 +69,7 @@ class FlinkStage:
 
     def copied(self) -> Sequence[int]:
         """Return the values that a read_committed consumer gets of the target, up to its end, sorted."""
-        settings = {
-            "bootstrap.servers": self.broker.bootstrap, "group.id": "none", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }  # fmt: skip
-        consumer = Consumer(settings)
-        consumer.assign([TopicPartition(self.target, each, 0) for each in range(PARTITIONS)])
-        values, ended = [], set()
-        try:
-            while len(ended) < PARTITIONS:
-                record = consumer.poll(10)
-                assert record is not None, "nothing within 10 s"
-                if record.error() is not None:
-                    ended.add(record.partition())
-                else:
-                    values.append(int(record.value()))
-        finally:
-            consumer.close()
-        return sorted(values)
+        return sorted(map(int, committed_values(self.broker.bootstrap, self.target, PARTITIONS)))
 
     def describe(self, names: Sequence[str]) -> Mapping[str, Described]:
         """Return what the coordinators have of ids."""

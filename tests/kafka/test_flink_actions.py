@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from collectors.flink.collector import FlinkCollector
 from dashboard.actions import recover_workers
@@ -38,6 +37,7 @@ from tests.kafka.action_worker import (
 )
 from tests.kafka.planning_cluster import refusal_reasons, refusal_texts
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.topic_records import committed_values
 from tests.unit import flink_states as states
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -109,19 +109,7 @@ class CheckpointedTransaction:
 
     def committed(self) -> int:
         """Return how many records a read_committed consumer gets."""
-        settings = {
-            "bootstrap.servers": self.broker.bootstrap, "group.id": "none", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True,
-        }  # fmt: skip
-        consumer = Consumer(settings)
-        consumer.assign([TopicPartition(self.topic, 0, 0)])
-        number = 0
-        try:
-            while (record := consumer.poll(10)) is not None and record.error() is None:
-                number += 1
-        finally:
-            consumer.close()
-        return number
+        return len(committed_values(self.broker.bootstrap, self.topic))
 
     def close(self) -> None:
         """Close the connections."""
