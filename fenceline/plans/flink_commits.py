@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fenceline.flink.records import Committable
-from fenceline.flink.restore import CommitFate, CoordinatorView, commit_fate
+from fenceline.flink.records import Committable, TransactionOwnership
+from fenceline.flink.restore import (
+    CommitFate,
+    CoordinatorView,
+    Lingering,
+    OpenOfPrefix,
+    commit_fate,
+    lingering_kind,
+)
 from fenceline.formatting import format_clock, format_duration
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog, Own, compute_reach, own_words
@@ -45,10 +52,26 @@ class FlinkHold:
     trouble: str = ""
     #: A job with the same prefix that has completed a checkpoint since; "" where none has.
     newer_job: str = ""
+    #: The prefix that the id begins with, and how the sink's writers name ids of it.
+    prefix: str = ""
+    ownerships: frozenset[TransactionOwnership] = frozenset()
+    #: When the job's checkpoints were completed, the newest first.
+    completions_ms: tuple[int, ...] = ()
 
     def decides(self, described: Described) -> bool:
         """Return whether the checkpoint decided to commit just what the coordinator has open."""
         return fate_of(self, described) is CommitFate.PENDING
+
+    def has_left(self, transactional_id: str, started_ms: int | None) -> bool:
+        """Return whether no checkpoint will commit the open transaction of an id: an earlier run left it.
+
+        A savepoint does not decide (FLIP-203), and what is not known of the newest checkpoint proves nothing.
+        """
+        if self.trouble or self.checkpoint_id is None or self.is_savepoint or self.committable is not None:
+            return False
+        opened = OpenOfPrefix(transactional_id, started_ms)
+        kind = lingering_kind(opened, self.prefix, self.ownerships, self.checkpoint_id, self.completions_ms)
+        return kind is Lingering.LEFT
 
 
 def fate_of(hold: FlinkHold, described: Described) -> CommitFate | None:

@@ -1,5 +1,5 @@
-"""Proves by numbered cases which application an id has where `[[owners]]` name applications: ids of a client by
-the first pattern that fits them or their shape, those of engines by their engine."""
+"""Proves by numbered cases which application an id has where `[[owners]]` name applications: that of a client
+by the first pattern that fits its ids or their shape, that of an engine by the engine."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from fenceline.flink.restore import (
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.flink_commits import FlinkHold, flink_commit_warnings, plan_flink_commit
+from fenceline.plans.offers import appraise_fence
 from fenceline.plans.plan import Act, Plan, SubjectPlan, from_json
 from fenceline.plans.plan import RefusalReason as Why
 from fenceline.plans.producers import Producer, fencing_warnings, flink_transaction, plan_fence
@@ -237,3 +238,31 @@ def test_another_open_transaction_of_a_prefix_is_judged(
     each = OpenOfPrefix(name, None if age_ms is None else NOW_MS - age_ms)
 
     assert lingering_kind(each, "copy", ownerships, 41, completed_ms) is kind, number
+
+
+LEFT = replace(NOT_HELD, prefix="copy", ownerships=frozenset({IMPLICIT}))
+POOLED = replace(LEFT, ownerships=frozenset({EXPLICIT}), completions_ms=(NOW_MS - 100, NOW_MS - 200))
+
+
+@pytest.mark.parametrize(
+    ("number", "hold", "name", "started_ms", "may_lose"),
+    [
+        (1, LEFT, "copy-7-39", NOW_MS - 900_000, False),
+        (2, LEFT, "copy-0-42", NOW_MS - 900_000, True),
+        (3, replace(LEFT, committable=HELD), "copy-0-41", NOW_MS - 900_000, True),
+        (4, replace(LEFT, trouble="it was polled last at 10:00"), "copy-7-39", NOW_MS - 900_000, True),
+        (5, replace(LEFT, is_savepoint=True), "copy-7-39", NOW_MS - 900_000, True),
+        (6, replace(LEFT, checkpoint_id=None), "copy-7-39", NOW_MS - 900_000, True),
+        (7, POOLED, "copy-0-3", NOW_MS - 300, False),
+        (8, POOLED, "copy-0-3", NOW_MS - 150, True),
+        (9, POOLED, "copy-0-3", NOW_MS - 50, True),
+        (10, POOLED, "copy-0-3", None, True),
+        (11, None, "copy-7-39", NOW_MS - 900_000, True),
+        (12, None, "copy", NOW_MS - 900_000, False),
+    ],
+)
+def test_a_fence_comes_first_where_no_checkpoint_will_commit_the_transaction(
+    number: int, hold: FlinkHold | None, name: str, started_ms: int | None, may_lose: bool
+) -> None:
+    each = plan_producer(name, described_transaction(name), flink=hold, started_ms=started_ms)
+    assert appraise_fence(each, now_ms=NOW_MS, limits=Limits()).may_lose is may_lose, f"case {number}"

@@ -10,10 +10,12 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
+from dashboard.actions import offers
 from dashboard.evaluation import finding_queries
 from dashboard.models import FlinkJob
 from dashboard.streaming import engines
 from dashboard.streaming import flink_jobs as flink_queries
+from dashboard.streaming.flink_jobs import LingeringTransaction
 from dashboard.system import access, owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import request_actor
@@ -23,7 +25,7 @@ from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.decode import text
-from fenceline.flink.restore import CommitFate, restore_sentence
+from fenceline.flink.restore import CommitFate, Lingering, restore_sentence
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
@@ -123,14 +125,15 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         "expires_ms": min((each.expires_ms for each in pending if each.expires_ms is not None), default=None),
         "findings": action_buttons.finding_cards(request, found),
         "commit": _commit_button(request, job, open_ids),
+        "fence": _fence_button(request, others),
         "run": run,
         "troubles": troubles,
     }
 
 
 @dataclass(frozen=True, slots=True)
-class CommitButton:
-    """A button that plans the commit of what a job's newest checkpoint decided; off with a `why_not`."""
+class PlanButton:
+    """A button that plans an act on some of a job's transactions; off with a `why_not`."""
 
     act: Act
     subjects: Sequence[str]
@@ -138,14 +141,35 @@ class CommitButton:
     why_not: str
 
 
-def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> CommitButton | None:
+def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> PlanButton | None:
+    """Return the commit of what the newest checkpoint decided, None where nothing is open."""
     if not open_ids:
         return None
     some = open_ids[:MOST_SUBJECTS]
     which = "the first " if len(some) < len(open_ids) else ""
     words = f"Commit {which}{count_noun(len(some), 'pending transaction')}…"
-    why_not = access.permission_refusal(request_actor(request), access.OF_ACT[Act.COMMIT_FLINK])
-    return CommitButton(Act.COMMIT_FLINK, some, words, why_not or job.error)
+    return _plan_button(request, Act.COMMIT_FLINK, some, words, job.error)
+
+
+def _fence_button(request: HttpRequest, others: Sequence[LingeringTransaction]) -> PlanButton | None:
+    """Return the fence of what earlier runs left behind; None where the planner would refuse each."""
+    left = [each.row for each in others if each.kind is Lingering.LEFT][:MOST_SUBJECTS]
+    found = offers.of_transactions(left, now_ms=now_ms(request))
+    names = [
+        offer.subject
+        for row in left
+        for offer in offers.available_offers(found[row.pk])
+        if offer.act is Act.FENCE and not offer.may_lose
+    ]
+    words = f"Fence {count_noun(len(names), 'transaction')} left behind…"
+    return _plan_button(request, Act.FENCE, names, words) if names else None
+
+
+def _plan_button(
+    request: HttpRequest, act: Act, subjects: Sequence[str], words: str, why_not: str = ""
+) -> PlanButton:
+    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act])
+    return PlanButton(act, subjects, words, refused or why_not)
 
 
 def _counted(fates: Sequence[CommitFate]) -> Sequence[tuple[CommitFate, int]]:
