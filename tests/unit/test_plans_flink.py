@@ -221,7 +221,9 @@ def test_an_id_of_a_sink_is_its_prefix_a_subtask_and_a_number(
     [
         # Names count checkpoints.
         (1, "copy-0-42", [IMPLICIT], 0, Lingering.WRITING),
-        (2, "copy-0-41", [IMPLICIT], 0, Lingering.LEFT),
+        (2, "copy-0-41", [IMPLICIT], 30_000, Lingering.LEFT),
+        (8, "copy-0-41", [IMPLICIT], 0, Lingering.UNDECIDED),
+        (9, "copy-0-41", [IMPLICIT], None, Lingering.LEFT),
         # Names of a pool: by when it began, against the newest checkpoint and the one before.
         (3, "copy-0-1", [EXPLICIT], 1_000, Lingering.WRITING),
         (4, "copy-0-1", [EXPLICIT], 30_000, Lingering.UNDECIDED),
@@ -257,8 +259,10 @@ POOLED = replace(LEFT, ownerships=frozenset({EXPLICIT}), completions_ms=(NOW_MS 
         (8, POOLED, "copy-0-3", NOW_MS - 150, True),
         (9, POOLED, "copy-0-3", NOW_MS - 50, True),
         (10, POOLED, "copy-0-3", None, True),
-        (11, None, "copy-7-39", NOW_MS - 900_000, True),
-        (12, None, "copy", NOW_MS - 900_000, False),
+        (11, replace(LEFT, completions_ms=(NOW_MS - 500,)), "copy-7-39", NOW_MS - 300, True),
+        (12, replace(LEFT, completions_ms=(NOW_MS - 200,)), "copy-7-39", NOW_MS - 300, False),
+        (13, None, "copy-7-39", NOW_MS - 900_000, True),
+        (14, None, "copy", NOW_MS - 900_000, False),
     ],
 )
 def test_a_fence_comes_first_where_no_checkpoint_will_commit_the_transaction(

@@ -158,13 +158,15 @@ def test_the_page_of_a_decided_transaction_offers_the_commit_beside_the_fence(de
 def test_ids_that_count_checkpoints_show_what_is_left_behind(page: Client, flink: Cluster) -> None:
     factories.flink_job(flink, [factories.committable("copy-0-41")])
     for name in ("copy-0-41", "copy-0-42", "copy-5-39", "copying-0-1", "copy-x"):
-        factories.transaction(flink, name)
+        factories.transaction(flink, name, age_ms=400_000)
+    factories.transaction(flink, "copy-6-2", age_ms=2_000)
 
     rows = rows_of(read(page, JOB), "others")
 
     assert [(row.split()[0], row.split()[1]) for row in rows] == [
         ("copy-0-42", "writing"),
         ("copy-5-39", "left"),
+        ("copy-6-2", "unknown"),
     ]
 
 
