@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fenceline.flink.records import Committable, TransactionOwnership
 from fenceline.flink.restore import (
@@ -26,6 +27,8 @@ from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason
 
 #: A job whose checkpoint is so young is taken for running.
 RUNNING_MS = 60_000
+#: One that misses so many checkpoints has stopped.
+_MISSED = 3
 _ENDED_WORDS = {
     CommitFate.COMMITTED: "is committed already, under the epoch that the checkpoint recorded",
     CommitFate.LOST: "was aborted: its records are lost, and no restore brings them back",
@@ -62,16 +65,29 @@ class FlinkHold:
         """Return whether the checkpoint decided to commit just what the coordinator has open."""
         return fate_of(self, described) is CommitFate.PENDING
 
-    def has_left(self, transactional_id: str, started_ms: int | None) -> bool:
-        """Return whether no checkpoint will commit the open transaction of an id: an earlier run left it.
+    @property
+    def decides_nothing(self) -> bool:
+        """Whether the newest checkpoint is known, and holds no transaction of the id.
 
-        A savepoint does not decide (FLIP-203), and what is not known of the newest checkpoint proves nothing.
+        A savepoint decides only for a job that is restored from it (FLIP-203).
         """
-        if self.trouble or self.checkpoint_id is None or self.is_savepoint or self.committable is not None:
+        is_known = not self.trouble and self.checkpoint_id is not None and not self.is_savepoint
+        return is_known and self.committable is None
+
+    def has_left(self, transactional_id: str, started_ms: int | None) -> bool:
+        """Return whether an earlier run left the open transaction of an id, and no checkpoint holds it."""
+        if not self.decides_nothing:
             return False
         opened = OpenOfPrefix(transactional_id, started_ms)
-        kind = lingering_kind(opened, self.prefix, self.ownerships, self.checkpoint_id, self.completions_ms)
+        number = self.checkpoint_id or 0
+        kind = lingering_kind(opened, self.prefix, self.ownerships, number, self.completions_ms)
         return kind is Lingering.LEFT
+
+    def has_stopped(self, now_ms: int) -> bool:
+        """Return whether its job completes no checkpoint any more, by the pauses between the last ones."""
+        times = self.completions_ms
+        pauses = [later - before for later, before in pairwise(times)]
+        return bool(pauses) and now_ms - times[0] > max(RUNNING_MS, _MISSED * max(pauses))
 
 
 def fate_of(hold: FlinkHold, described: Described) -> CommitFate | None:

@@ -15,7 +15,7 @@ from fenceline.plans.batches import SinkBatchFacts, plan_finish, plan_roll_back
 from fenceline.plans.flink_commits import plan_flink_commit
 from fenceline.plans.markers import Marked, plan_markers
 from fenceline.plans.plan import Act, Refusal, RefusalReason, SubjectPlan
-from fenceline.plans.producers import Producer, flink_transaction, plan_fence
+from fenceline.plans.producers import Producer, flink_transaction, is_lively, plan_fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,23 @@ class Appraisal:
 def appraise_fence(producer: Producer, *, now_ms: int, limits: Limits) -> Appraisal:
     """Return whether one transactional id may be fenced, and if not, why.
 
-    A checkpoint may have decided to commit what an id of Flink's shape has open, unless one shows that it
-    was left.
+    A checkpoint may have decided to commit what an id of Flink's shape has open, unless its job's checkpoints
+    show that none will.
     """
     plan = plan_fence(producer, now_ms=now_ms, limits=limits)
-    name, hold = producer.transactional_id, producer.flink
-    is_left = hold is not None and hold.has_left(name, producer.started_ms)
-    may_lose = application_of(name).kind is Shape.FLINK and not is_left
+    name = producer.transactional_id
+    may_lose = application_of(name).kind is Shape.FLINK and not _is_abandoned(producer, now_ms)
     return Appraisal(Act.FENCE, name, plan.refusals, may_lose)
+
+
+def _is_abandoned(producer: Producer, now_ms: int) -> bool:
+    """Whether an earlier run of a Flink job left what an id has open, or its job has stopped, silently."""
+    hold = producer.flink
+    if hold is None or not hold.decides_nothing:
+        return False
+    if hold.has_left(producer.transactional_id, producer.started_ms):
+        return True
+    return hold.has_stopped(now_ms) and is_lively(producer, now_ms) is False
 
 
 def appraise_markers(marked: Marked, start_offset: int | None = None) -> Appraisal:

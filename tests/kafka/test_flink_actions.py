@@ -15,7 +15,7 @@ import pytest
 from collectors.flink.collector import FlinkCollector
 from dashboard.actions import recover_workers
 from dashboard.config import CheckpointRoot
-from dashboard.models import Action
+from dashboard.models import Action, Cluster
 from dashboard.runtime import leases, loop
 from dashboard.streaming import flink_jobs as queries
 from dashboard.streaming import flink_store as store
@@ -232,6 +232,25 @@ def test_a_transaction_that_began_after_the_checkpoint_is_not_its_own(held: Chec
 
     assert refusal_reasons(held.plan()) == [[Why.BEGAN_LATER]]
     assert "the clocks of the brokers and of the store differ" in refusal_texts(held.plan())
+
+
+def test_what_no_checkpoint_will_commit_is_fenced_and_nothing_decided_is_lost(
+    held: CheckpointedTransaction,
+) -> None:
+    for number in (2, 3):
+        held.complete(number, None)
+    left = held.describe()
+    hold = queries.holds_of(Cluster.objects.get().pk, [held.name], now_ms=loop.now_ms())[held.name]
+    assert hold.has_left(held.name, left.started_ms)
+    # Forced, since it is open for a moment alone.
+    plan = make_plan(Act.FENCE, held.name, force=True)
+    assert "a fence loses nothing that was decided" in " ".join(plan.warnings)
+
+    row = execute_plan(plan)
+
+    assert outcomes(row) == ["done"], result_texts(row)
+    wait_for(lambda: held.describe().producer_epoch > left.producer_epoch, "its fence")
+    assert held.committed() == 0
 
 
 def test_an_id_without_a_checkpoint_is_fenced_as_any_other(held: CheckpointedTransaction) -> None:

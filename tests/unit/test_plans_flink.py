@@ -270,3 +270,35 @@ def test_a_fence_comes_first_where_no_checkpoint_will_commit_the_transaction(
 ) -> None:
     each = plan_producer(name, described_transaction(name), flink=hold, started_ms=started_ms)
     assert appraise_fence(each, now_ms=NOW_MS, limits=Limits()).may_lose is may_lose, f"case {number}"
+
+
+#: Checkpoints each ten seconds, the last one two minutes ago.
+STOPPED = replace(LEFT, completions_ms=(NOW_MS - 120_000, NOW_MS - 130_000, NOW_MS - 140_000))
+MINUTES = replace(LEFT, completions_ms=(NOW_MS - 120_000, NOW_MS - 240_000))
+
+
+@pytest.mark.parametrize(
+    ("number", "hold", "silent_ms", "may_lose"),
+    [
+        (1, STOPPED, 119_000, False),
+        (2, STOPPED, 30_000, True),
+        (3, STOPPED, None, True),
+        (4, MINUTES, 119_000, True),
+        (5, replace(STOPPED, completions_ms=(NOW_MS - 900_000,)), 119_000, True),
+        (6, replace(STOPPED, committable=HELD), 119_000, True),
+        (7, replace(STOPPED, trouble="it was polled last at 10:00"), 119_000, True),
+        (8, replace(STOPPED, completions_ms=(NOW_MS - 50_000, NOW_MS - 60_000)), 119_000, True),
+    ],
+)
+def test_what_a_stopped_job_has_written_for_its_next_checkpoint_is_fenced_first_once_it_is_silent(
+    number: int, hold: FlinkHold, silent_ms: int | None, may_lose: bool
+) -> None:
+    name, silent_since_ms = "copy-0-42", None if silent_ms is None else NOW_MS - silent_ms
+    each = plan_producer(
+        name,
+        described_transaction(name),
+        flink=hold,
+        started_ms=NOW_MS - 119_500,
+        silent_since_ms=silent_since_ms,
+    )
+    assert appraise_fence(each, now_ms=NOW_MS, limits=Limits()).may_lose is may_lose, f"case {number}"

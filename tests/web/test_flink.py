@@ -170,7 +170,7 @@ def test_ids_that_count_checkpoints_show_what_is_left_behind(page: Client, flink
     ]
 
 
-def test_what_is_left_behind_is_fenced_from_the_page_and_what_writes_is_not(flink: Cluster) -> None:
+def test_what_is_left_behind_is_fenced_from_the_page_and_what_may_write_is_not(flink: Cluster) -> None:
     factories.flink_job(flink, [factories.committable("copy-0-41")])
     for name, age_ms in (("copy-5-39", 400_000), ("copy-6-39", 400_000), ("copy-0-42", 400_000)):
         factories.transaction(flink, name, age_ms=age_ms, timeout_ms=900_000)
@@ -181,7 +181,7 @@ def test_what_is_left_behind_is_fenced_from_the_page_and_what_writes_is_not(flin
 
     assert form is not None
     assert re.findall(r'name="subject" value="([^"]+)"', form[0]) == ["copy-5-39", "copy-6-39"]
-    assert "Fence 2 transactions left behind" in form[0]
+    assert "Fence 2 transactions that no checkpoint will commit" in form[0]
     assert 'data-act="fence"' not in read(client_with_role("viewer"), JOB)
 
 

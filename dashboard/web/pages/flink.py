@@ -25,7 +25,7 @@ from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.request_time import now_ms
 from fenceline.decode import text
-from fenceline.flink.restore import CommitFate, Lingering, restore_sentence
+from fenceline.flink.restore import CommitFate, restore_sentence
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
@@ -152,17 +152,17 @@ def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str])
 
 
 def _fence_button(request: HttpRequest, others: Sequence[LingeringTransaction]) -> PlanButton | None:
-    """Return the fence of what earlier runs left behind; None where the planner would refuse each."""
-    left = [each.row for each in others if each.kind is Lingering.LEFT][:MOST_SUBJECTS]
-    found = offers.of_transactions(left, now_ms=now_ms(request))
-    names = [
+    """Return the fence of what no checkpoint will commit; None where the planner would refuse each."""
+    rows = [each.row for each in others[:_MOST_LISTED]]
+    found = offers.of_transactions(rows, now_ms=now_ms(request))
+    fences = [
         offer.subject
-        for row in left
+        for row in rows
         for offer in offers.available_offers(found[row.pk])
         if offer.act is Act.FENCE and not offer.may_lose
-    ]
-    words = f"Fence {count_noun(len(names), 'transaction')} left behind…"
-    return _plan_button(request, Act.FENCE, names, words) if names else None
+    ][:MOST_SUBJECTS]
+    words = f"Fence {count_noun(len(fences), 'transaction')} that no checkpoint will commit…"
+    return _plan_button(request, Act.FENCE, fences, words) if fences else None
 
 
 def _plan_button(
