@@ -40,7 +40,8 @@ def test_a_streams_instance_is_named_with_its_machine_and_group(page: Client, pr
     assert PROCESS in line
     assert "10.0.0.5" in line
     assert 'href="/groups/prod/orders-app"' in line
-    assert page_html(page, PAGE).count("data-streams-topic") == 1
+    uses = [each.split("<")[0] for each in page_html(page, PAGE).split("data-streams-topic>")[1:]]
+    assert uses == ["changelog", "sink"]
 
 
 def test_the_shape_alone_names_no_machine_and_no_group(page: Client, prod: Cluster) -> None:
