@@ -50,8 +50,8 @@ def database() -> Iterator[str]:
 
 
 @pytest.fixture
-def reader(kafka_42: Broker) -> Iterator[CollectedGroups]:
-    made = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
+def reader(kafka_of_engine: Broker) -> Iterator[CollectedGroups]:
+    made = CollectedGroups({"bootstrap.servers": kafka_of_engine.bootstrap})
     yield made
     made.close()
 
@@ -98,14 +98,14 @@ def uses(reader: CollectedGroups, topics: DebeziumTopics) -> Mapping[str, Debezi
 
 
 def test_connector_task_and_topics_are_named_and_rows_are_there_once_after_a_kill(
-    kafka_42: Broker, database: str, reader: CollectedGroups, tmp_path: Path
+    kafka_of_engine: Broker, database: str, reader: CollectedGroups, tmp_path: Path
 ) -> None:
-    where = kafka_42.bootstrap
+    where = kafka_of_engine.bootstrap
     insert(database, *range(10))
     with connect_worker(tmp_path / "worker", where, GROUP, "connect-debezium") as worker:
         worker.configure(CONNECTOR, 1, settings(database))
         insert(database, *range(10, 20))
-        wait_for(lambda: copied(kafka_42) == list(range(20)), "rows and changes are committed", 60)
+        wait_for(lambda: copied(kafka_of_engine) == list(range(20)), "rows and changes are committed", 60)
         connector = reported(worker)
         assert (connector.kind, connector.state, len(connector.tasks)) == ("source", "RUNNING", 1)
         topics = connector.debezium
@@ -136,7 +136,7 @@ def test_connector_task_and_topics_are_named_and_rows_are_there_once_after_a_kil
     insert(database, everything[-1])
     with connect_worker(tmp_path / "worker", where, GROUP, "connect-debezium") as worker:
         worker.configure(CONNECTOR, 1, settings(database))
-        wait_for(lambda: copied(kafka_42) == list(everything), "all rows are committed, each once", 90)
+        wait_for(lambda: copied(kafka_of_engine) == list(everything), "all rows are committed, each once", 90)
     reader.read_transactions()
     kinds = TransitionRecord.objects.filter(transactional_id=TASK).values_list("kind", flat=True)
     assert "reinit" in kinds, list(kinds)
