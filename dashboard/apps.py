@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 
 from django.apps import AppConfig
+from django.conf import settings
+
+from fenceline.kafka.applications import name_applications
 
 
 class DashboardConfig(AppConfig):
@@ -13,12 +16,16 @@ class DashboardConfig(AppConfig):
     name = "dashboard"
 
     def ready(self) -> None:
-        """Connect what follows Django's signals; leave what is imported out of garbage collections."""
+        """Connect what follows Django's signals, and name applications as the configuration does.
+
+        What is imported is left out of garbage collections.
+        """
         from dashboard.system import (
             audit_signals,  # noqa: F401
             live_sessions,  # noqa: F401
             sign_in_log,  # noqa: F401
         )
 
+        name_applications(settings.FENCELINE.owners)
         gc.freeze()
         gc.enable()

@@ -14,17 +14,18 @@ class Owner(NamedTuple):
     team: str
     contact: str = ""
     runbook: str = ""
-    #: What pages call the application behind whatever matches; "" leaves that to what was observed.
+    #: What the application behind ids that match is called; "" leaves that to their shape and the groups.
     application: str = ""
 
 
 def owner_of(names: Iterable[str], owners: Sequence[Owner]) -> Owner | None:
     """Return the first owner whose pattern matches a name, the most telling name first; None without any.
 
-    An id is asked for as itself and then as its application, a partition as its topic. Capitals count.
+    An id is asked for as itself and then as its application, a partition as its topic. Capitals count. The
+    application that an owner names is that owner's.
     """
     for name in names:
         for owner in owners:
-            if fnmatchcase(name, owner.match):
+            if name == owner.application or fnmatchcase(name, owner.match):
                 return owner
     return None

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import SandboxError
+from sandbox.jar_sets import EVERYDAY_KAFKA, SETS
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
@@ -37,61 +38,6 @@ SUPPORTED_JAVA = (17, 21)
 #: connector").
 VECTOR_MODULE = "jdk.incubator.vector"
 
-#: What `make up` and `make test` run on, the sandbox's own first.
-EVERYDAY_KAFKA = ("4.2.0", "3.9.1")
-#: What `make test-matrix` adds; nothing else fetches their jars. 4.0.0 and no later patch of 4.0: it alone
-#: raises the epoch by two when the server aborts (docs/design/kafka.md §1.5, "Bug to recognise").
-MATRIX_KAFKA = ("4.0.0", "4.1.2", "4.3.1")
-#: Flink -> its patch, and the connector.
-FLINKS = {"1.20": ("1.20.5", "3.4.0-1.20"), "2.0": ("2.0.0", "4.0.1-2.0"), "2.1": ("2.1.0", "5.0.0-2.1")}
-_LOGGING = "org.slf4j:slf4j-simple:1.7.36"
-
-
-def _of_flink(patch: str, connector: str) -> tuple[str, ...]:
-    names = f"clients:{patch}", f"connector-base:{patch}", f"connector-kafka:{connector}"
-    return (*(f"org.apache.flink:flink-{name}" for name in names), _LOGGING)
-
-
-#: set -> (roots with all they need, jars taken alone). kafka-tools alone: its own needs would bring
-#: Connect and a web server, which neither the broker nor the tools we call use.
-SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    **{
-        f"kafka-{version}": (
-            (f"org.apache.kafka:kafka_2.13:{version}", _LOGGING),
-            (f"org.apache.kafka:kafka-tools:{version}",),
-        )
-        for version in EVERYDAY_KAFKA + MATRIX_KAFKA
-    },
-    "spark-connector": (
-        (),
-        (
-            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-            "org.apache.kafka:kafka-clients:3.9.2",
-            "org.apache.commons:commons-pool2:2.12.0",
-        ),
-    ),
-    # redis-server for Linux and macOS, x86_64 and arm64, linked statically; no Java runs of it.
-    "redis": ((), ("org.signal:embedded-redis:0.9.1",)),
-    # Spark's own tests: the checkpoints that each of its versions must be able to read.
-    "spark-tests": (
-        (),
-        (
-            "org.apache.spark:spark-sql_2.12:3.5.8:tests",
-            "org.apache.spark:spark-sql_2.13:4.0.2:tests",
-            "org.apache.spark:spark-sql_2.13:4.1.1:tests",
-            "org.apache.spark:spark-sql_2.13:4.2.0:tests",
-        ),
-    ),
-    # What py4j drives in a JVM: Flink, each with the Kafka connector that is made for it, Streams, Connect.
-    **{f"flink-{flink}": (_of_flink(*versions), ()) for flink, versions in FLINKS.items()},
-    **{
-        each: ((f"org.apache.kafka:{each}:4.2.0", _LOGGING), ())
-        for each in ("kafka-streams", "connect-mirror")
-    },
-    # What Spark's own jars lack to be a NameNode and a DataNode; of the version that they have.
-    "hdfs": ((), ("org.apache.hadoop:hadoop-client-minicluster:3.5.0",)),
-}
 Progress = Callable[[str], None]
 
 

@@ -29,16 +29,8 @@ from typing import Self
 
 from sandbox import clients
 from sandbox.errors import SandboxError
-from sandbox.java import (
-    EVERYDAY_KAFKA,
-    MATRIX_KAFKA,
-    Java,
-    Progress,
-    cache_folder,
-    classpath,
-    fetch_jars,
-    find_java,
-)
+from sandbox.jar_sets import EVERYDAY_KAFKA, MATRIX_KAFKA
+from sandbox.java import Java, Progress, cache_folder, classpath, fetch_jars, find_java
 from sandbox.ports import HOST, free_port, require_free
 from sandbox.prepared import class_archive, storage_format
 

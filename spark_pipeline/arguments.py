@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from fenceline.kafka.applications import LONGEST
+from fenceline.owners import Owner
+
 
 def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how a job reaches Kafka."""
@@ -21,6 +24,14 @@ def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
 def java_properties(options: argparse.Namespace) -> dict[str, str]:
     """Return the properties of Kafka's Java clients that the arguments name."""
     return {**dict(options.kafka), "bootstrap.servers": options.bootstrap_servers}
+
+
+def named_application(text: str) -> Owner:
+    """Return who names the application of ids from `PATTERN=NAME`; without a name, who leaves it to them."""
+    match, equals, name = text.partition("=")
+    if not match or not equals or len(name) > LONGEST or not name.isprintable():
+        raise argparse.ArgumentTypeError(f"write PATTERN=NAME, a name of up to {LONGEST} characters")
+    return Owner(match, team="", application=name)
 
 
 def key_value(text: str) -> tuple[str, str]:

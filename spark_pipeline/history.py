@@ -29,7 +29,13 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties, positive_number
+from spark_pipeline.arguments import (
+    add_kafka_arguments,
+    folder_name,
+    java_properties,
+    named_application,
+    positive_number,
+)
 from spark_pipeline.job import run_job
 from spark_pipeline.reports import visibility
 from spark_pipeline.reports.batches import History
@@ -98,6 +104,14 @@ def argument_parser() -> argparse.ArgumentParser:
         default=2_000_000,
         help="most records of one micro-batch (2,000,000)",
     )
+    add(
+        "--application",
+        action="append",
+        default=[],
+        type=named_application,
+        metavar="PATTERN=NAME",
+        help="match and application of [[owners]], each in its order, where ids are to be called so",
+    )
     add("--topic", default=TOPIC, help=argparse.SUPPRESS)
     return made
 
@@ -131,7 +145,8 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
     there = visibility.has_records(spark, java_properties(options), options.topic)
     store = ReportStore(spark, options.output, options.cluster)
-    history = History(store, options.cluster, options.topic, options.checkpoint, tasks)
+    owners = tuple(options.application)
+    history = History(store, options.cluster, options.topic, options.checkpoint, tasks, owners)
     before, began = history.manifest.records if history.manifest else 0, time.monotonic()
     try:
         start_query(spark, history, options).awaitTermination()

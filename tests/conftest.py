@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.core.signals import setting_changed
 from django.db import connection, transaction
 from django.template import Template
 from django.test import override_settings
@@ -14,6 +16,7 @@ from django.test import override_settings
 from dashboard.flow.queries import flow_of_revision
 from dashboard.models import AuditEntry
 from dashboard.system import access
+from fenceline.kafka.applications import name_applications
 
 #: As it is before Django's test environment has each template announced.
 _RENDER = Template._render
@@ -46,6 +49,19 @@ def rows_of_module(database: None, django_db_setup: None, django_db_blocker: Any
     with django_db_blocker.unblock(), transaction.atomic():
         yield
         transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def applications_are_named_as_settings_are(django_test_environment: None) -> Iterator[None]:
+    """Let owners of a test's configuration name applications, as those of a process do from its start on."""
+
+    def follow(*, setting: str, value: Any, **_: Any) -> None:
+        if setting == "FENCELINE":
+            name_applications(value.owners if value is not None else settings.FENCELINE.owners)
+
+    setting_changed.connect(follow)
+    yield
+    setting_changed.disconnect(follow)
 
 
 @pytest.fixture(autouse=True)

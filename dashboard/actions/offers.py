@@ -61,6 +61,8 @@ class Offer:
     refusals: tuple[Refusal, ...] = ()
     #: Further subjects of the same plan.
     others: tuple[str, ...] = ()
+    #: As in `Appraisal`.
+    may_lose: bool = False
 
     @property
     def subjects(self) -> Sequence[str]:
@@ -275,4 +277,6 @@ def marked_partition(topic: str, number: int, pins: Sequence[PinRecord]) -> Mark
 
 
 def _offer(cluster: str, appraisal: Appraisal, words: str) -> Offer:
-    return Offer(appraisal.act, cluster, appraisal.subject, words, appraisal.refusals)
+    return Offer(
+        appraisal.act, cluster, appraisal.subject, words, appraisal.refusals, may_lose=appraisal.may_lose
+    )

@@ -27,7 +27,7 @@ from dashboard.api.routers import (
     transactions,
     transitions,
 )
-from dashboard.api.routers.flow import flink, pipelines
+from dashboard.api.routers.flow import connectors, flink, pipelines
 from dashboard.runtime import url_converters  # noqa: F401 - its addresses need it
 
 api = DescribedAPI(
@@ -48,6 +48,7 @@ api.add_router("/groups", groups.router)
 api.add_router("/history", history.router)
 api.add_router("/queries", queries.router)
 api.add_router("/flink-jobs", flink.router)
+api.add_router("/connectors", connectors.router)
 api.add_router("/recoveries", recoveries.router)
 api.add_router("/actions", actions.router)
 api.add_router("/audit", audit.router)

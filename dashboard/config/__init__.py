@@ -29,6 +29,7 @@ from dashboard.config.values import (
 from fenceline.alerts.limits import Alerting, split_port
 from fenceline.authentication.java import translate_properties
 from fenceline.authentication.mechanisms import examine
+from fenceline.kafka.applications import LONGEST
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
@@ -179,6 +180,11 @@ def _owner(path: Path, number: int, table: Any) -> Owner:
             raise ConfigError(f"{path}: {where}.{key} must be text, not {value!r}.")
     if not table.get("match") or not table.get("team"):
         raise ConfigError(f'{path}: {where} needs both: match = "payments-*" and team = "…".')
+    application = table.get("application", "")
+    if len(application) > LONGEST or not application.isprintable():
+        raise ConfigError(
+            f"{path}: {where}.application must be up to {LONGEST} printable characters, not {application!r}."
+        )
     runbook = table.get("runbook", "")
     if runbook and not runbook.startswith(("https://", "http://")):
         raise ConfigError(f"{path}: {where}.runbook must begin with https:// or http://, not {runbook!r}.")

@@ -29,7 +29,7 @@ LINGERING_LABELS: Mapping[Lingering, StatusLabel] = MappingProxyType(
             "left behind", "warning", "no checkpoint holds it: a restore aborts it, or its timeout does"
         ),
         Lingering.UNDECIDED: StatusLabel(
-            "unknown", "unknown", "it began before the newest checkpoint, which does not hold it"
+            "unknown", "unknown", "the newest checkpoint does not hold it, and a run without one may write it"
         ),
         Lingering.WRITING: StatusLabel("writing", "info", "it writes for a later checkpoint"),
     }

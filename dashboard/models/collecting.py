@@ -13,6 +13,8 @@ class Cluster(models.Model):
     rev = models.BigIntegerField(default=0)
     #: False once the configuration no longer names it; its rows stay, its pages note it.
     configured = models.BooleanField(default=True)
+    #: By which names of `[[owners]]` its ids were last put to applications: their digest, "" by none.
+    naming = models.CharField(max_length=64, default="")
 
     class Meta:
         verbose_name = "cluster"

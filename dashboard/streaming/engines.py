@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
 
 from dashboard.models import ConnectorRecord, FlinkJob, FlinkRunRecord, GapRecord
 from dashboard.runtime.collector_names import ENGINES
+from dashboard.runtime.criteria import Criteria, Name
+from fenceline.collecting import EngineKind
 from fenceline.connect.connectors import ConnectorTask
 from fenceline.connect.debezium import DebeziumTopics
 from fenceline.flink.job_status import FlinkOperator, ReportedCheckpoint
+from fenceline.kafka.producer_identity import ProducerIdentity
 
 #: How scopes of gaps begin that name an API.
 _API = "api:"
+
+
+class ConnectorCriteria(Criteria):
+    """Which connectors a list is asked for."""
+
+    cluster: Name = ""
+    #: Of Kafka Connect.
+    group: Name = ""
+    #: A part of its name or of its class.
+    q: Name = ""
+
+
+class ApiTrouble(NamedTuple):
+    """An API that cannot be read now: since when, and why."""
+
+    url: str
+    since_ms: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +61,33 @@ class ReportedConnector:
     tasks: Sequence[ConnectorTask]
     task: ConnectorTask | None
     debezium: DebeziumTopics | None = None
+    #: None while its API answers.
+    trouble: ApiTrouble | None = None
 
 
-def api_troubles(cluster_id: int) -> Mapping[str, str]:
-    """Return why APIs of a cluster's engines cannot be read now, by URL."""
+def api_troubles(cluster_id: int) -> Mapping[str, ApiTrouble]:
+    """Return which APIs of a cluster's engines cannot be read now, by URL."""
     rows = GapRecord.objects.filter(cluster_id=cluster_id, source=ENGINES, until_ms=None)
+    found = rows.order_by("source", "scope").values_list("scope", "since_ms", "reason")
     return {
-        scope.removeprefix(_API): reason
-        for scope, reason in rows.order_by("source", "scope").values_list("scope", "reason")
+        (url := scope.removeprefix(_API)): ApiTrouble(url, since_ms, reason)
+        for scope, since_ms, reason in found
         if scope.startswith(_API)
     }
+
+
+def job_report(job: FlinkJob) -> tuple[ReportedRun | None, Sequence[ApiTrouble]]:
+    """Return what a JobManager reported of a job, and which cannot be read: its own, else any that may be."""
+    managers = [
+        each.url
+        for each in settings.FENCELINE.engines
+        if each.kind is EngineKind.FLINK and each.cluster == job.cluster.name
+    ]
+    if not managers:
+        return None, ()
+    run = run_of(job)
+    troubles = api_troubles(job.cluster_id)
+    return run, [troubles[url] for url in ([run.row.url] if run else managers) if url in troubles]
 
 
 def run_of(job: FlinkJob) -> ReportedRun | None:
@@ -62,17 +104,51 @@ def run_of(job: FlinkJob) -> ReportedRun | None:
 
 
 def connector_of(cluster_id: int, group: str, name: str, task: str) -> ReportedConnector | None:
-    """Return what a worker of a group reported of a connector, None where none did.
+    """Return what a worker of a group reported of a connector and a task of it, None where none did.
 
     One of an API whose group is not configured counts where no other has the name.
     """
-    rows = list(ConnectorRecord.objects.filter(cluster_id=cluster_id, name=name, group__in=[group, ""]))
+    rows = list(
+        ConnectorRecord.objects.filter(
+            cluster_id=cluster_id, name=name, group__in=[group, ""]
+        ).select_related("cluster")
+    )
     row = max(rows, key=lambda row: row.group == group, default=None)
     if row is None or (not row.group and len(rows) > 1):
         return None
+    found = _connector(row, api_troubles(cluster_id))
+    own = next((each for each in found.tasks if str(each.number) == task), None)
+    return replace(found, task=own)
+
+
+def producer_connector(cluster_id: int, producer: ProducerIdentity | None) -> ReportedConnector | None:
+    """Return what a worker reported of the connector whose task uses an id, None where that is not known."""
+    parts = dict(producer.parts) if producer else {}
+    if producer is None or "connector" not in parts:
+        return None
+    return connector_of(cluster_id, producer.application, parts["connector"], parts["task"])
+
+
+def connectors_after(wanted: ConnectorCriteria, *, place: int, limit: int) -> Sequence[ReportedConnector]:
+    """Return the next connectors behind a row's key, in the order in which they were first seen."""
+    rows = _filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit]
+    troubles = {cluster_id: api_troubles(cluster_id) for cluster_id in {row.cluster_id for row in rows}}
+    return [_connector(row, troubles[row.cluster_id]) for row in rows]
+
+
+def _filtered(wanted: ConnectorCriteria) -> QuerySet[ConnectorRecord]:
+    rows = ConnectorRecord.objects.filter(cluster__configured=True)
+    if wanted.cluster:
+        rows = rows.filter(cluster__name=wanted.cluster)
+    if wanted.group:
+        rows = rows.filter(group=wanted.group)
+    return rows.filter(Q(name__icontains=wanted.q) | Q(connector__icontains=wanted.q)) if wanted.q else rows
+
+
+def _connector(row: ConnectorRecord, troubles: Mapping[str, ApiTrouble]) -> ReportedConnector:
     tasks = [ConnectorTask(*each) for each in row.tasks]
-    own = next((each for each in tasks if str(each.number) == task), None)
-    return ReportedConnector(row, tasks, own, None if row.debezium is None else DebeziumTopics(*row.debezium))
+    debezium = None if row.debezium is None else DebeziumTopics(*row.debezium)
+    return ReportedConnector(row, tasks, None, debezium, troubles.get(row.url))
 
 
 def _checkpoint(packed: Sequence[object] | None) -> ReportedCheckpoint | None:

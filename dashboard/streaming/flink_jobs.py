@@ -170,13 +170,12 @@ def other_open_transactions(
     if newest is None:
         return ()
     held = {each.transactional_id for each in committables_of(newest)}
-    writers = writers_of(newest)
     completed = [each.completed_ms for each in rows if each.completed_ms is not None]
     found = []
     for row, prefix in _open_of(job):
         if row.transactional_id not in held:
-            ownerships = {each.ownership for each in writers if each.prefix == prefix}
             each = OpenOfPrefix(row.transactional_id, row.started_ms)
+            ownerships = _ownerships(newest, prefix)
             kind = lingering_kind(each, prefix, ownerships, newest.checkpoint_id or 0, completed)
             found.append(LingeringTransaction(row, kind))
     return found
@@ -194,7 +193,8 @@ def holds_of(cluster_id: int, names: Collection[str], *, now_ms: int) -> Mapping
     wanted = {job.pk: job for those in of_name.values() for job in those}
     newest = newest_checkpoints(list(wanted.values()))
     held = {pk: {each.transactional_id: each for each in committables_of(row)} for pk, row in newest.items()}
-    return {name: _hold(name, those, newest, held, now_ms) for name, those in of_name.items()}
+    completions = _completions(list(wanted.values()))
+    return {name: _hold(name, those, newest, held, completions, now_ms) for name, those in of_name.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +228,13 @@ def _hold(
     jobs: Sequence[FlinkJob],
     newest: Mapping[int, FlinkCheckpointRecord],
     held: Mapping[int, Mapping[str, Committable]],
+    completions: Mapping[int, Sequence[int]],
     now_ms: int,
 ) -> FlinkHold:
     by_age = sorted(jobs, key=lambda job: job.completed_ms or 0, reverse=True)
     job = next((job for job in by_age if name in held.get(job.pk, ())), by_age[0])
     checkpoint = newest.get(job.pk)
+    prefix = next(each for each in job.prefixes if is_of_prefix(name, [each]))
     later = [
         each
         for each in by_age
@@ -248,7 +250,23 @@ def _hold(
         held.get(job.pk, {}).get(name),
         _trouble(job, now_ms),
         later[0].ident if later else "",
+        prefix,
+        _ownerships(checkpoint, prefix) if checkpoint else frozenset(),
+        tuple(completions.get(job.pk, ())),
     )
+
+
+def _ownerships(row: FlinkCheckpointRecord, prefix: str) -> frozenset[TransactionOwnership]:
+    return frozenset(each.ownership for each in writers_of(row) if each.prefix == prefix)
+
+
+def _completions(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[int]]:
+    """Return when each job's checkpoints were completed, the newest first, by the job's key."""
+    rows = FlinkCheckpointRecord.objects.filter(job__in=[job.pk for job in jobs], completed_ms__isnull=False)
+    found: dict[int, list[int]] = {}
+    for pk, completed_ms in rows.order_by("-completed_ms").values_list("job_id", "completed_ms"):
+        found.setdefault(pk, []).append(completed_ms or 0)
+    return found
 
 
 def _trouble(job: FlinkJob, now_ms: int) -> str:
@@ -267,7 +285,7 @@ def _open_of(job: FlinkJob) -> Iterator[tuple[Transaction, str]]:
     for prefix in job.prefixes:
         rows = Transaction.objects.filter(
             IS_OPEN, cluster_id=job.cluster_id, transactional_id__startswith=f"{prefix}-"
-        )
+        ).select_related("cluster")
         found = (
             row for row in rows.order_by("transactional_id") if is_of_prefix(row.transactional_id, [prefix])
         )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from django.conf import settings
 
 from dashboard.models import FindingRecord, Query
-from fenceline.kafka.applications import application_of
+from fenceline.kafka.applications import application_by_shape
 from fenceline.owners import Owner, owner_of
 
 
@@ -19,7 +19,7 @@ def find_owner(*names: str) -> Owner | None:
 def of_transaction(transactional_id: str) -> Owner | None:
     """Return the owner of a transactional id, by itself or by its application; None without an id."""
     return (
-        find_owner(transactional_id, application_of(transactional_id).application)
+        find_owner(transactional_id, application_by_shape(transactional_id).application)
         if transactional_id
         else None
     )

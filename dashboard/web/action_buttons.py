@@ -33,6 +33,8 @@ class Button:
     why_not: str = ""
     #: Further subjects of the same plan.
     others: Sequence[str] = ()
+    #: Whether it may lose what is to be committed: it is never the first of several.
+    may_lose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[B
             each.words,
             _why_not(request_actor(request), each),
             each.others,
+            each.may_lose,
         )
         for each in offered
     ]

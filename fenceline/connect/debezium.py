@@ -77,4 +77,6 @@ def debezium_topic(topics: DebeziumTopics, name: str) -> DebeziumTopic | None:
     }
     if name in own:
         return own[name]
-    return DebeziumTopic.ROWS if name.startswith(f"{topics.prefix}.") else None
+    # The delimiter is one character (`topic.delimiter`).
+    prefix_and_delimiter = topics.transactions[: len(topics.prefix) + 1]
+    return DebeziumTopic.ROWS if name.startswith(prefix_and_delimiter) else None

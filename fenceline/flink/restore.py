@@ -80,7 +80,7 @@ class Lingering(StrEnum):
     WRITING = "writing"
     #: No checkpoint holds it: left by an earlier run, and no running job writes it.
     LEFT = "left"
-    #: The id does not show which, and it began before the newest checkpoint was completed.
+    #: Neither the id nor its start shows which: a run that has no checkpoint yet may write it.
     UNDECIDED = "undecided"
 
 
@@ -109,11 +109,15 @@ def lingering_kind(
     """Return what an open transaction is that the newest checkpoint does not name.
 
     `completed_ms`: of the job's checkpoints, the newest first. An id that counts checkpoints has its own in
-    its name; of a pool only its start shows, against the checkpoint before the newest.
+    its name, and a job that was started anew counts from 1 again; of a pool only its start shows, against the
+    checkpoint before the newest.
     """
     found = subtask_and_number(transaction.transactional_id, prefix)
     if found is not None and set(ownerships) == {TransactionOwnership.IMPLICIT_BY_SUBTASK_ID}:
-        return Lingering.WRITING if found[1] > checkpoint_id else Lingering.LEFT
+        if found[1] > checkpoint_id:
+            return Lingering.WRITING
+        is_later = _is_after(transaction.started_ms, completed_ms)
+        return Lingering.UNDECIDED if is_later else Lingering.LEFT
     if transaction.started_ms is None or not completed_ms:
         return Lingering.UNDECIDED
     if transaction.started_ms >= completed_ms[0]:
@@ -121,6 +125,10 @@ def lingering_kind(
     if len(completed_ms) > 1 and transaction.started_ms < completed_ms[1]:
         return Lingering.LEFT
     return Lingering.UNDECIDED
+
+
+def _is_after(started_ms: int | None, completed_ms: Sequence[int]) -> bool:
+    return started_ms is not None and bool(completed_ms) and started_ms >= completed_ms[0]
 
 
 def restore_sentence(checkpoint: str, fates: Collection[CommitFate]) -> str:

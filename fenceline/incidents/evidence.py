@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fenceline.connect.connectors import ConnectorTask
+from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.rules import RULES
 from fenceline.spark.batch_chain import BatchStep, ChainLink
 from fenceline.spark.drivers import Driver
@@ -73,6 +75,28 @@ def driver_evidence(name: str, driver: Driver) -> Iterator[EvidenceLine]:
         yield EvidenceLine(driver.ended_ms, f"the driver of {name} {verb}", "listener")
     elif driver.silent_since_ms is not None:
         yield EvidenceLine(driver.silent_since_ms, f"last heartbeat of the driver of {name}", "listener")
+
+
+def producer_evidence(name: str, producer: ProducerIdentity, at_ms: int) -> EvidenceLine:
+    """Return which engine's instance and part uses a transactional id."""
+    kind = "group" if producer.engine is Engine.KAFKA_CONNECT else "application"
+    parts = ", ".join(f"{part} {value}" for part, value in producer.parts)
+    host = f", on {producer.host}" if producer.host else ""
+    words = f"{name} is used by {producer.engine} {kind} {producer.application}: {parts}{host}"
+    return EvidenceLine(at_ms, words, producer.sign or "the shape of its id")
+
+
+def connector_evidence(
+    name: str, state: str, task: ConnectorTask | None, at_ms: int, url: str
+) -> EvidenceLine:
+    """Return what a worker of Kafka Connect reported of a connector and of the task that uses an id."""
+    reason = f" ({task.reason})" if task and task.reason else ""
+    own = (
+        f"its task {task.number} {task.state} on {task.worker}{reason}"
+        if task
+        else "it has no such task: the id is one of an earlier number of tasks"
+    )
+    return EvidenceLine(at_ms, f"connector {name} is {state}, {own}", url)
 
 
 def source_of(rule: str) -> str:

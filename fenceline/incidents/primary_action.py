@@ -1,4 +1,4 @@
-"""Which finding of an incident its one action comes from, and which actions it is never. Pure."""
+"""Which finding of an incident its one action comes from. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from fenceline.incidents.findings import OpenFinding
-from fenceline.kafka.applications import Shape, application_of
-from fenceline.plans.plan import Act
 
 #: Causes that no end of an effect ends: a broker or a collector has to come back.
 _OUT_OF_REACH = ("collector_behind", "collector_gap", "coordinator_loading", "stuck_in_prepare")
@@ -23,15 +21,3 @@ def action_candidates(findings: Sequence[Found]) -> Sequence[Found]:
     if first.rule in _OUT_OF_REACH:
         return [first]
     return [first, *sorted(effects, key=lambda each: each.subject != first.subject)]
-
-
-def may_lose_records(act: Act, finding: OpenFinding) -> bool:
-    """Whether an action that the planner allows may lose what is to be committed: it is never offered first.
-
-    To roll a batch back aborts it; a transaction that may be Flink's may be decided by a checkpoint of it.
-    What would accept that a part of a batch is lost is not offered at all (`fenceline.plans.offers`).
-    """
-    if act is Act.ROLL_BACK_BATCH:
-        return True
-    name = finding.subject.partition(":")[2]
-    return act is Act.FENCE and application_of(name).kind is Shape.FLINK

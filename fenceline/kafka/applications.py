@@ -20,17 +20,22 @@ Some shapes are ambiguous. Then the reading was chosen that gives the same appli
 the id: any `name-N-M` is read as Flink's, a Connect task of a group with another name as `group-connector`
 numbered.
 A prefix that itself ends in a number loses it (`orders-2-0`, numbered twice, is `orders`).
+
+The configuration may name the application of ids that no engine's shape names (`name_applications`): then
+every list, figure and link counts by that name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from fenceline.compat import StrEnum
 from fenceline.decode.text import escape_bytes
+from fenceline.owners import Owner, owner_of
 
 #: No application's name is longer, in characters.
 LONGEST = 200
@@ -91,7 +96,30 @@ _CONNECT, _LEADER = "connect-", "connect-cluster-"
 _new = tuple.__new__
 
 
+#: Engines name applications themselves: the group of Streams and Connect, the prefix of our sink.
+_NAMED_BY_ENGINES = frozenset({Shape.STREAMS, Shape.CONNECT, Shape.FENCELINE_SINK})
+#: Those of the configuration, where one of them names an application; see `name_applications`.
+_OWNERS: list[Owner] = []
+
+
+def name_applications(owners: Sequence[Owner]) -> None:
+    """Let `application_of` return the names that `[[owners]]` give, from now on in this process."""
+    _OWNERS[:] = owners if any(each.application for each in owners) else ()
+
+
 def application_of(transactional_id: str) -> Application:
+    """Return what is behind an id: as `application_by_shape`, and called as its owner calls it. Never raises.
+
+    The first owner whose pattern fits the id, or its application by shape, counts.
+    """
+    found = application_by_shape(transactional_id)
+    if not _OWNERS or found.kind in _NAMED_BY_ENGINES:
+        return found
+    owner = owner_of((transactional_id, found.application), _OWNERS)
+    return found._replace(application=owner.application) if owner and owner.application else found
+
+
+def application_by_shape(transactional_id: str) -> Application:
     """Return what is behind an id, given as text as `decode.text.escape_bytes` writes it. Never raises.
 
     Text that was not escaped is escaped here, so an application's name can always be stored and shown. A

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.kafka.applications import Application, Shape, application_of
+from fenceline.kafka.counting import OFFSETS_TOPIC
 from fenceline.owners import Owner
 
 _THREAD, _UUID_LENGTH = "-StreamThread-", 36
@@ -66,10 +67,12 @@ class ApplicationName(NamedTuple):
 
 
 class StreamsTopic(StrEnum):
-    """What Kafka Streams uses a topic of its own for."""
+    """What Kafka Streams writes to a topic for."""
 
     CHANGELOG = "changelog"
     REPARTITION = "repartition"
+    #: Its output, of any name.
+    SINK = "sink"
 
 
 def identify_producer(
@@ -110,12 +113,13 @@ def leader_ids(transactional_id: str) -> Sequence[str]:
 
 
 def streams_topic(application: str, topic: str) -> StreamsTopic | None:
-    """Return what an application of Kafka Streams uses a topic for; None for its input and output."""
-    if not topic.startswith(f"{application}-"):
-        return None
-    if topic.endswith(_CHANGELOG):
-        return StreamsTopic.CHANGELOG
-    return StreamsTopic.REPARTITION if topic.endswith(_REPARTITION) else None
+    """Return what an application of Kafka Streams writes to a topic for; None for that of offsets."""
+    if topic.startswith(f"{application}-"):
+        if topic.endswith(_CHANGELOG):
+            return StreamsTopic.CHANGELOG
+        if topic.endswith(_REPARTITION):
+            return StreamsTopic.REPARTITION
+    return None if topic == OFFSETS_TOPIC else StreamsTopic.SINK
 
 
 def _of_streams(of: Application, clients: Sequence[GroupClient]) -> ProducerIdentity:

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from fenceline.flink.records import Committable
-from fenceline.flink.restore import CommitFate, CoordinatorView, commit_fate
+from fenceline.flink.records import Committable, TransactionOwnership
+from fenceline.flink.restore import (
+    CommitFate,
+    CoordinatorView,
+    Lingering,
+    OpenOfPrefix,
+    commit_fate,
+    lingering_kind,
+)
 from fenceline.formatting import format_clock, format_duration
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog, Own, compute_reach, own_words
@@ -19,6 +27,8 @@ from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason
 
 #: A job whose checkpoint is so young is taken for running.
 RUNNING_MS = 60_000
+#: One that misses so many checkpoints has stopped.
+_MISSED = 3
 _ENDED_WORDS = {
     CommitFate.COMMITTED: "is committed already, under the epoch that the checkpoint recorded",
     CommitFate.LOST: "was aborted: its records are lost, and no restore brings them back",
@@ -45,10 +55,39 @@ class FlinkHold:
     trouble: str = ""
     #: A job with the same prefix that has completed a checkpoint since; "" where none has.
     newer_job: str = ""
+    #: The prefix that the id begins with, and how the sink's writers name ids of it.
+    prefix: str = ""
+    ownerships: frozenset[TransactionOwnership] = frozenset()
+    #: When the job's checkpoints were completed, the newest first.
+    completions_ms: tuple[int, ...] = ()
 
     def decides(self, described: Described) -> bool:
         """Return whether the checkpoint decided to commit just what the coordinator has open."""
         return fate_of(self, described) is CommitFate.PENDING
+
+    @property
+    def decides_nothing(self) -> bool:
+        """Whether the newest checkpoint is known, and holds no transaction of the id.
+
+        A savepoint decides only for a job that is restored from it (FLIP-203).
+        """
+        is_known = not self.trouble and self.checkpoint_id is not None and not self.is_savepoint
+        return is_known and self.committable is None
+
+    def has_left(self, transactional_id: str, started_ms: int | None) -> bool:
+        """Return whether an earlier run left the open transaction of an id, and no checkpoint holds it."""
+        if not self.decides_nothing:
+            return False
+        opened = OpenOfPrefix(transactional_id, started_ms)
+        number = self.checkpoint_id or 0
+        kind = lingering_kind(opened, self.prefix, self.ownerships, number, self.completions_ms)
+        return kind is Lingering.LEFT
+
+    def has_stopped(self, now_ms: int) -> bool:
+        """Return whether its job completes no checkpoint any more, by the pauses between the last ones."""
+        times = self.completions_ms
+        pauses = [later - before for later, before in pairwise(times)]
+        return bool(pauses) and now_ms - times[0] > max(RUNNING_MS, _MISSED * max(pauses))
 
 
 def fate_of(hold: FlinkHold, described: Described) -> CommitFate | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.limits import Limits
 from fenceline.plans.batches import SinkBatchFacts, plan_finish, plan_roll_back
 from fenceline.plans.flink_commits import plan_flink_commit
 from fenceline.plans.markers import Marked, plan_markers
 from fenceline.plans.plan import Act, Refusal, RefusalReason, SubjectPlan
-from fenceline.plans.producers import Producer, flink_transaction, plan_fence
+from fenceline.plans.producers import Producer, flink_transaction, is_lively, plan_fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,30 @@ class Appraisal:
     #: As `dashboard.actions.planning.make_plan` takes it.
     subject: str
     refusals: tuple[Refusal, ...] = ()
+    #: Whether it may lose what is to be committed though it is not refused: it is never offered first.
+    may_lose: bool = False
 
 
 def appraise_fence(producer: Producer, *, now_ms: int, limits: Limits) -> Appraisal:
-    """Return whether one transactional id may be fenced, and if not, why."""
+    """Return whether one transactional id may be fenced, and if not, why.
+
+    A checkpoint may have decided to commit what an id of Flink's shape has open, unless its job's checkpoints
+    show that none will.
+    """
     plan = plan_fence(producer, now_ms=now_ms, limits=limits)
-    return Appraisal(Act.FENCE, producer.transactional_id, plan.refusals)
+    name = producer.transactional_id
+    may_lose = application_of(name).kind is Shape.FLINK and not _is_abandoned(producer, now_ms)
+    return Appraisal(Act.FENCE, name, plan.refusals, may_lose)
+
+
+def _is_abandoned(producer: Producer, now_ms: int) -> bool:
+    """Whether an earlier run of a Flink job left what an id has open, or its job has stopped, silently."""
+    hold = producer.flink
+    if hold is None or not hold.decides_nothing:
+        return False
+    if hold.has_left(producer.transactional_id, producer.started_ms):
+        return True
+    return hold.has_stopped(now_ms) and is_lively(producer, now_ms) is False
 
 
 def appraise_markers(marked: Marked, start_offset: int | None = None) -> Appraisal:
@@ -56,8 +75,9 @@ def appraise_flink_commit(producer: Producer) -> Appraisal:
 
 
 def appraise_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> Appraisal:
-    """Return whether a batch may be rolled back, and if not, why."""
-    return Appraisal(Act.ROLL_BACK_BATCH, batch.subject, plan_roll_back(batch, now_ms=now_ms).refusals)
+    """Return whether a batch may be rolled back, which aborts it, and if not, why."""
+    refusals = plan_roll_back(batch, now_ms=now_ms).refusals
+    return Appraisal(Act.ROLL_BACK_BATCH, batch.subject, refusals, may_lose=True)
 
 
 def _refusals(plans: Sequence[SubjectPlan]) -> tuple[Refusal, ...]:

@@ -114,7 +114,7 @@ def plan_fence(
 def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
     """Yield what somebody must know who fences these ids."""
     opened = [each for each in producers if each.is_open]
-    live = [each.transactional_id for each in opened if _is_lively(each, now_ms) is not False]
+    live = [each.transactional_id for each in opened if is_lively(each, now_ms) is not False]
     if live:
         yield (
             f"It kills a live producer: {list_names(live)} may have been written to within the last minute. "
@@ -215,7 +215,7 @@ def _effects(producer: Producer, described: Described, found: Reach, now_ms: int
     yield Effect("producer_fenced", None, words.format(_liveliness(producer, now_ms)))
 
 
-def _is_lively(producer: Producer, now_ms: int) -> bool | None:
+def is_lively(producer: Producer, now_ms: int) -> bool | None:
     """Whether its producer may have written within the last minute; None where that cannot be seen."""
     if producer.started_ms is not None and now_ms - producer.started_ms < LIVELY_MS:
         return True
@@ -225,7 +225,7 @@ def _is_lively(producer: Producer, now_ms: int) -> bool | None:
 
 
 def _liveliness(producer: Producer, now_ms: int) -> str:
-    lively = _is_lively(producer, now_ms)
+    lively = is_lively(producer, now_ms)
     if lively is None:
         return "when it wrote last cannot be seen"
     if lively:
@@ -265,7 +265,7 @@ def _forceable(producer: Producer, described: Described, now_ms: int, limits: Li
 def _is_healthy(producer: Producer, described: Described, now_ms: int, limits: Limits) -> bool:
     """Whether it is within its limit and may have been written to within the last minute."""
     return (
-        not _is_past_limit(producer, described, now_ms, limits) and _is_lively(producer, now_ms) is not False
+        not _is_past_limit(producer, described, now_ms, limits) and is_lively(producer, now_ms) is not False
     )
 
 

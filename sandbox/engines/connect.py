@@ -36,14 +36,17 @@ class ConnectWorker:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Let a connector copy a topic with so many tasks, and wait until all of them run."""
-        config = {
+        self.configure(name, tasks, {
             "connector.class": MIRROR, "tasks.max": str(tasks), "topics": topic,
             "source.cluster.alias": "from", "source.cluster.bootstrap.servers": bootstrap,
             "target.cluster.alias": "to", "target.cluster.bootstrap.servers": bootstrap,
             "replication.factor": "1", "offset-syncs.topic.replication.factor": "1",
             "sync.topic.configs.enabled": "false", "sync.topic.acls.enabled": "false",
             **(settings or {}),
-        }  # fmt: skip
+        })  # fmt: skip
+
+    def configure(self, name: str, tasks: int, config: Mapping[str, str]) -> None:
+        """Start a connector, or give one other settings, and wait until so many tasks run."""
         wait_until(lambda: self._answers("PUT", f"connectors/{name}/config", config), "it is configured", 120)
         wait_until(lambda: self._running(name) == tasks, f"{tasks} tasks run", 120)
 
@@ -78,8 +81,10 @@ class ConnectWorker:
 
 
 @contextmanager
-def connect_worker(folder: Path, bootstrap: str, group: str) -> Iterator[ConnectWorker]:
-    """Start a worker of a group of its own and end its JVM afterwards."""
+def connect_worker(
+    folder: Path, bootstrap: str, group: str, jars: str = "connect-mirror"
+) -> Iterator[ConnectWorker]:
+    """Start a worker of a group of its own, of a set of jars, and kill its JVM afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     address = f"http://{HOST}:{free_port()}"
     topics = {f"{use}.storage.topic": f"{group}-{use}" for use in ("config", "offset", "status")}
@@ -91,8 +96,8 @@ def connect_worker(folder: Path, bootstrap: str, group: str) -> Iterator[Connect
         # A worker that comes back gets its tasks at once.
         "scheduled.rebalance.max.delay.ms": "0",
     }  # fmt: skip
-    jars = fetch_jars("connect-mirror")
-    with (folder / "connect.log").open("ab") as log, java_gateway(find_java(folder), jars, log) as gateway:
+    paths = fetch_jars(jars)
+    with (folder / "connect.log").open("ab") as log, java_gateway(find_java(folder), paths, log) as gateway:
         no_arguments = gateway.new_array(gateway.jvm.java.lang.String, 0)
         gateway.jvm.org.apache.kafka.connect.cli.ConnectDistributed(no_arguments).startConnect(settings)
         yield ConnectWorker(address)

@@ -23,7 +23,8 @@ _OPENED = (
 )  # fmt: skip
 #: A first one comes when the job has started, on a busy machine.
 _CHECKPOINT_WITHIN_S = 60.0
-_OPTIONS = (
+#: Of a JVM that runs Flink.
+JVM_OPTIONS = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -87,7 +88,7 @@ class FlinkProcess:
         log = (self.folder.with_name(f"{self.folder.name}.log")).open("ab")
         port, token, self._process = launch_gateway(
             classpath=classpath(fetch_jars(f"flink-{self.version}")),
-            javaopts=list(_OPTIONS),
+            javaopts=list(JVM_OPTIONS),
             java_path=find_java(self.folder.parent).command,
             die_on_exit=True,
             enable_auth=True,

@@ -21,7 +21,9 @@ OPTIONS = (
 
 
 @contextmanager
-def java_gateway(java: Java, jars: Iterable[Path], log: IO[bytes]) -> Iterator[JavaGateway]:
+def java_gateway(
+    java: Java, jars: Iterable[Path], log: IO[bytes], options: Iterable[str] = OPTIONS
+) -> Iterator[JavaGateway]:
     """Start a JVM with these jars and yield its gateway; end it afterwards.
 
     It listens on a loopback port of its own choice, wants a token, writes to `log`, and ends by itself
@@ -29,7 +31,7 @@ def java_gateway(java: Java, jars: Iterable[Path], log: IO[bytes]) -> Iterator[J
     """
     port, token, process = launch_gateway(
         classpath=classpath(jars),
-        javaopts=list(OPTIONS),
+        javaopts=list(options),
         java_path=java.command,
         die_on_exit=True,
         enable_auth=True,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from fenceline.owners import Owner
 from fenceline.reports import PROGRESS, STATE, STRANGE, Manifest, ReportPart, part_name
 from spark_pipeline.reports import merge
 from spark_pipeline.reports.columns import DDL
@@ -38,6 +39,8 @@ class History:
     topic: str
     checkpoint: str
     tasks: int
+    #: Who names applications.
+    owners: Sequence[Owner] = ()
     #: What was published last; None before the first micro-batch.
     manifest: Manifest | None = field(init=False)
     #: Why a micro-batch was refused: Spark only reports that its function failed.
@@ -93,7 +96,9 @@ class History:
 
     def _write(self, rows: DataFrame, batch: int, before: Manifest | None, *, snapshot: bool) -> str:
         """Fold and write the micro-batch's part; return its name."""
-        start = Start(before.positions, before.holes, snapshot) if before else Start()
+        start = Start(owners=self.owners)
+        if before:
+            start = Start(before.positions, before.holes, snapshot, self.owners)
         known = None
         if before is not None and before.state:
             rows_before = merge.read_rows(rows.sparkSession, self.store.parts, before.state)

@@ -8,7 +8,7 @@ checked here and not trusted.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,8 @@ import pyarrow as pa
 from fenceline.compat import SLOTS, pairwise, zip_equal
 from fenceline.facts import RawRecord
 from fenceline.kafka.aggregate import Folded, fold_records
+from fenceline.kafka.applications import name_applications
+from fenceline.owners import Owner
 from fenceline.reports import PROGRESS, STATE, STRANGE
 from spark_pipeline.reports import columns, priors
 
@@ -40,6 +42,8 @@ class Start:
     holes: Mapping[int, int] = field(default_factory=dict)
     #: Tell all that is known of every id, and not only what changed.
     snapshot: bool = False
+    #: Who names applications; see `fenceline.kafka.applications.name_applications`.
+    owners: Sequence[Owner] = ()
 
 
 def fold_rows(start: Start, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -48,6 +52,7 @@ def fold_rows(start: Start, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     Where `is_record` is false, `value` is what an earlier micro-batch knew of an id, as `priors` packs it.
     Raises OutOfOrder.
     """
+    name_applications(start.owners)
     current: _PartitionFold | None = None
     for rows in batches:
         numbers = rows.column("partition").to_numpy()

@@ -91,6 +91,7 @@ def test_a_transaction_is_told_in_kafkas_words(ask: Ask) -> None:
         "waiting": [],
         "rev": 1,
         "producer": None,
+        "connector": None,
         "offsets": {"observation": "complete", "read_at": None, "items": [], "missing": []},
         "offers": [{"act": "fence", "subject": "a"}],
     }

@@ -28,6 +28,7 @@ LISTS = (
     "recoveries",
     "findings",
     "flink-jobs",
+    "connectors",
 )
 
 

@@ -24,7 +24,7 @@ def prod() -> Cluster:
 def test_a_job_is_listed_and_described(ask: Ask, prod: Cluster) -> None:
     factories.transaction(prod, "copy-0-41", age_ms=100_000, timeout_ms=600_000)
     factories.transaction(prod, "copy-1-41", TransactionState.COMPLETE_ABORT, producer_epoch=18)
-    factories.transaction(prod, "copy-9-3")
+    factories.transaction(prod, "copy-9-3", age_ms=100_000)
     row = factories.flink_job(prod, [factories.committable(f"copy-{each}-41") for each in range(2)])
 
     (listed,) = ask("flink-jobs")["items"]

@@ -297,6 +297,7 @@ def test_nobody_else_may_ask(path: str) -> None:
         ("groups?limit=1000", 7),
         ("recoveries", 7),
         ("flink-jobs", 7),
+        ("connectors", 7),
         # Six more for what may be offered, for however many findings; two for the role of who asks.
         ("findings", 15),
         ("clusters", 22),
@@ -320,6 +321,7 @@ NOUNS = {
     "groups": "groups",
     "queries": "checkpoints",
     "flink-jobs": "flink",
+    "connectors": "engines",
     "recoveries": "recoveries",
     "transitions": "transaction_state",
     "applications": "transaction_state",

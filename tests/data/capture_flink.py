@@ -24,7 +24,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from sandbox.engines.flink import FlinkProcess
-from sandbox.java import FLINKS
+from sandbox.jar_sets import FLINKS
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 

@@ -132,6 +132,10 @@ def test_without_a_file_no_cluster_is_configured() -> None:
         ('[[owners]]\nmatch = "p"', 'owners[1] needs both: match = "payments-*" and team = "…"'),
         ('[[owners]]\nmatch = "p"\nteam = 3', "owners[1].team must be text, not 3"),
         (
+            f'[[owners]]\nmatch = "p"\nteam = "t"\napplication = "{"x" * 201}"',
+            "owners[1].application must be up to 200 printable characters",
+        ),
+        (
             '[[owners]]\nmatch = "p"\nteam = "t"\nrunbook = "ftp://r"',
             "owners[1].runbook must begin with https:// or http://, not 'ftp://r'",
         ),

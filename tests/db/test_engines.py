@@ -101,7 +101,8 @@ def save(lease: Lease, *apis: EngineEndpoint) -> int:
 
 
 def reasons() -> dict[str, str]:
-    return engines.api_troubles(Cluster.objects.get(name="prod").pk)
+    found = engines.api_troubles(Cluster.objects.get(name="prod").pk)
+    return {url: each.reason for url, each in found.items()}
 
 
 @pytest.mark.sql

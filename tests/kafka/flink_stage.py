@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from django.test import override_settings
 
 from collectors.flink.collector import FlinkCollector
@@ -23,6 +24,7 @@ from sandbox.engines.flink import FlinkProcess
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.action_worker import CLUSTER
+from tests.kafka.topic_records import committed_values
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
@@ -36,7 +38,7 @@ class FlinkStage:
 
     def __init__(self, broker: Broker, folder: Path, version: str, *, pooling: bool = False) -> None:
         name = uuid.uuid4().hex[:8]
-        self.broker, self.root = broker, folder / "checkpoints"
+        self.broker, self.root, self.version = broker, folder / "checkpoints", version
         self.source, self.target, self.prefix = f"in-{name}", f"out-{name}", f"copy-{name}"
         create_topics(broker.bootstrap, self.source, self.target, partitions=PARTITIONS)
         self._producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -54,9 +56,9 @@ class FlinkStage:
             "interval_ms": 200,
         }
 
-    def job(self) -> FlinkProcess:
+    def job(self, **changes: Any) -> FlinkProcess:
         """Return a job that is not started yet; all share the folder of checkpoints."""
-        return FlinkProcess(folder=self.root, **self._how)
+        return FlinkProcess(folder=self.root, **self._how | changes)
 
     def feed(self, number: int = 60) -> None:
         """Write so many new values into the source, and wait until they are there."""
@@ -67,25 +69,7 @@ class FlinkStage:
 
     def copied(self) -> Sequence[int]:
         """Return the values that a read_committed consumer gets of the target, up to its end, sorted."""
-        settings = {
-            "bootstrap.servers": self.broker.bootstrap, "group.id": "none", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }  # fmt: skip
-        consumer = Consumer(settings)
-        consumer.assign([TopicPartition(self.target, each, 0) for each in range(PARTITIONS)])
-        values, ended = [], set()
-        try:
-            while len(ended) < PARTITIONS:
-                record = consumer.poll(10)
-                assert record is not None, "nothing within 10 s"
-                if record.error() is not None:
-                    ended.add(record.partition())
-                else:
-                    values.append(int(record.value()))
-        finally:
-            consumer.close()
-        return sorted(values)
+        return sorted(map(int, committed_values(self.broker.bootstrap, self.target, PARTITIONS)))
 
     def describe(self, names: Sequence[str]) -> Mapping[str, Described]:
         """Return what the coordinators have of ids."""
@@ -94,7 +78,7 @@ class FlinkStage:
 
     def open_commits(self) -> Sequence[Committable]:
         """Return what the newest checkpoint decided to commit and its coordinator has open as it says."""
-        observed = self._observe()
+        observed = self.observe()
         newest = observed[0].checkpoints[0] if observed else None
         if not isinstance(newest, FlinkCheckpoint):
             return ()
@@ -141,13 +125,14 @@ class FlinkStage:
         """Return the folder of the newest completed checkpoint of any job."""
         return max(self.root.glob("*/chk-*/_metadata"), key=lambda path: path.stat().st_mtime_ns).parent
 
+    def observe(self) -> Sequence[FlinkJobObservation]:
+        """Return what the collector reads of all jobs, the one with the newest checkpoint first."""
+        found = self._collector.poll(loop.now_ms(), every_s=0).observations
+        return sorted(found, key=lambda each: each.checkpoints[0].completed_ms or 0, reverse=True)
+
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
-
-    def _observe(self) -> Sequence[FlinkJobObservation]:
-        found = self._collector.poll(loop.now_ms(), every_s=0).observations
-        return sorted(found, key=lambda each: each.checkpoints[0].completed_ms or 0, reverse=True)
 
     def _settled(self) -> Sequence[Committable] | None:
         """Return what stays open, None while that differs from what was open a moment before."""

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from collectors.flink.collector import FlinkCollector
 from dashboard.actions import recover_workers
 from dashboard.config import CheckpointRoot
-from dashboard.models import Action
+from dashboard.models import Action, Cluster
 from dashboard.runtime import leases, loop
 from dashboard.streaming import flink_jobs as queries
 from dashboard.streaming import flink_store as store
@@ -38,6 +37,7 @@ from tests.kafka.action_worker import (
 )
 from tests.kafka.planning_cluster import refusal_reasons, refusal_texts
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.topic_records import committed_values
 from tests.unit import flink_states as states
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
@@ -109,19 +109,7 @@ class CheckpointedTransaction:
 
     def committed(self) -> int:
         """Return how many records a read_committed consumer gets."""
-        settings = {
-            "bootstrap.servers": self.broker.bootstrap, "group.id": "none", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True,
-        }  # fmt: skip
-        consumer = Consumer(settings)
-        consumer.assign([TopicPartition(self.topic, 0, 0)])
-        number = 0
-        try:
-            while (record := consumer.poll(10)) is not None and record.error() is None:
-                number += 1
-        finally:
-            consumer.close()
-        return number
+        return len(committed_values(self.broker.bootstrap, self.topic))
 
     def close(self) -> None:
         """Close the connections."""
@@ -244,6 +232,25 @@ def test_a_transaction_that_began_after_the_checkpoint_is_not_its_own(held: Chec
 
     assert refusal_reasons(held.plan()) == [[Why.BEGAN_LATER]]
     assert "the clocks of the brokers and of the store differ" in refusal_texts(held.plan())
+
+
+def test_what_no_checkpoint_will_commit_is_fenced_and_nothing_decided_is_lost(
+    held: CheckpointedTransaction,
+) -> None:
+    for number in (2, 3):
+        held.complete(number, None)
+    left = held.describe()
+    hold = queries.holds_of(Cluster.objects.get().pk, [held.name], now_ms=loop.now_ms())[held.name]
+    assert hold.has_left(held.name, left.started_ms)
+    # Forced, since it is open for a moment alone.
+    plan = make_plan(Act.FENCE, held.name, force=True)
+    assert "a fence loses nothing that was decided" in " ".join(plan.warnings)
+
+    row = execute_plan(plan)
+
+    assert outcomes(row) == ["done"], result_texts(row)
+    wait_for(lambda: held.describe().producer_epoch > left.producer_epoch, "its fence")
+    assert held.committed() == 0
 
 
 def test_an_id_without_a_checkpoint_is_fenced_as_any_other(held: CheckpointedTransaction) -> None:

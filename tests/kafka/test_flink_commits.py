@@ -1,6 +1,7 @@
 """Proves on real Flink jobs, killed with SIGKILL between the completion of a checkpoint and its commits, that
 the pending commits are found, that committing what the checkpoint decided loses and doubles nothing whether
-the job is restored afterwards or not, and that a fence of such an id is refused and names what it loses."""
+the job is restored afterwards or not, and that a fence of such an id is refused and names what it loses. Each
+checkpoint of a job that is killed 20 times is what Flink's own State Processor reads of it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from dashboard.models import Action
 from fenceline.flink.records import Committable
 from fenceline.plans.plan import Act, RefusalReason
 from sandbox.kafka import Broker
+from tests.java.flink_state import FlinkStateReader, flink_state_reader
 from tests.kafka.action_worker import execute_plan, make_plan, outcomes, result_texts
+from tests.kafka.flink_comparison import compare_checkpoint, read_checkpoints
 from tests.kafka.flink_stage import FlinkStage
 from tests.kafka.planning_cluster import refusal_reasons
 from tests.seeds import SEED
@@ -45,6 +48,12 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FlinkStage
     with made.configured():
         yield made
     made.close()
+
+
+@pytest.fixture
+def reader(stage: FlinkStage, tmp_path: Path) -> Iterator[FlinkStateReader]:
+    with flink_state_reader(stage.version, tmp_path / "reader") as made:
+        yield made
 
 
 def kill_with_open_commits(stage: FlinkStage, *, restore: bool) -> Sequence[Committable]:
@@ -90,12 +99,16 @@ def test_what_a_checkpoint_decided_is_committed_and_a_restore_neither_fails_nor_
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stage", ALL_STAGES, indirect=True)
-def test_20_kills_lose_and_double_nothing_whoever_commits(stage: FlinkStage) -> None:
+def test_20_kills_lose_and_double_nothing_whoever_commits(
+    stage: FlinkStage, reader: FlinkStateReader
+) -> None:
     chooser = random.Random(SEED)
     print(f"seed {SEED}")
     by_action = 0
     for number in range(20):
         opened = kill_with_open_commits(stage, restore=number > 0)
+        compared = [compare_checkpoint(each, reader) for each in read_checkpoints(stage, jobs=1)]
+        assert {each[:3] for each in opened} <= {each[:3] for found in compared for each in found}
         # What is left to the restore is committed by Flink, of what is done here maybe only a part.
         chosen = [each for each in opened if chooser.random() < 0.7]
         if chosen:

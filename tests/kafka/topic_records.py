@@ -60,6 +60,27 @@ def _raw(message: Message) -> RawRecord:
     return RawRecord(partition, offset, timestamp_ms, message.key(), message.value())
 
 
+def committed_values(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
+    """Return the values that a read_committed consumer gets of a topic, up to its last stable offset."""
+    settings = {
+        "bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False,
+        "isolation.level": "read_committed", "enable.partition.eof": True,
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    values, ended = [], 0
+    try:
+        while ended < partitions:
+            record = consumer.poll(10)
+            assert record is not None, "nothing within 10 s"
+            if record.error() is None:
+                values.append(record.value() or b"")
+            ended += record.error() is not None
+    finally:
+        consumer.close()
+    return values
+
+
 def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
     """Return what the coordinator wrote last of an id."""
     key = encode_key(transactional_id)

@@ -6,6 +6,7 @@ micro-batches and Arrow batches; the transitions that its rows resolve to, the s
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,9 @@ from fenceline.facts import (
 )
 from fenceline.histograms import bucket_of
 from fenceline.kafka import transition_ring
+from fenceline.owners import Owner
 from fenceline.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
+from spark_pipeline.arguments import named_application
 from spark_pipeline.reports import columns, task
 from spark_pipeline.reports.task import OutOfOrder, Start
 from tests.kafka.topic_records import RawRecord
@@ -76,10 +79,11 @@ class Output:
         self.positions: dict[int, int] = {}
         self.holes: dict[int, int] = {}
         self.state: dict[tuple[int, bytes], Row] = {}
+        self.owners: Sequence[Owner] = ()
 
     def run(self, records: Sequence[RawRecord], *, snapshot: bool = False, cut: int = 7) -> None:
         """Run a micro-batch, given in Arrow batches of at most `cut` rows."""
-        start = Start(dict(self.positions), dict(self.holes), snapshot)
+        start = Start(dict(self.positions), dict(self.holes), snapshot, self.owners)
         found = [row for each in task.fold_rows(start, self._input(records, cut)) for row in each.to_pylist()]
         for row in found:
             if row["table"] == PROGRESS:
@@ -216,6 +220,15 @@ def test_records_out_of_order_are_refused(offsets: tuple[int, ...]) -> None:
     )
     with pytest.raises(OutOfOrder, match="partition 0: offset"):
         list(task.fold_rows(Start(), [rows]))
+
+
+def test_applications_are_called_as_their_owners_call_them() -> None:
+    output = Output()
+    output.owners = (named_application("app-*=Ledger service"), named_application("*="))
+    output.run(random_records(1, ids=2, steps=10))
+    assert {row["application"] for row in output.rows if row["application"]} == {"Ledger service"}
+    with pytest.raises(argparse.ArgumentTypeError, match="write PATTERN=NAME"):
+        named_application("app-*")
 
 
 def test_records_that_were_read_before_are_refused() -> None:

@@ -35,6 +35,8 @@ class Poll:
         self.incidents: dict[int, tuple[str, str]] = {}
         self.actions: dict[int, set[str]] = {}
         self.pages: dict[str, str] = {}
+        #: What the incidents' own pages had as evidence.
+        self.evidence: dict[int, str] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Poll:
@@ -53,6 +55,7 @@ class Poll:
             number, subject = each["number"], each["subject"]
             self.incidents[number] = each["rule"], subject
             page = self._stack.page(f"/incidents/{number}")
+            self.evidence[number] = page.partition('id="cause"')[2].partition("</section>")[0]
             found = re.search(r'name="act"\s+value="(\w+)"', page)
             self.actions.setdefault(number, set()).update([found[1]] if found else [])
             if subject.startswith("transaction:"):
@@ -96,6 +99,9 @@ def test_a_paused_instance_of_streams_is_named_by_its_transaction(stack: Stack) 
     process, _, thread = subject.removeprefix("transaction:demo-streams-").rpartition("-")
     for named in ("Kafka Streams", process, thread):
         assert named in page
+    assert (
+        f"Kafka Streams application demo-streams: process {process}, thread {thread}" in poll.evidence[number]
+    )
 
 
 def test_a_task_of_a_dead_connect_worker_is_named_and_idle_ones_are_not_taken_over(stack: Stack) -> None:
@@ -105,6 +111,7 @@ def test_a_task_of_a_dead_connect_worker_is_named_and_idle_ones_are_not_taken_ov
     assert poll.actions[number] == {"fence"}
     (page,) = poll.pages.values()
     assert "Kafka Connect" in page
+    assert "Kafka Connect group demo-connect: connector mirror, task 0" in poll.evidence[number]
     assert "reinit" in kinds(stack, "demo-connect-mirror-2")
     assert "takeover" not in kinds(stack, "demo-connect-mirror-2")
     # What it had open was aborted by the new worker.

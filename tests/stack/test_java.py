@@ -20,6 +20,7 @@ import pytest
 
 from sandbox import java
 from sandbox.errors import SandboxError
+from sandbox.jar_sets import SETS
 from sandbox.options import ROOT
 from tests.receivers import Authority
 
@@ -48,13 +49,13 @@ def small_lock(tmp_path: Path) -> Path:
 def test_the_lock_file_names_checksums_and_no_host() -> None:
     text = java.LOCK_FILE.read_text()
     rows = [row for table in tomllib.loads(text).values() for row in table["jars"]]
-    assert set(tomllib.loads(text)) == set(java.SETS)
+    assert set(tomllib.loads(text)) == set(SETS)
     assert all(re.fullmatch(r"[0-9a-f]{64}", row["sha256"]) and row["size"] > 0 for row in rows)
     assert "//" not in text
 
 
 def test_every_set_has_its_jars() -> None:
-    for name, (roots, alone) in java.SETS.items():
+    for name, (roots, alone) in SETS.items():
         assert {*roots, *alone} <= {jar.coordinate for jar in java.locked_jars(name)}
     assert len(java.locked_jars("spark-connector")) == 4
 

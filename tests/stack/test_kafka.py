@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sandbox.errors import SandboxError
-from sandbox.java import EVERYDAY_KAFKA
+from sandbox.jar_sets import EVERYDAY_KAFKA
 from sandbox.kafka import Broker, Sasl, explain_log, is_ready
 from sandbox.prepared import storage_format
 from tests.brokers import kafka_42

@@ -44,8 +44,9 @@ OLD = {
         (10, MYSQL | {"signal.kafka.topic": "dbz"}, "dbz", DebeziumTopic.SIGNALS, "as it is configured"),
         (11, MYSQL | {"topic.heartbeat.prefix": "hb"}, "hb.shop", DebeziumTopic.HEARTBEAT, "configured"),
         (12, MYSQL | {"topic.delimiter": "_"}, "shop_transaction", DebeziumTopic.TRANSACTIONS, "delimiter"),
-        (13, OLD, "dbhistory.shop", DebeziumTopic.SCHEMA_HISTORY, "until 1.9"),
-        (14, OLD, "__hb.shop", DebeziumTopic.HEARTBEAT, "until 1.9"),
+        (14, OLD, "dbhistory.shop", DebeziumTopic.SCHEMA_HISTORY, "until 1.9"),
+        (13, MYSQL | {"topic.delimiter": "_"}, "shop_public_orders", DebeziumTopic.ROWS, "delimiter"),
+        (15, OLD, "__hb.shop", DebeziumTopic.HEARTBEAT, "until 1.9"),
     ],
 )
 def test_a_topic_is_told_apart(

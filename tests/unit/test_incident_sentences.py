@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fenceline.facts import Finding, Severity
-from fenceline.incidents.primary_action import action_candidates, may_lose_records
+from fenceline.incidents.primary_action import action_candidates
 from fenceline.incidents.sentences import (
     DeadlineKind,
     IncidentFacts,
@@ -18,7 +18,6 @@ from fenceline.incidents.sentences import (
     incident_title,
     worst_fact,
 )
-from fenceline.plans.plan import Act
 from fenceline.sentences import Age, Instant, plain_text
 from fenceline.spark.drivers import Driver, DriverStatus
 
@@ -200,17 +199,3 @@ def test_actions_come_from_the_cause_then_from_its_subject_then_from_other_effec
 def test_what_a_broker_has_to_end_offers_no_effect(rule: str) -> None:
     cause = finding(rule, "coordinators:prod")
     assert action_candidates([cause, finding("open_too_long", "transaction:t")]) == [cause]
-
-
-@pytest.mark.parametrize(
-    ("act", "name", "loses"),
-    [
-        (Act.ROLL_BACK_BATCH, "query:q", True),
-        (Act.FINISH_BATCH, "query:q", False),
-        (Act.FENCE, "transaction:payments-7", False),
-        (Act.FENCE, "transaction:sink-0-17", True),
-        (Act.ABORT_MARKER, "partition:p-0", False),
-    ],
-)
-def test_no_first_action_may_lose_what_is_to_be_committed(act: Act, name: str, loses: bool) -> None:
-    assert may_lose_records(act, finding("x", name)) is loses

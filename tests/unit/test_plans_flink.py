@@ -23,6 +23,7 @@ from fenceline.flink.restore import (
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.flink_commits import FlinkHold, flink_commit_warnings, plan_flink_commit
+from fenceline.plans.offers import appraise_fence
 from fenceline.plans.plan import Act, Plan, SubjectPlan, from_json
 from fenceline.plans.plan import RefusalReason as Why
 from fenceline.plans.producers import Producer, fencing_warnings, flink_transaction, plan_fence
@@ -220,7 +221,9 @@ def test_an_id_of_a_sink_is_its_prefix_a_subtask_and_a_number(
     [
         # Names count checkpoints.
         (1, "copy-0-42", [IMPLICIT], 0, Lingering.WRITING),
-        (2, "copy-0-41", [IMPLICIT], 0, Lingering.LEFT),
+        (2, "copy-0-41", [IMPLICIT], 30_000, Lingering.LEFT),
+        (8, "copy-0-41", [IMPLICIT], 0, Lingering.UNDECIDED),
+        (9, "copy-0-41", [IMPLICIT], None, Lingering.LEFT),
         # Names of a pool: by when it began, against the newest checkpoint and the one before.
         (3, "copy-0-1", [EXPLICIT], 1_000, Lingering.WRITING),
         (4, "copy-0-1", [EXPLICIT], 30_000, Lingering.UNDECIDED),
@@ -237,3 +240,65 @@ def test_another_open_transaction_of_a_prefix_is_judged(
     each = OpenOfPrefix(name, None if age_ms is None else NOW_MS - age_ms)
 
     assert lingering_kind(each, "copy", ownerships, 41, completed_ms) is kind, number
+
+
+LEFT = replace(NOT_HELD, prefix="copy", ownerships=frozenset({IMPLICIT}))
+POOLED = replace(LEFT, ownerships=frozenset({EXPLICIT}), completions_ms=(NOW_MS - 100, NOW_MS - 200))
+
+
+@pytest.mark.parametrize(
+    ("number", "hold", "name", "started_ms", "may_lose"),
+    [
+        (1, LEFT, "copy-7-39", NOW_MS - 900_000, False),
+        (2, LEFT, "copy-0-42", NOW_MS - 900_000, True),
+        (3, replace(LEFT, committable=HELD), "copy-0-41", NOW_MS - 900_000, True),
+        (4, replace(LEFT, trouble="it was polled last at 10:00"), "copy-7-39", NOW_MS - 900_000, True),
+        (5, replace(LEFT, is_savepoint=True), "copy-7-39", NOW_MS - 900_000, True),
+        (6, replace(LEFT, checkpoint_id=None), "copy-7-39", NOW_MS - 900_000, True),
+        (7, POOLED, "copy-0-3", NOW_MS - 300, False),
+        (8, POOLED, "copy-0-3", NOW_MS - 150, True),
+        (9, POOLED, "copy-0-3", NOW_MS - 50, True),
+        (10, POOLED, "copy-0-3", None, True),
+        (11, replace(LEFT, completions_ms=(NOW_MS - 500,)), "copy-7-39", NOW_MS - 300, True),
+        (12, replace(LEFT, completions_ms=(NOW_MS - 200,)), "copy-7-39", NOW_MS - 300, False),
+        (13, None, "copy-7-39", NOW_MS - 900_000, True),
+        (14, None, "copy", NOW_MS - 900_000, False),
+    ],
+)
+def test_a_fence_comes_first_where_no_checkpoint_will_commit_the_transaction(
+    number: int, hold: FlinkHold | None, name: str, started_ms: int | None, may_lose: bool
+) -> None:
+    each = plan_producer(name, described_transaction(name), flink=hold, started_ms=started_ms)
+    assert appraise_fence(each, now_ms=NOW_MS, limits=Limits()).may_lose is may_lose, f"case {number}"
+
+
+#: Checkpoints each ten seconds, the last one two minutes ago.
+STOPPED = replace(LEFT, completions_ms=(NOW_MS - 120_000, NOW_MS - 130_000, NOW_MS - 140_000))
+MINUTES = replace(LEFT, completions_ms=(NOW_MS - 120_000, NOW_MS - 240_000))
+
+
+@pytest.mark.parametrize(
+    ("number", "hold", "silent_ms", "may_lose"),
+    [
+        (1, STOPPED, 119_000, False),
+        (2, STOPPED, 30_000, True),
+        (3, STOPPED, None, True),
+        (4, MINUTES, 119_000, True),
+        (5, replace(STOPPED, completions_ms=(NOW_MS - 900_000,)), 119_000, True),
+        (6, replace(STOPPED, committable=HELD), 119_000, True),
+        (7, replace(STOPPED, trouble="it was polled last at 10:00"), 119_000, True),
+        (8, replace(STOPPED, completions_ms=(NOW_MS - 50_000, NOW_MS - 60_000)), 119_000, True),
+    ],
+)
+def test_what_a_stopped_job_has_written_for_its_next_checkpoint_is_fenced_first_once_it_is_silent(
+    number: int, hold: FlinkHold, silent_ms: int | None, may_lose: bool
+) -> None:
+    name, silent_since_ms = "copy-0-42", None if silent_ms is None else NOW_MS - silent_ms
+    each = plan_producer(
+        name,
+        described_transaction(name),
+        flink=hold,
+        started_ms=NOW_MS - 119_500,
+        silent_since_ms=silent_since_ms,
+    )
+    assert appraise_fence(each, now_ms=NOW_MS, limits=Limits()).may_lose is may_lose, f"case {number}"

@@ -102,9 +102,10 @@ def test_a_plain_id_that_looks_like_an_engine_s_is_none_s(transactional_id: str)
     [
         ("orders-app-KSTREAM-AGGREGATE-STATE-STORE-0000000001-changelog", "changelog"),
         ("orders-app-counts-repartition", "repartition"),
-        ("orders-app-totals", None),
-        ("orders-changelog", None),
-        ("other-counts-changelog", None),
+        ("orders-app-totals", "sink"),
+        ("orders-changelog", "sink"),
+        ("other-counts-changelog", "sink"),
+        ("__consumer_offsets", None),
     ],
 )
 def test_topics_of_an_application_are_told_apart(topic: str, use: str | None) -> None:

@@ -186,6 +186,7 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/api/v1/queries/{query}/safe_to_stop", API_READ),
     RoutePermission("GET", "/api/v1/flink-jobs", API_READ),
     RoutePermission("GET", "/api/v1/flink-jobs/prod/{flink_job}", API_READ),
+    RoutePermission("GET", "/api/v1/connectors", API_READ),
     RoutePermission("GET", "/api/v1/recoveries", API_READ),
     RoutePermission("GET", "/api/v1/recoveries/prod/{recovery}", API_READ),
     RoutePermission("GET", "/api/v1/findings", API_READ),

@@ -4,6 +4,7 @@ shows it, and what Kafka Streams uses its topics for."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -39,7 +40,8 @@ def test_a_streams_instance_is_named_with_its_machine_and_group(page: Client, pr
     assert PROCESS in line
     assert "10.0.0.5" in line
     assert 'href="/groups/prod/orders-app"' in line
-    assert page_html(page, PAGE).count("data-streams-topic") == 1
+    uses = [each.split("<")[0] for each in page_html(page, PAGE).split("data-streams-topic>")[1:]]
+    assert uses == ["changelog", "sink"]
 
 
 def test_the_shape_alone_names_no_machine_and_no_group(page: Client, prod: Cluster) -> None:
@@ -65,6 +67,31 @@ def test_a_connect_task_has_the_state_that_a_worker_reports(page: Client, prod: 
     assert "2 tasks, as Connect 4.2.0" in " ".join(shown.split())
     gone = page_html(page, address.format(3)).split("data-connector")[1]
     assert "has no such task now" in gone
+
+
+def test_an_incident_of_a_connect_task_names_connector_task_and_epoch(page: Client, prod: Cluster) -> None:
+    factories.transaction(prod, "connect-cluster-cdc")
+    factories.transaction(prod, "cdc-mysql-source-0", age_ms=400_000)
+    factories.connector(prod)
+    subject = "transaction:cdc-mysql-source-0"
+    cause = factories.finding(prod, subject)
+    row = factories.incident_of(prod, cause, subject=subject)
+
+    def evidence() -> list[str]:
+        shown = page_html(page, f"/incidents/{row.pk}").partition('id="cause"')[2].partition("</table>")[0]
+        return re.findall(r"<bdi>([^<]+)</bdi>", shown)
+
+    named = "cdc-mysql-source-0 is used by Kafka Connect group cdc: connector mysql-source, task 0"
+    began = "cdc-mysql-source-0 began its transaction: producer id 2051, epoch 17"
+    state = (
+        "connector mysql-source is RUNNING, its task 0 FAILED on w1:8083 (ConnectException: no such table)"
+    )
+    assert {named, began, state} <= set(evidence())
+    row.closed_ms = factories.now_ms()
+    row.save()
+    Cluster.objects.update(rev=prod.rev + 1)
+    assert named in evidence()
+    assert began not in evidence(), "what is open now is another transaction"
 
 
 def test_a_plain_client_is_called_by_its_owner_or_by_its_group(

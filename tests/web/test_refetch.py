@@ -66,11 +66,13 @@ def test_a_refetch_holds_the_live_part_only(one: Client, url: str) -> None:
 
 @pytest.mark.parametrize("url", ROUTES)
 def test_nothing_new_is_answered_304_without_a_look_at_the_rows(one: Client, url: str) -> None:
-    first = refetch(one, url)
-    with CaptureQueriesContext(
-        connection,
-    ) as asked:
-        again = refetch(one, url, **{"If-None-Match": first["ETag"]})
+    # A page that counts down is made anew every two seconds: the second try is within one step.
+    for _ in range(2):
+        first = refetch(one, url)
+        with CaptureQueriesContext(connection) as asked:
+            again = refetch(one, url, **{"If-None-Match": first["ETag"]})
+        if again.status_code == 304:
+            break
     assert again.status_code == 304
     assert not again.content
     assert again["Fenceline-As-Of"] == first["Fenceline-As-Of"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.history import arrow_rows, parquet
 from dashboard.history.report_types import ReportTrouble
 from fenceline.facts import ABORTS, TransitionKind
+from fenceline.owners import Owner
 from fenceline.reports import Manifest, folder_of, sum_figures
 from tests.web import factories, history_reports
 
@@ -144,6 +146,15 @@ def test_without_a_place_the_page_says_where_to_name_one(page: Client) -> None:
     shown = read(page)
     assert "Reports are not configured" in shown
     assert "[history] url = " in shown
+
+
+def test_the_command_has_the_names_of_applications(page: Client, place: Path, settings: Any) -> None:
+    assert "--application" not in read(page)
+    owners = Owner("svc-*", "Pay", application="Ledger service"), Owner("*", "Ops")
+    settings.FENCELINE = replace(settings.FENCELINE, owners=owners)
+    shown = read(page)
+    assert "--application &#x27;svc-*=Ledger service&#x27;" in shown
+    assert "--application &#x27;*=&#x27;" in shown
 
 
 def test_of_a_secured_cluster_the_command_says_so_without_its_secrets(

@@ -12,12 +12,14 @@ from pydantic import Field
 
 from dashboard.actions import offers
 from dashboard.api import cursors, schemas
+from dashboard.api.engine_schemas import ConnectorOut
 from dashboard.api.offer_schemas import OfferOut
 from dashboard.api.routers.transitions import Fact
 from dashboard.evaluation import blocking
 from dashboard.history import queries as history_queries
 from dashboard.models import Transaction
 from dashboard.runtime import visibility
+from dashboard.streaming.engines import producer_connector
 from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.added_offsets import transaction_offsets
@@ -155,10 +157,12 @@ class TransactionDetail(TransactionOut):
     """A transactional id with its last transitions of any kind, newest first, at most 20.
 
     `offers` are the acts that may be planned now, by what the planner would refuse. `offsets` are those that
-    its newest transaction added to groups. `producer` is null for plain clients.
+    its newest transaction added to groups. `producer` is null for plain clients, `connector` where no worker
+    of Kafka Connect reports the one whose task uses the id.
     """
 
     producer: ProducerIdentityOut | None
+    connector: ConnectorOut | None
     offsets: AddedOffsetsOut
     recent: list[Fact]
     offers: list[OfferOut]
@@ -211,9 +215,15 @@ def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_i
     recent = [Fact.from_transition(each, action) for each, action in zip(life.recent, actions, strict=True)]
     may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
     offsets = AddedOffsetsOut.from_offsets(transaction_offsets(row))
-    producer = _producer(producer_identity(row.cluster_id, row.transactional_id))
+    producer = producer_identity(row.cluster_id, row.transactional_id)
+    connector = producer_connector(row.cluster_id, producer)
     return TransactionDetail(
-        **fields, producer=producer, offsets=offsets, recent=recent, offers=OfferOut.from_offers(may)
+        **fields,
+        producer=_producer(producer),
+        connector=ConnectorOut.from_connector(connector) if connector else None,
+        offsets=offsets,
+        recent=recent,
+        offers=OfferOut.from_offers(may),
     )
 
 

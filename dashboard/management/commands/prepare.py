@@ -28,6 +28,7 @@ from dashboard.streaming.flink_store import remove_unrooted_jobs
 from dashboard.system import access
 from dashboard.system.schema import newer_schema_reason, partial_schema_reason
 from dashboard.system.tokens import token_digest
+from dashboard.transactions.naming_store import rename_applications
 
 #: What the token that the environment brings is called.
 _BROUGHT = "environment"
@@ -56,6 +57,7 @@ class Command(BaseCommand):
             )
             remove_unrooted_jobs(_flink_roots(config))
             remove_unnamed_apis(_engine_urls(config))
+            rename_applications(config.owners)
             access.ensure_roles()
             self._ensure_admin(read_secret(os.environ, "FENCELINE_ADMIN_PASSWORD"))
             _ensure_ingest_token(read_secret(os.environ, "FENCELINE_INGEST_TOKEN"))

@@ -18,7 +18,7 @@ from dashboard.web.action_buttons import Button
 from dashboard.web.incidents.facts import FactsReader, OpenProblem
 from dashboard.web.per_request import now_ms
 from fenceline.facts import Severity
-from fenceline.incidents.primary_action import action_candidates, may_lose_records
+from fenceline.incidents.primary_action import action_candidates
 from fenceline.incidents.sentences import (
     DeadlineKind,
     IncidentFacts,
@@ -117,10 +117,7 @@ def primary_action(request: HttpRequest, findings: Sequence[FindingRecord]) -> P
     rows = _actionable(findings)
     action_buttons.prefetch_offers(request, rows)
     safe = [
-        button
-        for row in rows
-        for button in action_buttons.of_finding(request, row)
-        if not may_lose_records(button.act, row)
+        button for row in rows for button in action_buttons.of_finding(request, row) if not button.may_lose
     ]
     first = findings[0]
     best = sorted(safe, key=lambda button: button.act is not Act.FINISH_BATCH)[:1]

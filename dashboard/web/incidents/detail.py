@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,23 @@ from dashboard.evaluation import finding_queries
 from dashboard.flow.queries import flow_around
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
-from dashboard.models import Delivery, FindingRecord, Incident, IncidentEvent, IncidentFinding, Query
+from dashboard.models import (
+    Delivery,
+    FindingRecord,
+    Incident,
+    IncidentEvent,
+    IncidentFinding,
+    Query,
+    Transaction,
+)
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming.batch_state import chain_of
+from dashboard.streaming.engines import producer_connector
 from dashboard.streaming.registry import driver_of
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.transactions import queries as transaction_queries
+from dashboard.transactions.producers import producer_identity
 from dashboard.web import addresses
 from dashboard.web.charts.figures import Figure
 from dashboard.web.charts.incident_figure import incident_figure
@@ -36,9 +46,11 @@ from fenceline.formatting import format_duration
 from fenceline.incidents.evidence import (
     EvidenceLine,
     batch_evidence,
+    connector_evidence,
     driver_evidence,
     evidence_in_order,
     finding_evidence,
+    producer_evidence,
 )
 from fenceline.incidents.findings import FindingKey, IncidentEventKind
 from fenceline.incidents.impact import affected_things
@@ -273,14 +285,26 @@ def _batch_lines(query: Query, now_ms: int) -> Sequence[EvidenceLine]:
     return found
 
 
-def _transaction_lines(row: Incident) -> Sequence[EvidenceLine]:
-    """Return when the transaction that is the cause began, by its coordinator's record."""
+def _transaction_lines(row: Incident) -> Iterator[EvidenceLine]:
+    """Yield who uses the transactional id that is the cause, and of an open incident when it began."""
     kind, _, name = row.subject.partition(":")
     found = transaction_queries.find_transaction(row.cluster.name, name) if kind == "transaction" else None
-    if found is None or found.started_ms is None or row.closed_ms is not None:
-        return ()
-    words = f"{name} began its transaction: producer id {found.producer_id}, epoch {found.producer_epoch}"
-    return [EvidenceLine(found.started_ms, words, f"__transaction_state-{found.log_partition}")]
+    if found is None:
+        return
+    yield from _producer_lines(found, row.opened_ms)
+    if found.started_ms is not None and row.closed_ms is None:
+        words = f"{name} began its transaction: producer id {found.producer_id}, epoch {found.producer_epoch}"
+        yield EvidenceLine(found.started_ms, words, f"__transaction_state-{found.log_partition}")
+
+
+def _producer_lines(row: Transaction, at_ms: int) -> Iterator[EvidenceLine]:
+    producer = producer_identity(row.cluster_id, row.transactional_id)
+    if producer is None:
+        return
+    yield producer_evidence(row.transactional_id, producer, at_ms)
+    if connector := producer_connector(row.cluster_id, producer):
+        of = connector.row
+        yield connector_evidence(of.name, of.state, connector.task, of.seen_ms, of.url)
 
 
 def event_words(each: IncidentEvent) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 
+from dashboard.actions import offers
 from dashboard.evaluation import finding_queries
 from dashboard.models import FlinkJob
 from dashboard.streaming import engines
 from dashboard.streaming import flink_jobs as flink_queries
+from dashboard.streaming.flink_jobs import LingeringTransaction
 from dashboard.system import access, owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import request_actor
@@ -22,7 +24,6 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading, columns
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
-from fenceline.collecting import EngineKind
 from fenceline.decode import text
 from fenceline.flink.restore import CommitFate, restore_sentence
 from fenceline.formatting import count_noun
@@ -107,6 +108,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
     found = finding_queries.open_findings(cluster, f"flink_job:{job.ident}")
     open_ids = [each.committable.transactional_id for each in pending if each.fate is CommitFate.PENDING]
     name = (newest.name or job.ident) if newest else ""
+    run, troubles = engines.job_report(job)
     return {
         "row": job,
         "cluster": cluster,
@@ -123,28 +125,15 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         "expires_ms": min((each.expires_ms for each in pending if each.expires_ms is not None), default=None),
         "findings": action_buttons.finding_cards(request, found),
         "commit": _commit_button(request, job, open_ids),
-        **_reported(job),
+        "fence": _fence_button(request, others),
+        "run": run,
+        "troubles": troubles,
     }
 
 
-def _reported(job: FlinkJob) -> Mapping[str, Any]:
-    """Return what a JobManager reports of the job, and which of the cluster's cannot be read."""
-    managers = [
-        each.url
-        for each in settings.FENCELINE.engines
-        if each.kind is EngineKind.FLINK and each.cluster == job.cluster.name
-    ]
-    if not managers:
-        return {"run": None, "troubles": []}
-    run = engines.run_of(job)
-    found = engines.api_troubles(job.cluster_id)
-    concerned = [run.row.url] if run is not None else managers
-    return {"run": run, "troubles": [(url, found[url]) for url in concerned if url in found]}
-
-
 @dataclass(frozen=True, slots=True)
-class CommitButton:
-    """A button that plans the commit of what a job's newest checkpoint decided; off with a `why_not`."""
+class PlanButton:
+    """A button that plans an act on some of a job's transactions; off with a `why_not`."""
 
     act: Act
     subjects: Sequence[str]
@@ -152,14 +141,35 @@ class CommitButton:
     why_not: str
 
 
-def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> CommitButton | None:
+def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> PlanButton | None:
+    """Return the commit of what the newest checkpoint decided, None where nothing is open."""
     if not open_ids:
         return None
     some = open_ids[:MOST_SUBJECTS]
     which = "the first " if len(some) < len(open_ids) else ""
     words = f"Commit {which}{count_noun(len(some), 'pending transaction')}…"
-    why_not = access.permission_refusal(request_actor(request), access.OF_ACT[Act.COMMIT_FLINK])
-    return CommitButton(Act.COMMIT_FLINK, some, words, why_not or job.error)
+    return _plan_button(request, Act.COMMIT_FLINK, some, words, job.error)
+
+
+def _fence_button(request: HttpRequest, others: Sequence[LingeringTransaction]) -> PlanButton | None:
+    """Return the fence of what no checkpoint will commit; None where the planner would refuse each."""
+    rows = [each.row for each in others[:_MOST_LISTED]]
+    found = offers.of_transactions(rows, now_ms=now_ms(request))
+    fences = [
+        offer.subject
+        for row in rows
+        for offer in offers.available_offers(found[row.pk])
+        if offer.act is Act.FENCE and not offer.may_lose
+    ][:MOST_SUBJECTS]
+    words = f"Fence {count_noun(len(fences), 'transaction')} that no checkpoint will commit…"
+    return _plan_button(request, Act.FENCE, fences, words) if fences else None
+
+
+def _plan_button(
+    request: HttpRequest, act: Act, subjects: Sequence[str], words: str, why_not: str = ""
+) -> PlanButton:
+    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act])
+    return PlanButton(act, subjects, words, refused or why_not)
 
 
 def _counted(fates: Sequence[CommitFate]) -> Sequence[tuple[CommitFate, int]]:

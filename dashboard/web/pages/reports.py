@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -258,6 +259,9 @@ def _how(cluster: str) -> Mapping[str, Any]:
         f"  --output {url}",
         f"  --checkpoint {url}-checkpoint",
     ]
+    if any(each.application for each in config.owners):
+        names = (shlex.quote(f"{each.match}={each.application}") for each in config.owners)
+        lines += [f"  --application {name}" for name in names]
     if secured != "PLAINTEXT":
         lines.append(f"  --kafka security.protocol={secured} @secret.args")
     return {

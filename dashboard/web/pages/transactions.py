@@ -16,7 +16,7 @@ from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import choices
 from dashboard.streaming import batches as streaming_batches
-from dashboard.streaming.engines import connector_of
+from dashboard.streaming.engines import producer_connector
 from dashboard.streaming.flink_jobs import decision_of
 from dashboard.system import owners
 from dashboard.transactions import attributions
@@ -238,10 +238,9 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
 def _producer(row: Transaction) -> Mapping[str, Any]:
     """Return who is behind an id, and of a Connect task what a worker reports of its connector."""
     producer = producer_identity(row.cluster_id, row.transactional_id)
-    parts = dict(producer.parts) if producer else {}
-    if producer is None or "connector" not in parts:
+    if producer is None or "connector" not in dict(producer.parts):
         return {"producer": producer}
-    found = connector_of(row.cluster_id, producer.application, parts["connector"], parts["task"])
+    found = producer_connector(row.cluster_id, producer)
     topics = found.debezium if found else None
     topics = topics or topics_of_heartbeat(part.topic for part in transaction_queries.partitions_of(row))
     return {"producer": producer, "connector": found, "debezium": topics}

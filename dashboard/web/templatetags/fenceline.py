@@ -95,6 +95,12 @@ def clip(words: str) -> str:
     return _clipped(words, _LONGEST_IN_CELL)
 
 
+@register.filter
+def clip_line(words: str) -> str:
+    """Return a text that fits a line of its own, as a fact with several names does."""
+    return _clipped(words, _LONGEST_IN_SENTENCE)
+
+
 def _clipped(words: str, longest: int) -> str:
     return words if len(words) <= longest else f"{words[: longest - 20]}…{words[-19:]}"
 

@@ -15,6 +15,7 @@ from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip
 from fenceline.connect import debezium
 from fenceline.kafka import producer_identity
+from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.owners import Owner
 
 register = template.Library()
@@ -45,9 +46,10 @@ def verdict_label(verdict: str) -> StatusLabel:
 
 
 @register.filter
-def streams_topic(topic: str, application: str) -> str:
-    """Return what an application of Kafka Streams uses a topic for, "" for its input and output."""
-    return producer_identity.streams_topic(application, topic) or ""
+def streams_topic(topic: str, producer: ProducerIdentity) -> str:
+    """Return what an application of Kafka Streams writes to a topic for, "" for any other engine."""
+    is_streams = producer.engine is Engine.KAFKA_STREAMS
+    return producer_identity.streams_topic(producer.application, topic) or "" if is_streams else ""
 
 
 @register.filter

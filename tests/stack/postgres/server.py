@@ -45,7 +45,8 @@ def programs() -> Path:
 class Server:
     """Started when entered, gone when left."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = {**_SETTINGS, **(settings or {})}
         self._programs = programs()
         self._folder = Path(tempfile.mkdtemp(prefix="fenceline-postgres-"))
         self._data = self._folder / "data"
@@ -76,7 +77,7 @@ class Server:
             "port": str(self.port),
             "listen_addresses": HOST,
             "unix_socket_directories": str(self._folder),
-            **_SETTINGS,
+            **self._settings,
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         self._log = (self._folder / "log").open("ab")

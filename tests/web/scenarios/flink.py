@@ -29,8 +29,8 @@ def busy_flink_jobs(of: Cluster) -> None:
     factories.transaction(of, "connect-cluster-cdc", TransactionState.COMPLETE_COMMIT)
     factories.transaction(of, "cdc-mysql-source-0", age_ms=400_000, partitions=topics)
     factories.flink_checkpoint(job, "chk-40", completed_ms=factories.now_ms() - 150_000)
-    for name in ("copy-0-42", "copy-5-39"):
-        factories.transaction(of, name)
+    factories.transaction(of, "copy-0-42")
+    factories.transaction(of, "copy-5-39", age_ms=400_000, timeout_ms=900_000)
     factories.flink_job(of, ident="idle@1", prefix="orders-enrichment-with-a-long-name", age_ms=900_000)
     reason = "s3://checkpoints/broken/chk-7/_metadata cannot be decoded (version: 9): update Fenceline"
     broken = factories.flink_job(of, ident="broken@1", prefix="billing", error=reason, checkpoint_id=None)

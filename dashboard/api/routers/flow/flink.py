@@ -9,9 +9,11 @@ from ninja import Query, Router, Schema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
+from dashboard.api.engine_schemas import EngineApiErrorOut, FlinkRunOut
 from dashboard.models import FlinkCheckpointRecord, FlinkJob
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import FLINK
+from dashboard.streaming import engines
 from dashboard.streaming import flink_jobs as flink_queries
 from dashboard.system import owners
 from fenceline.facts import TransactionState
@@ -86,12 +88,18 @@ class FlinkCheckpointOut(Schema):
 
 
 class FlinkJobDetail(FlinkJobOut):
-    """A job with its checkpoints, the newest first, and what the newest decided if it can be read."""
+    """A job with its checkpoints, the newest first, and what the newest decided if it can be read.
+
+    `run` is what a JobManager reports of it, null where `rest` is not configured or no report has come.
+    `api_errors` are JobManagers that cannot be read: the one of `run`, or any that may have the job.
+    """
 
     owner: OwnerOut | None
     checkpoints: list[FlinkCheckpointOut]
     commits: list[CheckpointedCommitOut]
     other_open: list[LingeringTransactionOut]
+    run: FlinkRunOut | None
+    api_errors: list[EngineApiErrorOut]
 
 
 class FlinkJobList(schemas.Listing):
@@ -126,12 +134,15 @@ def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name
     newest = flink_queries.newest_checkpoint(checkpoints)
     commits = flink_queries.pending_commits(row, newest)[:_MOST_COMMITS]
     others = flink_queries.other_open_transactions(row, checkpoints)
+    run, troubles = engines.job_report(row)
     return FlinkJobDetail(
         **_fields(row),
         owner=OwnerOut.from_owner(owners.find_owner(*row.prefixes, row.ident)),
         checkpoints=[_checkpoint(each) for each in checkpoints],
         commits=[_commit(each) for each in commits],
         other_open=[_other(each) for each in others],
+        run=FlinkRunOut.from_run(run),
+        api_errors=[error for each in troubles if (error := EngineApiErrorOut.from_trouble(each))],
     )
 
 

@@ -1,0 +1,39 @@
+"""`/api/v1/connectors`: connectors of Kafka Connect and their tasks, as workers' REST APIs report them."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from ninja import Query, Router
+
+from dashboard.api import cursors, schemas
+from dashboard.api.engine_schemas import ConnectorOut
+from dashboard.runtime import visibility
+from dashboard.runtime.collector_names import ENGINES
+from dashboard.streaming.engines import ConnectorCriteria, connectors_after
+
+router = Router(tags=["connectors"])
+
+
+class ConnectorList(schemas.Listing):
+    items: list[ConnectorOut]
+
+
+class ConnectorFilters(schemas.ListFilters, ConnectorCriteria):
+    """The query string of the list; `q` is a part of a connector's name or class."""
+
+
+@router.get("", response=ConnectorList, summary="List connectors of Kafka Connect")
+def list_connectors(request: HttpRequest, wanted: Query[ConnectorFilters]) -> dict[str, object]:
+    """Every connector that a configured `[[connect]]` reports, as it was first seen.
+
+    An API that does not answer is a gap with the scope `api:URL`, too.
+    """
+    schemas.refuse_range(request, "connectors")
+    place = cursors.read_number(wanted.cursor, "connectors") or 0
+    found = connectors_after(wanted, place=place, limit=wanted.limit + 1)
+    page, following = cursors.cut("connectors", found, wanted.limit, lambda each: (each.row.pk,))
+    return {
+        "items": [ConnectorOut.from_connector(each) for each in page],
+        "next": following,
+        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, ENGINES)),
+    }

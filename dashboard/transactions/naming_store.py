@@ -1,0 +1,64 @@
+"""Puts what is stored to the applications that the configuration names, after each change of `[[owners]]`.
+
+Collectors put each new record to its application; ids without a new record would keep the former name, and so
+would what happened to them. Figures by application of before stay as they were counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from hashlib import sha256
+
+from django.db.models import F, Model
+
+from dashboard.models import Cluster, Recovery, Transaction, TransitionRecord
+from dashboard.runtime.write_transactions import retry_write
+from fenceline.kafka.applications import application_of
+from fenceline.owners import Owner
+
+_NAMED: Sequence[type[Model]] = (Transaction, TransitionRecord, Recovery)
+#: Rows of one step: no write waits long for it.
+_STEP = 5_000
+#: Keys of one statement.
+_KEYS = 500
+
+
+def rename_applications(owners: Sequence[Owner]) -> int:
+    """Put all ids to their applications where `[[owners]]` have changed; return how many rows changed."""
+    naming = _digest(owners)
+    changed = 0
+    for cluster in Cluster.objects.exclude(naming=naming):
+        changed += sum(_rename(model, cluster) for model in _NAMED)
+        Cluster.objects.filter(pk=cluster.pk).update(naming=naming, rev=F("rev") + 1)
+    return changed
+
+
+def _digest(owners: Sequence[Owner]) -> str:
+    if not any(each.application for each in owners):
+        return ""
+    return sha256(json.dumps([[each.match, each.application] for each in owners]).encode()).hexdigest()
+
+
+def _rename(model: type[Model], cluster: Cluster) -> int:
+    changed, place = 0, 0
+    rows = model._default_manager.filter(cluster=cluster).order_by("pk")
+    columns = rows.values_list("pk", "transactional_id", "application")
+    while step := list(columns.filter(pk__gt=place)[:_STEP]):
+        place = step[-1][0]
+        changed += _write(model, step)
+    return changed
+
+
+@retry_write
+def _write(model: type[Model], step: Sequence[tuple[int, str, str]]) -> int:
+    renamed: dict[str, list[int]] = defaultdict(list)
+    for pk, name, application in step:
+        if (now := application_of(name).application) != application:
+            renamed[now].append(pk)
+    return sum(
+        model._default_manager.filter(pk__in=keys[at : at + _KEYS]).update(application=application)
+        for application, keys in renamed.items()
+        for at in range(0, len(keys), _KEYS)
+    )

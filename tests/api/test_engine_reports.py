@@ -1,0 +1,128 @@
+"""Proves that the API has what engines' REST APIs report: a Flink job's run, connectors and their tasks; and
+for one that cannot be read its URL, since when, and what to do, beside what it reported last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dashboard.config import EngineEndpoint
+from dashboard.models import Cluster
+from fenceline.collecting import EngineKind
+from tests.api.client import Ask, all_items
+from tests.web import factories
+from tests.web.factories import FLINK_IDENT
+
+pytestmark = pytest.mark.django_db
+
+MANAGER, WORKER = "http://jm:8081", "http://w1:8083"
+GONE = "does not answer (ConnectionRefusedError): start it, or correct the URL"
+
+
+@pytest.fixture
+def prod(settings: Any) -> Cluster:
+    managers = [EngineEndpoint(EngineKind.FLINK, url, "prod") for url in (MANAGER, "http://jm2:8081")]
+    settings.FENCELINE = replace(settings.FENCELINE, engines=managers)
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.flink_collector(of)
+    return of
+
+
+def api_gap(of: Cluster, url: str) -> None:
+    factories.gap(of, source="engines", scope=f"api:{url}", reason=f"{url} {GONE}")
+
+
+def job(ask: Ask) -> Any:
+    return ask(f"flink-jobs/prod/{FLINK_IDENT}")
+
+
+def test_a_job_has_what_its_job_manager_reports(ask: Ask, prod: Cluster) -> None:
+    row = factories.flink_job(prod)
+    assert (job(ask)["run"], job(ask)["api_errors"]) == (None, [])
+
+    factories.flink_run(row)
+    run = job(ask)["run"]
+
+    assert (run["url"], run["version"], run["state"], run["ended_at"]) == (
+        MANAGER,
+        "2.1.0",
+        "RESTARTING",
+        None,
+    )
+    assert run["operators"] == [{"name": "Source: in -> Sink: Writer", "parallelism": 2, "state": "RUNNING"}]
+    assert run["checkpoints"] == {"completed": 41, "failed": 1, "in_progress": 0}
+    assert (run["completed"]["checkpoint_id"], run["completed"]["duration_ms"]) == (41, 320)
+    assert run["failed"]["error"] == "Checkpoint expired before completing."
+    assert run["restored"] is None
+
+
+def test_a_job_manager_that_is_gone_is_named_beside_its_last_report(ask: Ask, prod: Cluster) -> None:
+    row = factories.flink_job(prod)
+    api_gap(prod, MANAGER)
+    api_gap(prod, "http://jm2:8081")
+    assert [each["url"] for each in job(ask)["api_errors"]] == [MANAGER, "http://jm2:8081"], "any may have it"
+
+    factories.flink_run(row)
+    one = job(ask)
+
+    (error,) = one["api_errors"]
+    assert (error["url"], error["error"]) == (MANAGER, f"{MANAGER} {GONE}")
+    assert error["since"].endswith("Z")
+    assert one["run"]["state"] == "RESTARTING"
+
+
+@pytest.mark.sql
+@pytest.mark.parametrize(
+    ("query", "found"), [("", 5), ("q=source3", 1), ("q=mysqlconn", 5), ("group=x", 0), ("cluster=no", 0)]
+)
+@pytest.mark.parametrize("limit", [2, 50])
+def test_connectors_are_filtered_and_walked_through(
+    ask: Ask, prod: Cluster, query: str, found: int, limit: int
+) -> None:
+    for number in range(5):
+        factories.connector(prod, name=f"source{number}")
+
+    assert len(all_items(ask, f"connectors?limit={limit}&{query}")) == found
+
+
+def test_a_connector_has_its_tasks_and_the_topics_of_debezium(ask: Ask, prod: Cluster) -> None:
+    factories.connector(prod)
+
+    (one,) = ask("connectors")["items"]
+
+    assert (one["cluster"], one["group"], one["name"], one["type"]) == (
+        "prod",
+        "cdc",
+        "mysql-source",
+        "source",
+    )
+    assert one["tasks"] == [
+        {"task": 0, "state": "FAILED", "worker": "w1:8083", "error": "ConnectException: no such table"},
+        {"task": 1, "state": "RUNNING", "worker": "w2:8083", "error": ""},
+    ]
+    assert one["debezium"]["schema_history"] == "schema-changes.shop"
+    assert one["api_error"] is None
+
+
+def test_a_worker_that_is_gone_is_named_beside_its_last_report(ask: Ask, prod: Cluster) -> None:
+    factories.connector(prod)
+    api_gap(prod, WORKER)
+
+    found = ask("connectors")
+
+    (one,) = found["items"]
+    assert (one["api_error"]["url"], one["api_error"]["error"]) == (WORKER, f"{WORKER} {GONE}")
+    assert one["api_error"]["since"] == found["gaps"][0]["since"]
+    assert one["state"] == "RUNNING"
+
+
+def test_the_id_of_a_task_has_its_connector(ask: Ask, prod: Cluster) -> None:
+    for name in ("connect-cluster-cdc", "cdc-mysql-source-0", "plain"):
+        factories.transaction(prod, name)
+    factories.connector(prod)
+
+    assert ask("transactions/prod/cdc-mysql-source-0")["connector"]["name"] == "mysql-source"
+    assert ask("transactions/prod/plain")["connector"] is None
