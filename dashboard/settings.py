@@ -169,12 +169,12 @@ TEMPLATES = [
             "libraries": {
                 name: f"dashboard.web.templatetags.{name}"
                 for name in (
-                    "acting",
-                    "alerting",
+                    "action_labels",
+                    "alert_labels",
                     "components",
                     "flink_jobs",
                     "fenceline",
-                    "standings",
+                    "status_labels",
                     "streams",
                     "time_range",
                 )

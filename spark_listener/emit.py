@@ -49,7 +49,7 @@ class Pace:
     #: The first and the longest pause while Fenceline is away; while it refuses us, always the longest.
     first_pause: float = 1.0
     longest_pause: float = 15.0
-    #: While it refuses what a person must mend.
+    #: While it refuses what a person must repair.
     refused_pause: float = 30.0
     #: How long an answer may take.
     timeout: float = 10.0
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 class Trouble(Exception):
     """A post was not taken: why, and for how long to wait (None: by the usual back-off).
 
-    `refused` is what a person must mend, `too_large` what is wrong with these very events.
+    `refused` is what a person must repair, `too_large` what is wrong with these very events.
     """
 
     def __init__(

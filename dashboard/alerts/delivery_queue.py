@@ -127,7 +127,7 @@ def pause_s(attempts: int, retry_after_s: float | None, left_s: float) -> float:
 def _last_words(row: Delivery, outcome: SendOutcome) -> str:
     if not outcome.retry or row.origin == _TEST:
         return outcome.error
-    return f"{outcome.error} Given up after {row.attempts} tries: send it again once that is mended."
+    return f"{outcome.error} Given up after {row.attempts} tries: send it again once that is repaired."
 
 
 def _count(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:

@@ -93,7 +93,7 @@ def test_a_prepared_batch_counts_down_without_asking(server: Server, opened: Ope
         arg=page.locator(".safe-left time").inner_text(),
     )
     assert seconds(page, ".safe-left time") < before
-    assert seconds(page, ".mended time") == seconds(page, ".safe-left time")
+    assert seconds(page, ".chain-remedy time") == seconds(page, ".safe-left time")
     assert not asked
 
 

@@ -205,7 +205,7 @@ def test_it_is_given_up_after_retry_for_s_but_never_untried(receiver: Receiver, 
     Delivery.objects.update(created_at=Now() - timedelta(seconds=LIMITS.retry_for_s + 1))
     row = send(row)
     assert row.state == PERMANENT
-    assert row.error.endswith("Given up after 1 tries: send it again once that is mended.")
+    assert row.error.endswith("Given up after 1 tries: send it again once that is repaired.")
     assert row.ended_at is not None
 
 
