@@ -3,7 +3,7 @@
 `durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
 each test that take half a second and more. What a fixture costs is in the set-up of the first test with it.
 A run of the whole gate removes what the gate no longer has, and so does `make durations ARGS=--collect-only`,
-which runs nothing.
+which runs nothing. `make test-fast` leaves out what took long.
 """
 
 from __future__ import annotations
@@ -21,17 +21,35 @@ FILE = Path(__file__).with_suffix(".json")
 _SHARING = ("tests/browser", "tests/kafka/three", "tests/stack/room")
 #: Parts of tests that take less are not worth a line.
 SHORTEST_S = 0.5
+#: `make test-fast` leaves out what took as long by itself, but for what checks the code and the documents.
+LONG_S = 0.75
+_CHECKS = ("tests/unit/test_architecture.py", "tests/unit/test_doc_")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that `make durations` gives."""
     parser.addoption("--record-durations", action="store_true", help=f"write what is measured to {FILE.name}")
+    parser.addoption("--only-short", action="store_true", help=f"leave out what took {LONG_S} s and more")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Record where one process gets the reports of all tests."""
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what took long, where only short tests are asked for."""
+    if config.getoption("--only-short"):
+        long = long_tests(read())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in long])
+        items[:] = [item for item in items if item.nodeid not in long]
+
+
+def long_tests(known: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the tests that took long without their fixtures, but for those that check code and documents."""
+    took = {name: parts.get("call", 0) for name, parts in known["tests"].items()}
+    return {name for name, seconds in took.items() if seconds >= LONG_S and not name.startswith(_CHECKS)}
 
 
 class Recorder:

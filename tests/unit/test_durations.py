@@ -1,9 +1,9 @@
 """Proves what recorded durations hold after a run: what ran is replaced, and what the gate no longer has is
-removed."""
+removed; and which tests `make test-fast` leaves out by them."""
 
 from __future__ import annotations
 
-from tests.durations import merged, only_of
+from tests.durations import long_tests, merged, only_of
 
 KNOWN = {
     "files": {"tests/unit/test_a.py": 7.0, "tests/unit/test_gone.py": 5.0, "postgresql": 3.0},
@@ -31,3 +31,13 @@ def test_a_file_that_ran_replaces_what_was_known_of_it() -> None:
     assert found["tests"]["tests/unit/test_a.py::test_one"] == {"call": 0.8}
     assert "tests/unit/test_a.py::test_soak" not in found["tests"]
     assert found["tests"]["tests/unit/test_gone.py::test_two"] == {"call": 5.0}
+
+
+def test_long_tests_are_left_out_but_for_the_checks_of_the_code() -> None:
+    known = {
+        "tests/web/test_a.py::test_long": {"call": 2.0},
+        "tests/web/test_a.py::test_first": {"setup": 3.0, "call": 0.5},
+        "tests/unit/test_doc_names.py::test_names": {"call": 5.0},
+        "tests/unit/test_architecture.py::test_code[class names]": {"call": 5.0},
+    }
+    assert long_tests({"files": {}, "tests": known}) == {"tests/web/test_a.py::test_long"}
