@@ -26,8 +26,8 @@ up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C sto
 test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreSQL and browser
 	@exec $(PYTHON_BIN) -m pytest -n 5 $(ARGS)
 
-test-fast: venv ## what needs no broker and no PostgreSQL
-	@exec $(PYTHON_BIN) -m pytest -n 2 -m 'not soak and not matrix and not postgresql' \
+test-fast: venv ## what needs no broker and no PostgreSQL, and takes less than a second
+	@exec $(PYTHON_BIN) -m pytest -n 2 --only-short -m 'not soak and not matrix and not postgresql' \
 		tests/unit tests/web tests/db $(ARGS)
 
 durations: venv chromium postgresql ## measure how long each test takes, for the order of `make test`

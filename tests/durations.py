@@ -2,13 +2,15 @@
 
 `durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
 each test that take half a second and more. What a fixture costs is in the set-up of the first test with it.
+A run of the whole gate removes what the gate no longer has, and so does `make durations ARGS=--collect-only`,
+which runs nothing. `make test-fast` leaves out what took long.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,15 @@ FILE = Path(__file__).with_suffix(".json")
 _SHARING = ("tests/browser", "tests/kafka/three", "tests/stack/room")
 #: Parts of tests that take less are not worth a line.
 SHORTEST_S = 0.5
+#: `make test-fast` leaves out what took as long by itself, but for what checks the code and the documents.
+LONG_S = 0.75
+_CHECKS = ("tests/unit/test_architecture.py", "tests/unit/test_doc_")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that `make durations` gives."""
     parser.addoption("--record-durations", action="store_true", help=f"write what is measured to {FILE.name}")
+    parser.addoption("--only-short", action="store_true", help=f"leave out what took {LONG_S} s and more")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,19 +38,60 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder())
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what took long, where only short tests are asked for."""
+    if config.getoption("--only-short"):
+        long = long_tests(read())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in long])
+        items[:] = [item for item in items if item.nodeid not in long]
+
+
+def long_tests(known: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the tests that took long without their fixtures, but for those that check code and documents."""
+    took = {name: parts.get("call", 0) for name, parts in known["tests"].items()}
+    return {name for name, seconds in took.items() if seconds >= LONG_S and not name.startswith(_CHECKS)}
+
+
 class Recorder:
     """Adds up what each test takes."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, Counter[str]] = defaultdict(Counter)
+        self.collected: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note which tests there are; where workers collect, these are those that they report."""
+        self.collected = {item.nodeid for item in session.items}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take one part of one test."""
         self.seconds[report.nodeid][report.when] += report.duration
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Replace what the file holds of those test files that ran."""
-        FILE.write_text(json.dumps(merged(read(), self.seconds), indent=1) + "\n")
+        known = read()
+        if is_whole_gate(session.config):
+            known = only_of(known, self.collected or set(self.seconds))
+        FILE.write_text(json.dumps(merged(known, self.seconds), indent=1) + "\n")
+
+
+def is_whole_gate(config: pytest.Config) -> bool:
+    """Return whether a run was asked for all tests of the gate, by no name and no other marker."""
+    options = config.option
+    is_all = config.args == config.getini("testpaths") and not options.keyword
+    return is_all and options.markexpr in config.getini("addopts")
+
+
+def only_of(known: Mapping[str, Mapping[str, Any]], names: Set[str]) -> dict[str, dict[str, Any]]:
+    """Return what is known of these tests and of the units that they are in, without what others took."""
+    units, gone = {unit_of(name) for name in names}, Counter[str]()
+    for name in known["tests"].keys() - names:
+        gone[unit_of(name)] += sum(known["tests"][name].values())
+    files = {unit: seconds for unit, seconds in known["files"].items() if unit in units}
+    return {
+        "files": _longest_first({unit: max(0, round(took - gone[unit], 1)) for unit, took in files.items()}),
+        "tests": {name: parts for name, parts in known["tests"].items() if name in names},
+    }
 
 
 def read(path: Path = FILE) -> dict[str, dict[str, Any]]:

@@ -37,7 +37,7 @@ def test_the_sheet_is_the_one_that_the_bundle_makes(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("name", CHARTS)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_a_chart_is_drawn_without_a_violation(busy: Server, opened: Opener, name: str, scheme: str) -> None:
     page = opened(CHARTS[name], color_scheme=scheme)
     drawn(page, name)

@@ -125,7 +125,7 @@ def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None
     assert one.evaluate("document.getElementById('durations-chart').stays")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_charts_are_drawn_without_a_violation(server: Server, opened: Opener, scheme: str) -> None:
     server("reset", "queries")
     page = opened(ONE, color_scheme=scheme, timezone_id="Asia/Kolkata")

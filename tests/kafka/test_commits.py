@@ -216,21 +216,3 @@ def read_shard(cluster: str, shard: int) -> None:
         return (mine.get().seen_through_ms or 0) > asked_ms
 
     wait_for(is_read, "everything is seen", 60)
-
-
-def test_a_recreated_topic_is_read_from_its_beginning(tmp_path: Path) -> None:
-    with Broker(tmp_path / "first") as first:
-        create_topics(first.bootstrap, "t")
-        commit_offsets(first.bootstrap, "old", "t", p0=1)
-        collected = CollectedGroups({"bootstrap.servers": first.bootstrap})
-        collected.read()
-        assert set(saved()) == {("old", "t", 0)}
-        first.stop()
-        with Broker(tmp_path / "second", port=first.port) as second:
-            create_topics(second.bootstrap, "t")
-            commit_offsets(second.bootstrap, "new", "t", p0=1)
-            collected.read()
-            assert set(saved()) == {("new", "t", 0)}
-    (gap,) = GapRecord.objects.filter(scope="history")
-    assert CONSUMER_OFFSETS in gap.reason
-    collected.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -347,14 +346,6 @@ def test_a_recreated_topic_loses_its_offsets(
     assert (
         collected.lines()["gr-again", "gr-again", 0] == groups_by_kafka_tool(tool)["gr-again", "gr-again", 0]
     )
-
-
-def test_polling_creates_no_topic(tmp_path: Path) -> None:
-    with Broker(tmp_path / "kafka") as fresh:
-        collected = CollectedGroups({"bootstrap.servers": fresh.bootstrap}, log=False)
-        assert collected.poll(2) == {}
-        assert "__consumer_offsets" not in topics(fresh.bootstrap)
-        collected.close()
 
 
 def test_kafka_s_tool_is_available(kafka_42: Broker, java: JavaGateway) -> None:

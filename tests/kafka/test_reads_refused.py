@@ -1,10 +1,9 @@
-"""Proves the reads of a cluster where a broker refuses: quotas are waited out, a missing right is named with
-its grant, and reading creates nothing."""
+"""Proves the reads of a cluster where a broker refuses: quotas are waited out, and a missing right is named
+with its grant."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as Position
@@ -122,15 +121,3 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
         assert reads.transactional_ids([producers[0].producer_id]) == {}
     finally:
         reads.close()
-
-
-def test_reading_an_unknown_group_creates_nothing(tmp_path: Any) -> None:
-    with Broker(tmp_path / "kafka") as broker:
-        reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
-        try:
-            assert reads.committed_offsets(["nobody"], require_stable=True) == {"nobody": {}}
-            assert reads.list_groups().groups == {}
-            assert reads.transactional_ids([7]) == {}
-            assert reads.describe_topology().partitions == {}
-        finally:
-            reads.close()

@@ -170,7 +170,10 @@ def test_ids_hidden_by_acls_are_no_difference(guarded: Broker) -> None:
     assert (found.pending, format_agreement(found.agreed, found.compared_ids)) == (0, "100 %")
 
 
-def test_nothing_is_corrected_while_ids_change_fast(kafka: Broker, java: JavaGateway, stack: Stack) -> None:
+@pytest.mark.parametrize("times", [5, pytest.param(12, marks=pytest.mark.matrix)])
+def test_nothing_is_corrected_while_ids_change_fast(
+    kafka: Broker, java: JavaGateway, stack: Stack, times: int
+) -> None:
     topics = (f"lively-{stack.config.name}",)
     create_topics(kafka.bootstrap, *topics)
     over = Event()
@@ -181,7 +184,7 @@ def test_nothing_is_corrected_while_ids_change_fast(kafka: Broker, java: JavaGat
         with ThreadPoolExecutor(len(lives)) as pool:
             running = [pool.submit(run_until, life, over) for life in lives]
             try:
-                polls = [found for _ in range(12) for found in poll_twice(stack)]
+                polls = [found for _ in range(times) for found in poll_twice(stack)]
             finally:
                 over.set()
         assert sum(each.result() for each in running) > 20

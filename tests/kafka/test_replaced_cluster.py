@@ -1,5 +1,5 @@
-"""Proves that a cluster which was wiped and made again is read from its beginning, and that the page can
-show it.
+"""Proves that a cluster which was wiped and made again is read from its beginning, its transactions and its
+offsets, and that the page can show it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
+from collectors.kafka.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from dashboard.config import ClusterConfig, Config
-from dashboard.models import Collector, GapRecord, Transaction
+from dashboard.models import Collector, CommitRecord, GapRecord, Transaction
 from dashboard.runtime import collector_store, leases, loop, visibility
 from dashboard.tasks import tails
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.group_commits import commit_offsets
 from tests.transaction_load import commit
 from tests.waiting import wait_for
 
@@ -30,10 +33,27 @@ def read(lease: leases.Lease) -> set[str]:
 
     def is_read() -> bool:
         tails.read_until(lease, time.monotonic() + 0.3)
-        return (Collector.objects.get().seen_through_ms or 0) > began_ms
+        return (tail_of_transactions().seen_through_ms or 0) > began_ms
 
     wait_for(is_read, "everything is seen", 60)
     return set(Transaction.objects.values_list("transactional_id", flat=True))
+
+
+def tail_of_transactions() -> Collector:
+    return Collector.objects.get(cluster__name=NAME)
+
+
+def committed(collected: CollectedGroups) -> set[str]:
+    """Read everything up to now, and return the groups whose offsets are known then."""
+    collected.read()
+    return set(CommitRecord.objects.values_list("group_id", flat=True))
+
+
+def write(broker: Broker, name: str) -> None:
+    """Write a transaction and offsets of a group to a cluster that has nothing."""
+    create_topics(broker.bootstrap, "t")
+    commit(broker.bootstrap, name)
+    commit_offsets(broker.bootstrap, name, "t", p0=1)
 
 
 def test_a_cluster_recreated_at_its_address_is_read_from_its_beginning(tmp_path: Path) -> None:
@@ -42,16 +62,18 @@ def test_a_cluster_recreated_at_its_address_is_read_from_its_beginning(tmp_path:
         collector_store.sync_clusters([NAME])
         lease = leases.acquire(NAME, tails.tail_name(0), holder="test", now_ms=loop.now_ms())
         assert lease is not None
+        collected = CollectedGroups({"bootstrap.servers": first.bootstrap})
         with override_settings(FENCELINE=Config(clusters={NAME: cluster})):
-            create_topics(first.bootstrap, "t")
-            commit(first.bootstrap, "old")
-            assert read(lease) == {"old"}
+            write(first, "old")
+            assert (read(lease), committed(collected)) == ({"old"}, {"old"})
             first.stop()
             with Broker(tmp_path / "second", port=first.port) as second:
-                create_topics(second.bootstrap, "t")
-                commit(second.bootstrap, "new")
-                assert read(lease) == {"new"}
-    (gap,) = GapRecord.objects.filter(scope="history")
-    assert "__transaction_state" in gap.reason
+                write(second, "new")
+                assert (read(lease), committed(collected)) == ({"new"}, {"new"})
+        collected.close()
+    gaps = GapRecord.objects.filter(scope="history")
+    assert [row.reason for row in gaps.filter(cluster__name=NAME) if TRANSACTION_STATE in row.reason]
+    assert [row.reason for row in gaps.exclude(cluster__name=NAME) if CONSUMER_OFFSETS in row.reason]
+    assert len(gaps) == 2
     # As of its last look: nobody looks any more.
-    assert visibility.noun_visibility(NAME, now_ms=Collector.objects.get().seen_through_ms).gaps == []
+    assert visibility.noun_visibility(NAME, now_ms=tail_of_transactions().seen_through_ms).gaps == []

@@ -1,5 +1,5 @@
 """Proves that the adapter returns of transactions what Java's Admin returns, that unavailable facts are part
-of its answer, that it creates nothing, and that librdkafka's properties connect it as well."""
+of its answer, and that librdkafka's properties connect it as well."""
 
 from __future__ import annotations
 
@@ -183,21 +183,6 @@ def test_a_thousand_and_more_ids_are_described_at_once(
     # The topic, and twice the coordinators and the descriptions: a thousand ids to a request.
     assert admin.cost.requests - before.requests == 5
     assert admin.cost.broker_ms > before.broker_ms
-
-
-def test_reading_creates_nothing(tmp_path: Path) -> None:
-    with Broker(tmp_path / "kafka") as broker:
-        admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
-        try:
-            assert admin.list_transactions().entries == {}
-            said = admin.describe_transactions(["nobody"])["nobody"]
-        finally:
-            admin.close()
-        assert isinstance(said, NotDescribed)
-        assert said.obstacle is Obstacle.UNKNOWN
-        assert "__transaction_state" in said.text
-        topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
-        assert "__transaction_state" not in topics
 
 
 def test_a_broker_that_restarts_is_polled_again(tmp_path: Path) -> None:

@@ -1,23 +1,21 @@
 """Proves the decision table: a checkpoint of real Spark is damaged, a verdict predicted, Spark restarted on
 it.
 
-Spark does what was predicted: the first batch that it runs and its range, or the words with which it fails.
-"""
+Spark does what was predicted: the first batch that it runs and its range, or the words with which it
+fails."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from fenceline.decode.checkpoint import is_sparse
-from fenceline.spark.restart_prediction import Restart, RestartVerdict, predict_restart
+from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
+from tests.spark.damaged_checkpoints import ROWS, Damage, damaged, gone, predicted, restarted, watched
 from tests.spark.queries import (
     DEADLINE_S,
     PARTITIONS,
@@ -37,23 +35,8 @@ from tests.spark.queries import (
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.spark
-
 #: The newest batch of the checkpoint that most cases damage.
 LAST = 5
-ROWS = 5
-Damage = Callable[[Path], None]
-
-
-class Restarted(NamedTuple):
-    """What Spark did."""
-
-    #: The batches that it gave to its sink, in order.
-    ran: list[int]
-    #: The first progress event, where a batch was finished.
-    first: dict[str, Any] | None
-    #: The text of its failure, "" where it went on.
-    failure: str
-    query_id: str
 
 
 @pytest.fixture(scope="module")
@@ -77,40 +60,6 @@ def stateful(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def _in_state(spark: SparkSession) -> Any:
     return settings(spark, {STATE_STORE: ROCKSDB, STATE_FORMAT: "2", PARTITIONS: "1"})
-
-
-def damaged(made: Path, folder: Path, damage: Damage) -> Path:
-    """Return a copy of a checkpoint with that damage."""
-    shutil.copytree(made, folder)
-    damage(folder)
-    return folder
-
-
-def predicted(folder: Path) -> Restart:
-    return predict_restart(poll_checkpoint(folder).checkpoint, alive=None)
-
-
-def restarted(spark: SparkSession, folder: Path) -> Restarted:
-    """Start a query on a checkpoint until it has finished a batch or failed."""
-    ran: list[int] = []
-    writer = numbers(spark, rows=ROWS).writeStream.foreachBatch(lambda rows, batch: ran.append(batch))
-    try:
-        query = writer.option("checkpointLocation", str(folder)).start()
-    except Exception as failed:
-        return Restarted(ran, None, str(failed), "")
-    return _watched(query, ran)
-
-
-def _watched(query: StreamingQuery, ran: list[int]) -> Restarted:
-    wait_for(lambda: query.recentProgress or not query.isActive, "a batch or a failure", DEADLINE_S)
-    first = next(iter(query.recentProgress), None)
-    query.stop()
-    failure = query.exception()
-    return Restarted(ran, first, str(failure) if failure is not None else "", query.id)
-
-
-def gone(*paths: str) -> Damage:
-    return lambda folder: remove(folder, *paths)
 
 
 def written(path: str, text: str) -> Damage:
@@ -166,7 +115,6 @@ GOES_ON = [
         written("commits/4", ""), RestartVerdict.CLEAN, 6, "runs batch 6", id="an older commit is empty"
     ),
 ]
-
 FAILS = [
     pytest.param(
         gone("offsets/4"), RestartVerdict.PREVIOUS_MISSING, "batch 4 doesn't exist", id="previous missing"
@@ -337,7 +285,7 @@ def test_state_fails_as_predicted(
     assert (said.verdict, said.first_batch) == (verdict, None)
     assert words in said.sentence
     with _in_state(spark):
-        did = _watched(noop(counts(numbers(spark)), folder, "update").start(), [])
+        did = watched(noop(counts(numbers(spark)), folder, "update").start(), [])
     assert did.first is None
     assert did.failure
     assert words in did.failure
@@ -347,95 +295,7 @@ def test_state_is_read_where_nothing_is_missing(spark: SparkSession, stateful: P
     folder = damaged(stateful, tmp_path / "checkpoint", gone("commits/3"))
     assert predicted(folder).verdict == RestartVerdict.REPLAY
     with _in_state(spark):
-        did = _watched(noop(counts(numbers(spark)), folder, "update").start(), [])
+        did = watched(noop(counts(numbers(spark)), folder, "update").start(), [])
     assert did.failure == ""
     assert did.first is not None
     assert did.first["batchId"] == 3
-
-
-# Asynchronous progress tracking and continuous processing: their logs are of another kind.
-
-ASYNC = {"asyncProgressTrackingEnabled": "true", "asyncProgressTrackingCheckpointIntervalMs": "400"}
-
-
-@pytest.fixture(scope="module")
-def sparse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of asynchronous progress tracking whose newest batch but one is in neither log."""
-    folder = tmp_path_factory.mktemp("restarts") / "sparse"
-    query = noop(numbers(spark), folder, **ASYNC).start()
-    wait_for(
-        lambda: (newest := _sparse_end(folder)) is not None and newest > 1, "holes in the logs", DEADLINE_S
-    )
-    query.stop()
-    newest = _sparse_end(folder)
-    assert newest is not None
-    trim(folder, newest)
-    return folder
-
-
-def _sparse_end(folder: Path) -> int | None:
-    """Return the newest batch that is in both logs and follows a hole."""
-    logs = [
-        {int(file.name) for file in (folder / log).iterdir() if file.name.isdigit()}
-        for log in ("offsets", "commits")
-        if (folder / log).exists()
-    ]
-    whole = sorted(set.intersection(*logs)) if len(logs) == 2 else []
-    return max((each for each in whole if each - 1 not in logs[0] and each > whole[0]), default=None)
-
-
-def test_asynchronous_progress_resumes_over_holes_and_synchronous_does_not(
-    spark: SparkSession, sparse: Path, tmp_path: Path
-) -> None:
-    folder = damaged(sparse, tmp_path / "async", gone())
-    checkpoint = poll_checkpoint(folder).checkpoint
-    newest = checkpoint.offsets[-1]
-    assert is_sparse(checkpoint.offsets, checkpoint.commits)
-    assert predict_restart(checkpoint, alive=None).verdict == RestartVerdict.PREVIOUS_MISSING
-    said = predict_restart(checkpoint, alive=None, asynchronous=True)
-    assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest + 1)
-    assert f"without it, it fails: batch {newest - 1} doesn't exist" in said.sentence
-
-    synchronous = damaged(sparse, tmp_path / "sync", gone())
-    assert f"batch {newest - 1} doesn't exist" in restarted(spark, synchronous).failure
-    did = _watched(noop(numbers(spark), folder, **ASYNC).start(), [])
-    assert did.failure == ""
-    assert did.first is not None
-    assert did.first["batchId"] == newest + 1
-
-
-def test_asynchronous_progress_runs_several_batches_again_as_one(
-    spark: SparkSession, sparse: Path, tmp_path: Path
-) -> None:
-    checkpoint = poll_checkpoint(sparse).checkpoint
-    newest, before = checkpoint.offsets[-1], checkpoint.offsets[-2]
-    folder = damaged(sparse, tmp_path / "checkpoint", gone(f"commits/{newest}"))
-    said = predict_restart(poll_checkpoint(folder).checkpoint, alive=None, asynchronous=True)
-    assert (said.verdict, said.first_batch) == (RestartVerdict.ASYNC, newest)
-    assert f"runs batch {newest} from offsets/{before} on" in said.sentence
-
-    did = _watched(noop(numbers(spark), folder, **ASYNC).start(), [])
-    assert did.failure == ""
-    assert did.first is not None
-    assert did.first["batchId"] == newest
-    source = did.first["sources"][0]
-    ends = [json.loads(source[key])["offset"] for key in ("startOffset", "endOffset")]
-    assert ends == [(before + 1) * ROWS, (newest + 1) * ROWS]
-
-
-def test_continuous_processing_resumes_from_the_newest_commit(spark: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "continuous"
-
-    def run_until(epoch: int) -> None:
-        rows = spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 1).load()
-        query = noop(rows, folder).trigger(continuous="200 milliseconds").start()
-        wait_for((folder / "commits" / str(epoch)).exists, f"epoch {epoch}", DEADLINE_S)
-        query.stop()
-
-    run_until(3)
-    trim(folder, 3)
-    remove(folder, "commits/3", "commits/2")
-    said = predicted(folder)
-    assert (said.verdict, said.first_batch) == (RestartVerdict.CONTINUOUS, 2)
-    run_until(4)
-    assert {"2", "3", "4"} <= {file.name for file in (folder / "commits").iterdir()}

@@ -35,7 +35,11 @@ PLANTED = (
     ("writes", "dashboard/web/pages/groups.py", "def view(request, row): row.save()"),
     ("writes", "dashboard/api/routers/actions.py", "def view(request): Action.objects.update(state='done')"),
     ("imports of tags", "dashboard/web/templatetags/action_labels.py", "from dashboard.models import Action"),
-    ("imports of tags", "dashboard/web/templatetags/status_labels.py", "from dashboard.groups import queries"),
+    (
+        "imports of tags",
+        "dashboard/web/templatetags/status_labels.py",
+        "from dashboard.groups import queries",
+    ),
     ("imports of tags", "dashboard/web/templatetags/streams.py", "import dashboard.system.access"),
     ("imports of tags", "dashboard/web/templatetags/fenceline.py", "from dashboard.web import page_context"),
     ("sizes", "fenceline/limits.py", "#\n" * 400),

@@ -7,14 +7,6 @@ from typing import Any
 
 import pytest
 
-from fenceline.facts import (
-    Confidence,
-    TopicPartition,
-    TransactionState,
-    Transition,
-    TransitionKind,
-    TransitionReason,
-)
 from fenceline.spark.batch_chain import (
     LOST,
     RECOVER_AND_ABORT,
@@ -27,25 +19,10 @@ from fenceline.spark.batch_chain import (
     first_broken_link,
     no_chain,
 )
-from fenceline.spark.records import (
-    Decided,
-    Decision,
-    DecisionOutcome,
-    Done,
-    PartitionRecords,
-    SinkTransaction,
-)
-from fenceline.spark.sink_fates import (
-    Coordinated,
-    EndedTransaction,
-    TransactionFate,
-    outcome_by_coordinator,
-    outcome_by_history,
-    rows_written,
-)
+from fenceline.spark.records import Decided, DecisionOutcome, PartitionRecords
+from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
+from tests.unit.sink_batches import BAD, DARK, GOING, GOOD, NOW_MS, OPEN, STARTED_MS, decided, done, written
 
-NOW_MS = 1_795_000_000_000
-STARTED_MS = NOW_MS - 2_000
 #: How a chain is written below: a letter for each link, in their order.
 LETTERS = {
     LinkState.DONE: "D",
@@ -54,21 +31,6 @@ LETTERS = {
     LinkState.UNKNOWN: "?",
     LinkState.ABSENT: "-",
 }
-
-
-def written(partition: int = 0, *, epoch: int = 3) -> SinkTransaction:
-    name = f"orders-0a1b2c3d-p{partition}-g1-b1-s0"
-    where = (TopicPartition("enriched", partition),)
-    return SinkTransaction(partition, 0, name, 4_000 + partition, epoch, where, 500, STARTED_MS, 60_000)
-
-
-def decided(how: Decided = Decided.PREPARED, *, number: int = 2, reason: str = "") -> Decision:
-    transactions = tuple(map(written, range(number)))
-    return Decision(17, 0, how, "driver", NOW_MS - 1_000, "0a1b2c3d", "q", "r", 1, transactions, (), reason)
-
-
-def done(outcome: DecisionOutcome = DecisionOutcome.COMMITTED, *lost: str) -> Done:
-    return Done(17, 0, outcome, NOW_MS - 500, "driver", lost)
 
 
 def ended(*fates: TransactionFate) -> tuple[EndedTransaction, ...]:
@@ -86,15 +48,6 @@ def letters(found: tuple[ChainLink, ...]) -> str:
     assert all(each.evidence for each in found), "a link without evidence"
     assert all(bool(each.recovery) == (each.state is LinkState.BROKEN) for each in found)
     return "".join(LETTERS[each.state] for each in found)
-
-
-OPEN, GOING, GOOD, BAD, DARK = (
-    TransactionFate.OPEN,
-    TransactionFate.COMMITTING,
-    TransactionFate.COMMITTED,
-    TransactionFate.ABORTED,
-    TransactionFate.UNKNOWN,
-)
 
 
 @pytest.mark.parametrize(
@@ -375,151 +328,3 @@ def test_a_confirmed_commit_names_where_its_records_begin() -> None:
     said = links(decision=decision, done=done(), ended=ended(GOOD, GOOD))[3].evidence
     assert said.startswith("2 of 2 coordinators: CompleteCommit; records from offsets out-0: 70")
     assert "out-1: 9" in said
-
-
-@pytest.mark.parametrize(
-    ("number", "decision", "outcome", "rows"),
-    [
-        (1, decided(), done(), 1_000),
-        (2, decided(), None, None),
-        (3, decided(), done(DecisionOutcome.LOST, written(1).transactional_id), 500),
-        (4, decided(Decided.ABORTED), done(DecisionOutcome.ABORTED), None),
-        (5, decided(number=0), done(), 0),
-    ],
-)
-def test_rows_written_are_the_ledgers(
-    number: int, decision: Decision, outcome: Done | None, rows: int | None
-) -> None:
-    assert rows_written(decision, outcome) == rows, f"case {number}"
-
-
-def newest(state: TransactionState, *, epoch: int = 3, version: int = 0, **more: Any) -> Coordinated:
-    values = {"producer_id": 4_000, "started_ms": STARTED_MS, **more}
-    return Coordinated(state, producer_epoch=epoch, updated_ms=NOW_MS, client_version=version, **values)
-
-
-@pytest.mark.parametrize(
-    ("number", "now", "fate", "why"),
-    [
-        (1, newest(TransactionState.ONGOING), OPEN, "as it was left"),
-        (2, newest(TransactionState.PREPARE_COMMIT), GOING, "decided, markers are being written"),
-        (
-            3,
-            newest(TransactionState.COMPLETE_COMMIT),
-            GOOD,
-            "the same epoch: a client of librdkafka, ended by EndTxn v4",
-        ),
-        (
-            4,
-            newest(TransactionState.COMPLETE_COMMIT, epoch=4, version=2),
-            GOOD,
-            "protocol 2 commits under the next epoch",
-        ),
-        (
-            5,
-            newest(TransactionState.COMPLETE_COMMIT, epoch=4),
-            DARK,
-            "an older one does not: another's commit",
-        ),
-        (
-            6,
-            newest(TransactionState.PREPARE_ABORT, epoch=4),
-            BAD,
-            "the coordinator's timeout raises the epoch",
-        ),
-        (7, newest(TransactionState.COMPLETE_ABORT, epoch=4, version=2), BAD, "so does protocol 2"),
-        (8, newest(TransactionState.COMPLETE_ABORT), BAD, "aborted under its own epoch"),
-        (9, newest(TransactionState.COMPLETE_ABORT, epoch=5), DARK, "two epochs on: another's abort"),
-        (
-            10,
-            newest(TransactionState.EMPTY, epoch=4, started_ms=None),
-            DARK,
-            "initialised again: after what?",
-        ),
-        (11, newest(TransactionState.ONGOING, epoch=4), DARK, "another's transaction"),
-        (12, newest(TransactionState.ONGOING, started_ms=NOW_MS), DARK, "the next one of the same producer"),
-        (
-            13,
-            newest(TransactionState.COMPLETE_ABORT, started_ms=NOW_MS),
-            DARK,
-            "of the same epoch, and not ours",
-        ),
-        (14, newest(TransactionState.COMPLETE_COMMIT, producer_id=9), DARK, "another producer id"),
-        (15, newest(TransactionState.COMPLETE_COMMIT, epoch=2), DARK, "older than ours: the row is old"),
-        (
-            16,
-            newest(TransactionState.COMPLETE_COMMIT, started_ms=None),
-            GOOD,
-            "no start is told, the rest agrees",
-        ),
-        (17, None, DARK, "no such id is known"),
-    ],
-)
-def test_the_outcome_of_a_transaction_follows_its_coordinator(
-    number: int, now: Coordinated | None, fate: TransactionFate, why: str
-) -> None:
-    assert outcome_by_coordinator(written(), now).fate is fate, f"case {number}: {why}"
-
-
-@pytest.mark.parametrize(
-    ("number", "now", "again"),
-    [
-        (1, newest(TransactionState.ONGOING, epoch=4), True),
-        (2, newest(TransactionState.ONGOING, started_ms=NOW_MS), True),
-        (3, newest(TransactionState.COMPLETE_COMMIT, producer_id=9), True),
-        (4, newest(TransactionState.EMPTY, epoch=4, started_ms=None), True),
-        (5, newest(TransactionState.COMPLETE_COMMIT, epoch=2), False),
-        (
-            6,
-            newest(TransactionState.COMPLETE_COMMIT, producer_id=9)._replace(updated_ms=STARTED_MS - 1),
-            False,
-        ),
-        (7, None, False),
-    ],
-)
-def test_an_id_is_used_again_only_by_a_later_record(
-    number: int, now: Coordinated | None, again: bool
-) -> None:
-    assert outcome_by_coordinator(written(), now).id_used_again is again, f"case {number}"
-
-
-def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_id: int = 4_000) -> Transition:
-    at_ms = NOW_MS - 700
-    opened, certain = at_ms - started_ms, Confidence.CERTAIN
-    return Transition(
-        kind,
-        certain,
-        TransitionReason.SAME_EPOCH,
-        at_ms,
-        producer_id,
-        3,
-        3,
-        60_000,
-        opened,
-        NOW_MS,
-        None,
-        5,
-        9,
-    )
-
-
-@pytest.mark.parametrize(
-    ("number", "past", "fate", "why"),
-    [
-        (1, [transition(TransitionKind.COMMIT)], GOOD, "what began when ours did was committed"),
-        (2, [transition(TransitionKind.TIMEOUT)], BAD, "or aborted"),
-        (3, [transition(TransitionKind.COMMIT, started_ms=STARTED_MS + 1)], DARK, "that was another one"),
-        (4, [transition(TransitionKind.COMMIT, producer_id=9)], DARK, "another producer's"),
-        (
-            5,
-            [transition(TransitionKind.BEGIN), transition(TransitionKind.CLIENT_ABORT)],
-            BAD,
-            "the next one is of no interest",
-        ),
-        (6, [], DARK, "nothing is known"),
-    ],
-)
-def test_the_outcome_of_a_transaction_follows_later_transitions_of_its_id(
-    number: int, past: list[Transition], fate: TransactionFate, why: str
-) -> None:
-    assert outcome_by_history(written(), past).fate is fate, f"case {number}: {why}"

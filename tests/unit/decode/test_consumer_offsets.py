@@ -1,16 +1,13 @@
 """Proves that records of `__consumer_offsets` are decoded correctly, or counted by the reason why they are
 not.
 
-Against the known vectors, Kafka's own schema in another codec, what real 3.9.1 and 4.2.0 brokers wrote and
-their own tools printed, and bytes that are invalid. What other tools' decoders get wrong has tests
-of its own.
+Against the known vectors, Kafka's own schema in another codec, and what real 3.9.1 and 4.2.0 brokers wrote
+and their own tools printed. Invalid bytes, and what other tools' decoders get wrong, are tested elsewhere.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import tracemalloc
 import uuid
 from pathlib import Path
 from struct import pack
@@ -33,43 +30,27 @@ from fenceline.decode.consumer_offsets import (
     decode_record,
     peek_commits,
 )
-from fenceline.decode.text import escape_bytes, unescape_text
+from fenceline.decode.text import unescape_text
 from fenceline.facts import Undecoded
 from tests.transaction_state_records import encode_uvarint
-from tests.unit.decode import samples
+from tests.unit.decode.consumer_offsets import (
+    COMMIT,
+    KEY,
+    V4,
+    T,
+    classic_groups,
+    commits,
+    encoded_key,
+    escaped_name,
+    nullable,
+    texts,
+)
 from tests.unit.decode.kafka_schema import codec
 
-KEY = bytes.fromhex("000100016700017400000003")
 V3 = bytes.fromhex("0003000000000000002a0000000500000000018bcfe56800")
-V4 = bytes.fromhex("0004000000000000002a00000005010000018bcfe5680000")
-T = 1_700_000_000_000
-COMMIT = OffsetCommit("g", "t", 3, 42, 5, "", T)
 ID = uuid.UUID("b81f9869-6326-4e23-b911-ce626616200d")
 ID_TEXT = "uB-YaWMmTiO5Ec5iZhYgDQ"
-
-CommitKey, CommitValue = codec("OffsetCommitKey"), codec("OffsetCommitValue")
-GroupKey, GroupValue = codec("GroupMetadataKey"), codec("GroupMetadataValue")
 MemberKey, MemberValue = codec("ConsumerGroupMemberMetadataKey"), codec("ConsumerGroupMemberMetadataValue")
-
-#: The other codec reads and writes names as UTF-8 text.
-texts = st.text(st.characters(codec="utf-8"), max_size=20) | samples.many.map(lambda length: "m" * length)
-nullable = st.none() | texts
-instants = st.integers(0, 253_370_764_799_999)
-versions = st.integers(0, 4)
-
-
-def encoded_key(kind: int, key: Any) -> bytes:
-    """A key as the other codec writes it, under the record type that is its version."""
-    return pack(">h", kind) + bytes(key.encode(version=0))[2:]
-
-
-def topic_text(topic_id: uuid.UUID) -> str:
-    """A topic's id as Kafka's own tools write it."""
-    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-
-
-def escaped_name(text: str) -> str:
-    return escape_bytes(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -85,38 +66,6 @@ def test_it_reads_the_known_vectors(value: bytes, commit: OffsetCommit) -> None:
     assert peek_commits([value] * 3) == [(T, 42)] * 3
 
 
-@st.composite
-def commits(draw: st.DrawFn) -> tuple[bytes, bytes, OffsetCommit]:
-    """A commit in any version as Kafka's schema has it, with its decoded form."""
-    version, kind = draw(versions), draw(st.sampled_from([0, 1]))
-    group, topic = draw(texts), draw(st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True))
-    partition, offset, epoch = draw(samples.int32), draw(samples.int64), draw(samples.int32)
-    metadata, at_ms, expire_ms = draw(texts), draw(instants), draw(samples.int64)
-    topic_id = draw(st.none() | st.uuids()) if version == 4 else None
-    key = encoded_key(kind, CommitKey(group=group, topic=topic, partition=partition))
-    fields: dict[str, Any] = {"offset": offset, "metadata": metadata, "commit_timestamp": at_ms}
-    if version == 1:
-        fields["expire_timestamp"] = expire_ms
-    if version >= 3:
-        fields["leader_epoch"] = epoch
-    if topic_id is not None:
-        fields["topic_id"] = topic_id
-    value = bytes(CommitValue(version=version, **fields).encode(version=version))
-    said = OffsetCommit(
-        escaped_name(group),
-        topic,
-        partition,
-        offset,
-        epoch if version >= 3 and epoch != -1 else None,
-        escaped_name(metadata),
-        at_ms,
-        expire_ms if version == 1 and expire_ms != -1 else None,
-        topic_text(topic_id) if topic_id is not None else "",
-        version,
-    )
-    return key, value, said
-
-
 @given(commits())
 def test_it_reads_every_commit_that_the_schema_can_write(written: tuple[bytes, bytes, OffsetCommit]) -> None:
     key, value, said = written
@@ -126,39 +75,6 @@ def test_it_reads_every_commit_that_the_schema_can_write(written: tuple[bytes, b
     assert seen in (None, [(said.commit_ms, said.offset)] * 2)
     if said.value_version >= 3 and len(unescape_text(said.metadata)) < 126:
         assert seen is not None
-
-
-@st.composite
-def classic_groups(draw: st.DrawFn) -> tuple[bytes, bytes, GroupMetadata]:
-    """The members of a classic group in any version, with their decoded form."""
-    version, group = draw(versions), draw(texts)
-    protocol_type, generation = draw(texts), draw(samples.int32)
-    protocol, leader, state_ms = draw(nullable), draw(nullable), draw(samples.int64)
-    members, said = [], []
-    for _ in range(draw(st.integers(0, 3))):
-        member_id, client, host, instance = draw(texts), draw(texts), draw(texts), draw(nullable)
-        fields: dict[str, Any] = {"member_id": member_id, "client_id": client, "client_host": host}
-        fields |= {"session_timeout": 10_000, "subscription": draw(st.binary(max_size=300))}
-        fields |= {"assignment": draw(st.binary(max_size=300))}
-        if version >= 1:
-            fields["rebalance_timeout"] = 60_000
-        if version >= 3:
-            fields["group_instance_id"] = instance
-        members.append(GroupValue.MemberMetadata(version=version, **fields))
-        shown = escaped_name(instance) if version >= 3 and instance is not None else None
-        said.append(Member(escaped_name(member_id), escaped_name(client), escaped_name(host), shown))
-    more = {"current_state_timestamp": state_ms} if version >= 2 else {}
-    value = GroupValue(
-        version=version, protocol_type=protocol_type, generation=generation, protocol=protocol,
-        leader=leader, members=members, **more,
-    )  # fmt: skip
-    metadata = GroupMetadata(
-        escaped_name(group), escaped_name(protocol_type), generation,
-        None if protocol is None else escaped_name(protocol),
-        None if leader is None else escaped_name(leader), state_ms if more and state_ms != -1 else None,
-        tuple(said), version,
-    )  # fmt: skip
-    return encoded_key(2, GroupKey(group=group)), bytes(value.encode(version=version)), metadata
 
 
 @given(classic_groups())
@@ -189,8 +105,6 @@ def test_it_reads_members_of_consumer_groups(
     )
     assert decode_record(key, None) == GroupMember(escaped_name(group), escaped_name(member_id), None)
 
-
-# What real brokers wrote (tests/data/capture_consumer_offsets.py made the files).
 
 FOLDER = Path(__file__).parents[2] / "data" / "consumer_offsets"
 
@@ -234,9 +148,6 @@ def test_it_reads_what_kafka_prints(version: str, value_version: int) -> None:
             assert peek_commits([value or b""]) in (None, [(read.commit_ms, read.offset)])
     assert found >= {OffsetCommit, OffsetTombstone, GroupMetadata}
     assert (Newer in found) == (version == "4.2.0")
-
-
-# What other tools' decoders get wrong.
 
 
 def v4(metadata: bytes, tags: bytes = b"\x00") -> bytes:
@@ -297,9 +208,6 @@ def test_offset_tombstones_are_decoded() -> None:
     assert decode_record(KEY, None) == OffsetTombstone("g", "t", 3)
 
 
-# What nobody should write.
-
-
 @pytest.mark.parametrize(
     ("key", "value", "reason", "detail"),
     [
@@ -330,72 +238,3 @@ def test_unreadable_records_are_counted_by_reason(
 def test_unknown_tags_are_skipped_by_their_size() -> None:
     tags = b"\x02" + b"\x00\x10" + ID.bytes + encode_uvarint(300) + encode_uvarint(200) + b"x" * 200
     assert decode_record(KEY, v4(b"", tags)) == COMMIT._replace(topic_id=ID_TEXT)
-
-
-def check(key: bytes | None, value: bytes | None) -> Record:
-    """Decode, and check that every text of the answer can be stored and shown as it is."""
-    read = decode_record(key, value)
-    if isinstance(read, Undecoded):
-        assert len(read.detail) < 100
-    else:
-        assert all(text.isprintable() for text in read if isinstance(text, str))
-    if isinstance(read, OffsetCommit | OffsetTombstone):
-        assert len(read.topic) <= 249
-    return read
-
-
-@given(st.none() | st.binary(max_size=60), st.none() | st.binary(max_size=200))
-def test_it_never_raises_on_any_bytes(key: bytes | None, value: bytes | None) -> None:
-    check(key, value)
-    peek_commits([value or b"", V4])
-
-
-@given(st.integers(0, 23), st.integers(0, 4), st.binary(max_size=60), st.binary(max_size=200))
-def test_it_never_raises_on_noise_after_a_valid_header(
-    kind: int, version: int, key: bytes, value: bytes
-) -> None:
-    check(pack(">h", kind) + key, pack(">h", version) + value)
-    check(KEY, pack(">h", version) + value)
-    check(b"\x00\x02\x00\x01g", pack(">h", version) + value)
-    peek_commits([pack(">h", version) + value])
-
-
-@given(commits() | classic_groups(), st.data())
-def test_every_truncated_record_is_reported_and_both_decoders_agree(
-    written: tuple[bytes, bytes, Any], data: st.DataObject
-) -> None:
-    key, value, _ = written
-    cut = value[: data.draw(st.integers(0, len(value) - 1))]
-    read = check(key, cut)
-    assert isinstance(read, Undecoded)
-    assert read.reason == "truncated"
-    changed = bytearray(value)
-    changed[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
-    read, seen = check(key, bytes(changed)), peek_commits([value, bytes(changed)])
-    if seen is not None and key[1] < 2:
-        assert isinstance(read, OffsetCommit)
-        assert seen[1] == (read.commit_ms, read.offset)
-
-
-HUGE = 2**31 - 1
-#: Up to the members, by the version of the value.
-OLD = b"\x00\x03\x00\x01c" + pack(">ihhq", 1, -1, -1, T)
-NEW = b"\x00\x04\x02c" + pack(">i", 1) + b"\x00\x00" + pack(">q", T)
-CLAIMS = [
-    OLD + pack(">i", HUGE) + b"\x00" * 600,
-    NEW + encode_uvarint(HUGE) + b"\x01" * 600,
-    NEW + b"\x01" + encode_uvarint(HUGE) + b"\x09\x00" * 300,
-]
-
-
-@pytest.mark.parametrize("value", CLAIMS)
-def test_a_claimed_count_allocates_no_memory(value: bytes) -> None:
-    tracemalloc.start()
-    try:
-        read = decode_record(b"\x00\x02\x00\x01g", value)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert isinstance(read, Undecoded)
-    assert read.reason == "truncated"
-    assert peak < 200_000

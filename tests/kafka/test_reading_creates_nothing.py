@@ -1,0 +1,73 @@
+"""Proves that whoever reads a new cluster creates nothing in it: no topic for transactions or offsets, also
+where the broker creates topics that are requested.
+
+All of them read one broker, to which nobody writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from collectors.doctor.examination import CheckStatus
+from fenceline.kafka.reconcile import NotDescribed, Obstacle
+from sandbox.kafka import Broker
+from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.doctor_checks import run_doctor
+from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_reads import KafkaPythonReads
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker to which nobody writes."""
+    folder = tmp_path_factory.mktemp("kafka")
+    with Broker(folder, properties={"auto.create.topics.enable": "true"}) as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_created(broker: Broker) -> Iterator[None]:
+    yield
+    assert not AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+
+
+def test_transactions_are_listed_and_described(broker: Broker) -> None:
+    admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
+    try:
+        assert admin.list_transactions().entries == {}
+        said = admin.describe_transactions(["nobody"])["nobody"]
+    finally:
+        admin.close()
+    assert isinstance(said, NotDescribed)
+    assert said.obstacle is Obstacle.UNKNOWN
+    assert "__transaction_state" in said.text
+
+
+def test_an_unknown_group_is_read(broker: Broker) -> None:
+    reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
+    try:
+        assert reads.committed_offsets(["nobody"], require_stable=True) == {"nobody": {}}
+        assert reads.list_groups().groups == {}
+        assert reads.transactional_ids([7]) == {}
+        assert reads.describe_topology().partitions == {}
+    finally:
+        reads.close()
+
+
+@pytest.mark.django_db
+def test_groups_are_polled(broker: Broker) -> None:
+    collected = CollectedGroups({"bootstrap.servers": broker.bootstrap}, log=False)
+    assert collected.poll(2) == {}
+    collected.close()
+
+
+def test_a_doctor_checks_an_empty_cluster(broker: Broker) -> None:
+    found = {each.what: each for each in run_doctor({"bootstrap.servers": broker.bootstrap})}
+    for name in "__transaction_state", "__consumer_offsets":
+        check = found[f"READ on topic {name}"]
+        assert (check.status, "does not exist yet" in check.detail) == (CheckStatus.OK, True)
