@@ -2,7 +2,7 @@
 
 A conftest makes them its own by importing them: `from tests.brokers import java, kafka, kafka_39, kafka_42`.
 They are shared: every test makes topics and transactional ids of its own. What only single files ask for ends
-with the file: an idle broker takes a fiftieth of a core, and twenty of them were a fifth of `make test`.
+with the file: an idle broker takes a hundredth of a core, and there were twenty of them.
 """
 
 from __future__ import annotations

@@ -24,22 +24,24 @@ FOR_SINK = ("confluent-kafka==2.16.1", "kafka-python==3.0.12", "fsspec", *_FOR_A
 def python_with(platform: tuple[str, str], folder: Path, *more: str) -> str:
     """Return a Python that has this PySpark, what is named beside it, and nothing else."""
     spark, version = platform
-    uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "-q", "-p", find_python(version), str(folder)], check=True)
-    python = str(folder / "bin" / "python")
     # Spark 3.5 still asks Python for distutils, which setuptools has.
-    wanted = [f"pyspark=={spark}", "setuptools", *more]
-    subprocess.run([*uv, "pip", "install", "-q", "-p", python, *wanted], check=True)
-    return python
+    return _environment(find_python(version), folder, f"pyspark=={spark}", "setuptools", *more)
 
 
 def python_for_arrow(folder: Path) -> str:
     """Return a Python like ours that has what Spark's executors need for Arrow, and nothing else."""
+    return _environment(sys.executable, folder, *_FOR_ARROW)
+
+
+def _environment(python: str, folder: Path, *wanted: str) -> str:
     uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "-q", "-p", sys.executable, str(folder)], check=True)
-    python = str(folder / "bin" / "python")
-    subprocess.run([*uv, "pip", "install", "-q", "-p", python, *_FOR_ARROW], check=True)
-    return python
+    subprocess.run([*uv, "venv", "-q", "-p", python, str(folder)], check=True)
+    made = str(folder / "bin" / "python")
+    # uv would keep each PySpark that it builds, a gigabyte a time; some indexes have it built each time.
+    cache = os.environ | {"UV_CACHE_DIR": f"{folder}-cache"}
+    subprocess.run([*uv, "pip", "install", "-q", "-p", made, *wanted], check=True, env=cache)
+    shutil.rmtree(f"{folder}-cache", ignore_errors=True)
+    return made
 
 
 def find_python(version: str) -> str:
