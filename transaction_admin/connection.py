@@ -7,6 +7,7 @@ behind when a cluster cannot be reached. So its message classes are sent through
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import kafka.errors as errors
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
@@ -32,6 +34,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "client_id": "fenceline",
     "reconnect_backoff_max_ms": 1_000,
     "receive_message_max_bytes": _LARGEST_ANSWER,
+    "proxy_url": "direct://",
 }
 #: kafka-python takes five requests in flight to one broker; one is left to its own metadata.
 _IN_FLIGHT = 4
@@ -41,6 +44,27 @@ _MOST_BYTES = 1024 * 1024
 _TRIES = 3
 #: How often a throttled connection is checked again, in seconds.
 _PAUSE_S = 0.01
+
+
+class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
+    """Connects without a proxy, as kafka-python does, and closes what cannot connect.
+
+    kafka-python leaves that socket to the garbage collector. A client tries each second while its broker is
+    away, and a process that does little collects nothing: after minutes it had a thousand open sockets.
+    """
+
+    SCHEMES = ("direct",)
+
+    async def sock_connect(
+        self, net: NetworkSelector, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None
+    ) -> socket.socket:
+        """Return the connected socket. Raises what kafka-python raises."""
+        try:
+            await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
 
 class AdminConnection:

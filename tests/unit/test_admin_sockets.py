@@ -1,0 +1,39 @@
+"""Proves that a connection that is refused leaves no socket open, also where no garbage is collected."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from kafka.errors import KafkaConnectionError
+from kafka.net.inet import create_connection
+from kafka.net.selector import NetworkSelector
+
+from sandbox.ports import HOST
+from transaction_admin import connection
+
+
+@pytest.fixture
+def net() -> Iterator[NetworkSelector]:
+    """Run kafka-python's loop without garbage collections."""
+    gc.collect()
+    gc.disable()
+    net = NetworkSelector()
+    net.start()
+    yield net
+    net.stop()
+    gc.enable()
+
+
+def test_a_refused_connection_leaves_no_socket_open(net: NetworkSelector) -> None:
+    with socket.socket() as closed:
+        closed.bind((HOST, 0))
+        port = closed.getsockname()[1]
+        before = len(os.listdir("/dev/fd"))
+        for _ in range(20):
+            with pytest.raises(KafkaConnectionError):
+                net.run(create_connection, net, HOST, port, (), connection._DEFAULTS["proxy_url"])
+        assert len(os.listdir("/dev/fd")) <= before
