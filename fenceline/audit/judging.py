@@ -118,7 +118,8 @@ def judge_batch(
     readable = sum(run.records for run in runs if _is_readable(run, output))
     short, extra = _differences(decision, output)
     obstacles = [*_gone(decision, output), *_unreadable(decision, runs, output)]
-    missing: int | None = short + max(0, sum(run.records for run in runs) - extra - committed)
+    ended = sum(run.records for run in runs if not run.is_open)
+    missing: int | None = short + max(0, ended - extra - committed)
     if missing and any(each.kind is not ObstacleKind.UNREADABLE for each in obstacles):
         missing = None
     duplicated = extra + sum(run.records for run in again)
@@ -239,7 +240,15 @@ def _gone_obstacle(kind: ObstacleKind, partition: TopicPartition, batch_id: int)
 
 def _unreadable(decision: Decision, runs: Sequence[ProducerRun], output: Output) -> Iterable[AuditObstacle]:
     for run in runs:
-        if run.is_committed and not _is_readable(run, output):
+        if run.is_open:
+            # The ledger's decision is carried out once coordinators have it: markers follow.
+            yield AuditObstacle(
+                ObstacleKind.UNREADABLE,
+                f"{run.partition.topic}-{run.partition.partition}",
+                f"no marker has ended the transaction of batch {decision.batch_id} yet",
+                "readers of committed records do not get them before the marker is written",
+            )
+        elif run.is_committed and not _is_readable(run, output):
             lso = output.ranges[run.partition].lso
             yield AuditObstacle(
                 ObstacleKind.UNREADABLE,

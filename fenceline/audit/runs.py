@@ -37,6 +37,11 @@ class ProducerRun(NamedTuple):
         """Whether readers of committed records get it."""
         return not self.transactional or self.end == COMMIT
 
+    @property
+    def is_open(self) -> bool:
+        """Whether no marker has ended it yet."""
+        return self.transactional and not self.end
+
 
 class PartitionRuns(NamedTuple):
     """What was found in one partition."""

@@ -181,6 +181,13 @@ def test_records_behind_the_last_stable_offset_are_not_readable() -> None:
     assert (judged.batch.committed, judged.batch.readable) == (4, 0)
 
 
+def test_records_without_a_marker_yet_are_no_loss() -> None:
+    """A decision is carried out once its coordinator has it: the marker comes after it."""
+    judged = judge(output(data(0, 4, 1), lso=0))
+    assert kinds(judged) == [ObstacleKind.UNREADABLE]
+    assert (judged.batch.verdict, judged.batch.missing) == (AuditVerdict.UNPROVED, 0)
+
+
 def test_rows_that_the_query_drops_are_unknown_unless_it_says_that_it_drops_none() -> None:
     found = output(data(0, 3, 1), marker(3, 1))
     judged = judge(found, said=3)
@@ -280,8 +287,13 @@ def test_records_that_come_once_more_take_a_proof_back() -> None:
     assert after.batches[0].input == 4
 
 
-def test_an_obstacle_of_the_moment_does_not_stay() -> None:
-    blocked = judge(output(data(0, 4, 1), marker(4, 1), lso=2))
+@pytest.mark.parametrize(
+    "found",
+    [output(data(0, 4, 1), marker(4, 1), lso=2), output(data(0, 4, 1), lso=0)],
+    ids=["blocked", "open"],
+)
+def test_an_obstacle_of_the_moment_does_not_stay(found: Output) -> None:
+    blocked = judge(found)
     first = extend_manifest(EMPTY, [], [blocked], ())
     assert [each.kind for each in first.obstacles] == [ObstacleKind.UNREADABLE]
     assert first.next_batch is None
