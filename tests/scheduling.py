@@ -3,7 +3,8 @@
 Workers take whole files, those that took longest first (`durations.json`), so that they end together. Tests
 that run whole stacks or a Spark take all the cores there are: the first worker begins with those, the others
 with all the rest, until they meet. To start a Spark session and to warm it up takes 20 CPU seconds of each
-worker that has one: two have, the first from the start, the second when all the rest is done.
+worker that has one: two have, the first from the start, the second as soon as two would take as long for
+what is left of Spark as the others for the rest.
 xdist's own groups do not work with pytest 9.
 """
 
@@ -41,10 +42,20 @@ class SharedScheduling(LoadScopeScheduling):
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        sign = 1 if node is self.nodes[0] else -1
+        begins_heavy = node is self.nodes[0] or (node in self.nodes[:_SPARKS] and self._is_spark_behind())
+        sign = 1 if begins_heavy else -1
         unit = min(self.workqueue, key=lambda unit: sign * _lightness(unit))
         self.workqueue.move_to_end(unit, last=False)
         super()._assign_work_unit(node)
+
+    def _is_spark_behind(self) -> bool:
+        """Whether what is left of Spark takes its workers as long as all else takes the others."""
+        seconds = durations.read()["files"]
+        left = {True: 0.0, False: 0.0}
+        for unit in self.workqueue:
+            left[unit.startswith(_SPARK)] += seconds.get(unit, 0)
+        others = max(len(self.nodes) - _SPARKS, 1)
+        return left[True] / _SPARKS >= left[False] / others
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedScheduling:
