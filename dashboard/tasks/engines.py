@@ -11,10 +11,10 @@ from collectors.engines.collector import EnginesCollector
 from dashboard.config import EngineEndpoint
 from dashboard.runtime import leases, loop
 from dashboard.streaming import engines_store as store
-from dashboard.tasks.slice import POLL_TTL, goes_on, wait_leased
+from dashboard.tasks.slice import POLL_TTL, PerCluster, goes_on, wait_leased
 
 #: Of each cluster, with what is under way, from slice to slice.
-_collectors: dict[str, EnginesCollector] = {}
+_collectors = PerCluster(lambda cluster: EnginesCollector(_apis(cluster)))
 
 
 def start() -> None:
@@ -33,11 +33,8 @@ def poll_engines(cluster: str, previous: int | None = None) -> None:
 
 def poll_until(lease: leases.Lease, end: float) -> None:
     """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    apis = _apis(lease.cluster)
-    groups = {each.url: each.group for each in apis}
-    if lease.cluster not in _collectors:
-        _collectors[lease.cluster] = EnginesCollector(apis)
-    collector = _collectors[lease.cluster]
+    groups = {each.url: each.group for each in _apis(lease.cluster)}
+    collector = _collectors.get_or_make(lease.cluster)
     while goes_on(end):
         wait_leased(lease, collector.wait_s(), end)
         if not goes_on(end):

@@ -11,10 +11,10 @@ from collectors.flink.collector import FlinkCollector
 from dashboard.config import CheckpointRoot
 from dashboard.runtime import leases, loop
 from dashboard.streaming import flink_store as store
-from dashboard.tasks.slice import POLL_TTL, RETRY_S, goes_on, report_failure, wait_leased
+from dashboard.tasks.slice import POLL_TTL, RETRY_S, PerCluster, goes_on, report_failure, wait_leased
 
 #: What was read of each cluster's checkpoints, from slice to slice.
-_collectors: dict[str, FlinkCollector] = {}
+_collectors = PerCluster(lambda cluster: FlinkCollector(_roots(cluster)))
 
 
 def start() -> None:
@@ -33,9 +33,7 @@ def poll_jobs(cluster: str, previous: int | None = None) -> None:
 
 def poll_until(lease: leases.Lease, end: float) -> None:
     """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    if lease.cluster not in _collectors:
-        _collectors[lease.cluster] = FlinkCollector(_roots(lease.cluster))
-    collector = _collectors[lease.cluster]
+    collector = _collectors.get_or_make(lease.cluster)
     while goes_on(end):
         wait_leased(lease, collector.wait_s(), end)
         if not goes_on(end):

@@ -13,7 +13,7 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names, leases, loop, retention
-from dashboard.tasks.slice import each_second, goes_on
+from dashboard.tasks.slice import PerCluster, each_second, goes_on
 
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
@@ -21,9 +21,9 @@ _IDLE_S = 2.0
 #: Seconds between two polls for messages that are due, and two renewals of the lease meanwhile.
 _POLL_S = 0.5
 #: What sends a cluster's messages lives from slice to slice: a slow receiver outlives them.
-_senders: dict[str, deliver.Sender] = {}
+_senders = PerCluster(lambda _: deliver.Sender())
 #: What the evaluator's reader keeps lives from slice to slice, by cluster.
-_readers: dict[str, SnapshotReader] = {}
+_readers = PerCluster(SnapshotReader)
 
 
 @shared_task(name="dashboard.start_missing")
@@ -83,9 +83,7 @@ def _follow(lease: leases.Lease, end: float) -> None:
 
 
 def _deliver(lease: leases.Lease, end: float) -> None:
-    if lease.cluster not in _senders:
-        _senders[lease.cluster] = deliver.Sender()
-    sender = _senders[lease.cluster]
+    sender = _senders.get_or_make(lease.cluster)
     renewed = 0.0
     while goes_on(end):
         if time.monotonic() > renewed + _POLL_S:
@@ -96,7 +94,8 @@ def _deliver(lease: leases.Lease, end: float) -> None:
         else:
             loop.stop_requested.wait(_POLL_S)
     if loop.stop_requested.is_set():
-        _senders.pop(lease.cluster, sender).close()
+        _senders.forget(lease.cluster)
+        sender.close()
 
 
 def _prune(lease: leases.Lease, end: float) -> None:
@@ -111,8 +110,6 @@ def _alert(lease: leases.Lease, end: float) -> None:
 
 
 def _tick(lease: leases.Lease, end: float) -> None:
-    if lease.cluster not in _readers:
-        _readers[lease.cluster] = SnapshotReader(lease.cluster)
-    reader = _readers[lease.cluster]
+    reader = _readers.get_or_make(lease.cluster)
     for _ in each_second(end):
         evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms())

@@ -33,28 +33,37 @@ class Closing(Protocol):
         """Close them."""
 
 
+Kept = TypeVar("Kept")
 T = TypeVar("T", bound=Closing)
 
 
-class Warm(Generic[T]):
-    """One of a kind for each cluster, kept from slice to slice with its connections.
+class PerCluster(Generic[Kept]):
+    """One of a kind for each cluster, kept from slice to slice. `make` makes one for a cluster's name."""
 
-    `make` makes one from librdkafka's properties.
-    """
-
-    def __init__(self, make: Callable[[Mapping[str, str]], T]) -> None:
+    def __init__(self, make: Callable[[str], Kept]) -> None:
         self._make = make
-        self._made: dict[str, T] = {}
+        self._made: dict[str, Kept] = {}
 
-    def get_or_make(self, cluster: str) -> T:
+    def get_or_make(self, cluster: str) -> Kept:
         """Return the cluster's own, made at the first call; raises what `make` raises."""
         if cluster not in self._made:
-            self._made[cluster] = self._make(settings.FENCELINE.clusters[cluster].properties)
+            self._made[cluster] = self._make(cluster)
         return self._made[cluster]
+
+    def forget(self, cluster: str) -> Kept | None:
+        """Return the cluster's own, None without one: the next call makes another one."""
+        return self._made.pop(cluster, None)
+
+
+class Warm(PerCluster[T]):
+    """The same with connections to the cluster; `make` makes one from librdkafka's properties."""
+
+    def __init__(self, make: Callable[[Mapping[str, str]], T]) -> None:
+        super().__init__(lambda cluster: make(settings.FENCELINE.clusters[cluster].properties))
 
     def discard(self, cluster: str) -> None:
         """Close the cluster's own: the next call makes another one."""
-        made = self._made.pop(cluster, None)
+        made = self.forget(cluster)
         if made is not None:
             made.close()
 

@@ -244,6 +244,8 @@ def test_the_task_polls_and_saves(take: Take, serve: Serve, settings: Any) -> No
     limits = Limits(engines_every_s=0.01)
     settings.FENCELINE = Config(clusters=clusters, engines=[flink(manager.url)], limits=limits)
     task.poll_until(take(store.NAME), time.monotonic() + 0.5)
-    task._collectors.pop("prod").close()
+    made = task._collectors.forget("prod")
+    assert made is not None
+    made.close()
     assert FlinkRunRecord.objects.get().name == "copy"
     assert not GapRecord.objects.exists()

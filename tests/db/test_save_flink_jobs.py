@@ -247,7 +247,7 @@ def test_the_job_whose_checkpoint_holds_an_id_counts(root: Path, poll: Poll) -> 
 @pytest.fixture
 def _without_collectors() -> Iterator[None]:
     yield
-    task._collectors.clear()
+    task._collectors.forget("prod")
 
 
 @pytest.mark.usefixtures("_without_collectors")
