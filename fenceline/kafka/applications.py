@@ -149,7 +149,7 @@ def application_by_shape(transactional_id: str) -> Application:
 
 def is_pooled(transactional_id: str) -> bool:
     """Whether an id is one of a fixed number that are used again: our own sink's, unless it names batches."""
-    found = application_of(transactional_id)
+    found = application_by_shape(transactional_id)
     return found.kind is Shape.FENCELINE_SINK and "-b" not in found.slot
 
 

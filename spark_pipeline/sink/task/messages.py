@@ -111,8 +111,9 @@ class Messages:
         taken = producer.produce_batch(topic, left.ctypes.data, len(left))
         if taken < len(left):
             errors = left["err"]
-            for row in np.flatnonzero((errors != KafkaError.NO_ERROR) & (errors != KafkaError._QUEUE_FULL)):
-                raise RowRefused(refusal(int(errors[row])))
+            refused = errors[(errors != KafkaError.NO_ERROR) & (errors != KafkaError._QUEUE_FULL)]
+            if refused.size:
+                raise RowRefused(refusal(int(refused[0])))
         return taken
 
 
@@ -180,10 +181,11 @@ class _Headers(NamedTuple):
 
 
 def _bytes_of(batch: pa.RecordBatch, name: str) -> _Bytes:
-    if name not in batch.schema.names:
-        nothing = np.zeros(batch.num_rows, "u8")
-        return _Bytes(nothing, nothing, None)
-    return _addresses(batch.column(name))
+    return _addresses(batch.column(name)) if name in batch.schema.names else _nulls(batch.num_rows)
+
+
+def _nulls(rows: int) -> _Bytes:
+    return _Bytes(np.zeros(rows, "u8"), np.zeros(rows, "u8"), None)
 
 
 def _addresses(column: Union[pa.StringArray, pa.BinaryArray]) -> _Bytes:
@@ -191,7 +193,7 @@ def _addresses(column: Union[pa.StringArray, pa.BinaryArray]) -> _Bytes:
     kind = "i8" if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) else "i4"
     _, offsets, data = column.buffers()
     if not len(column):
-        return _Bytes(np.zeros(0, "u8"), np.zeros(0, "u8"), column)
+        return _nulls(0)
     bounds = np.frombuffer(offsets, kind, len(column) + 1, column.offset * np.dtype(kind).itemsize).astype(
         "u8"
     )
@@ -205,8 +207,7 @@ def _addresses(column: Union[pa.StringArray, pa.BinaryArray]) -> _Bytes:
 
 def _headers_of(batch: pa.RecordBatch) -> _Headers:
     if "headers" not in batch.schema.names:
-        nothing = _Bytes(np.zeros(0, "u8"), np.zeros(0, "u8"), None)
-        return _Headers(np.zeros(batch.num_rows, "i8"), nothing, nothing)
+        return _Headers(np.zeros(batch.num_rows, "i8"), _nulls(0), _nulls(0))
     names, values = batch.column("headers").flatten().flatten()
     # librdkafka takes a name to the byte 0 after it.
     end, nothing = (pa.scalar(text, names.type) for text in ("\0", ""))

@@ -137,11 +137,12 @@ class _Open:
 
     def _send(self, topic: str, batch: pa.RecordBatch) -> None:
         handle, rows, sent = self._producer.topic(topic), lay_out(batch), 0
-        until = time.monotonic() + self._plan.timeout_ms / 1000
-        while (sent := sent + rows.produce(self._producer, handle, sent)) < batch.num_rows:
+        moved_at = time.monotonic()
+        while (sent := sent + (taken := rows.produce(self._producer, handle, sent))) < batch.num_rows:
+            moved_at = time.monotonic() if taken else moved_at
             self._producer.poll(_POLL_S)
             self._check()
-            if time.monotonic() > until:
+            if time.monotonic() - moved_at > self._plan.timeout_ms / 1000:
                 raise SinkError(
                     f"partition {self._task.partition}: no record left the queue for "
                     f"{self._plan.timeout_ms} ms, the transaction's timeout: brokers do not take them"
