@@ -21,7 +21,7 @@ def current_name(name: str) -> str:
     return RENAMED.get(name, name)
 
 
-def spellings(name: str) -> tuple[str, ...]:
+def all_names(name: str) -> tuple[str, ...]:
     """Return every name that a rule has or had, the current one first; of any other text only itself."""
     current = current_name(name)
     return (current, *(former for former, now in RENAMED.items() if now == current))

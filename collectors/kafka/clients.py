@@ -72,7 +72,7 @@ class Requests:
         return count
 
 
-def refused(text: str) -> CannotSee:
+def refused_configuration(text: str) -> CannotSee:
     """Return the error for a configuration that librdkafka does not take."""
     return CannotSee(f"the configuration is refused: {explain_refusal(text)}")
 
@@ -82,7 +82,7 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     try:
         return librdkafka_settings(properties)
     except CannotAuthenticate as error:
-        raise refused(str(error)) from error
+        raise refused_configuration(str(error)) from error
 
 
 def consumer_properties(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from collectors.kafka.clients import (
     Requests,
     client_settings,
     consumer_properties,
-    refused,
+    refused_configuration,
 )
 from collectors.kafka.reached_ends import ReachedEnds
 from fenceline.facts import PositionMove, RawRecord, TailBatch
@@ -120,7 +120,7 @@ class Tail:
         try:
             self._consumer = Consumer(settings)
         except KafkaException as error:
-            raise refused(error.args[0].str()) from error
+            raise refused_configuration(error.args[0].str()) from error
         self.topic_id = ""
         self._partition_count = 0
         self._saved: dict[int, int | None] = {}

@@ -237,7 +237,7 @@ class _Execution:
             return
         began_ms = loop.now_ms()
         self._observe("verify", subject)
-        action_lease.prolong(self._row)
+        action_lease.prolong_lease(self._row)
         connections.before_write = partial(self._about_to, subject, began_ms)
         connections.asked = ""
         result = self._do(subject, connections)

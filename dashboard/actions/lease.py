@@ -48,7 +48,7 @@ def begin_action(number: int, token: str, *, now_ms: int) -> Action | None:
     return row
 
 
-def prolong(row: Action) -> None:
+def prolong_lease(row: Action) -> None:
     """Prolong the lease; raise `ActionLeaseLost` when it is not ours, or is over."""
     mine = Action.objects.filter(_EXECUTING, pk=row.pk, lease_token=row.lease_token, lease_until__gt=Now())
     if not mine.update(lease_until=Now() + LIVES):
@@ -108,7 +108,7 @@ def _keep(row: Action, over: threading.Event) -> None:
     try:
         while not over.wait(_EVERY_S):
             try:
-                prolong(row)
+                prolong_lease(row)
             except DatabaseError:
                 # Who executes finds out at its next step; until then the lease lives on for a while.
                 connection.close()

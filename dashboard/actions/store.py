@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.models import Action, Cluster
 from dashboard.runtime import notify
-from dashboard.runtime.criteria import Name, Ranged, given, within
+from dashboard.runtime.criteria import Name, Ranged, given_conditions, starts_in_range
 from dashboard.runtime.write_transactions import WriteTransaction, cluster_transaction, retry_write
 from dashboard.system.access import Actor
 from fenceline.plans.plan import Plan, from_json
@@ -97,9 +97,9 @@ def update_action(
 
 
 def _filtered(wanted: ActionCriteria) -> QuerySet[Action]:
-    asked = given(cluster__name=wanted.cluster, act=wanted.act, state=wanted.state)
+    asked = given_conditions(cluster__name=wanted.cluster, act=wanted.act, state=wanted.state)
     rows = Action.objects.filter(cluster__configured=True, **asked)
     if wanted.actor:
         rows = rows.filter(Q(planned_by=wanted.actor) | Q(executed_by=wanted.actor))
-    rows = rows.filter(within(wanted, "planned_at"))
+    rows = rows.filter(starts_in_range(wanted, "planned_at"))
     return rows.filter(subjects__icontains=wanted.q) if wanted.q else rows

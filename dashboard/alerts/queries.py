@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 from pydantic import AfterValidator, Field
 
 from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
-from dashboard.runtime.criteria import Name, Ranged, given, overlapping, within
+from dashboard.runtime.criteria import Name, Ranged, given_conditions, overlaps_range, starts_in_range
 from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.facts import Severity
 from fenceline.rule_names import current_name
@@ -227,8 +227,8 @@ def last_deliveries(rows: Iterable[Channel], *, origin: str = "") -> Mapping[int
 
 def list_deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int) -> Sequence[Delivery]:
     """Return deliveries behind a row's key, the newest first."""
-    asked = given(channel=wanted.channel, state=wanted.state, origin=wanted.origin)
-    rows = Delivery.objects.select_related("channel").filter(within(wanted, "created_at"), **asked)
+    asked = given_conditions(channel=wanted.channel, state=wanted.state, origin=wanted.origin)
+    rows = Delivery.objects.select_related("channel").filter(starts_in_range(wanted, "created_at"), **asked)
     rows = rows if before is None else rows.filter(pk__lt=before)
     # The bodies stay in the database: a list shows none, and they are large.
     return list(rows.defer("payload").order_by("-pk")[:limit])
@@ -321,8 +321,8 @@ def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
     any_state = wanted.is_ranged and not wanted.state
     state = "all" if any_state else wanted.state
     rows = _in_state(_of_cluster(wanted.cluster), state, now_ms).select_related("cluster")
-    rows = rows.filter(overlapping(wanted, "since_ms", "resolved_ms"))
-    asked = given(
+    rows = rows.filter(overlaps_range(wanted, "since_ms", "resolved_ms"))
+    asked = given_conditions(
         severity=wanted.severity,
         rule=wanted.rule,
         labels__team=wanted.team,

@@ -46,7 +46,7 @@ def read_number(cursor: str, of: str) -> int | None:
     return None if place is None else int(place[0])
 
 
-def cut(
+def cut_page(
     of: str, rows: Sequence[Row], limit: int, place: Callable[[Row], tuple[int | str, ...]]
 ) -> tuple[Sequence[Row], str | None]:
     """Return up to `limit` of some rows, and a cursor behind the last of them if there are more."""

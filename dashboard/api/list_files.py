@@ -63,7 +63,7 @@ class ExportedList:
             ) from None
 
 
-def export(request: HttpRequest, of: ExportedList, noun: str, form: str) -> StreamingHttpResponse:
+def export_list(request: HttpRequest, of: ExportedList, noun: str, form: str) -> StreamingHttpResponse:
     """Return the file of a list; what is wrong with the request is raised before it begins."""
     pages = of.pages(request)
     first = next(pages)

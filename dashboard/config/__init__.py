@@ -28,7 +28,7 @@ from dashboard.config.values import (
 )
 from fenceline.alerts.limits import Alerting, split_port
 from fenceline.authentication.java import translate_properties
-from fenceline.authentication.mechanisms import examine
+from fenceline.authentication.mechanisms import find_mistakes
 from fenceline.kafka.applications import LONGEST
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
@@ -163,7 +163,7 @@ def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> Clust
     theirs = {key: value for key, value in table.items() if key != _SEES_ALL}
     properties = {key: read_property(path, f'{where}."{key}"', value, env) for key, value in theirs.items()}
     properties, refused = translate_properties(properties)
-    for key, reason in (refused or examine(properties)).items():
+    for key, reason in (refused or find_mistakes(properties)).items():
         raise ConfigError(f'{path}: {where}."{key}" {reason}.')
     if not properties.get("bootstrap.servers"):
         raise ConfigError(f'{path}: {where} lacks "bootstrap.servers"; set it to "host:port".')

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from dashboard.models import FindingRecord
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Name, Ranged, given, overlapping
+from dashboard.runtime.criteria import Name, Ranged, given_conditions, overlaps_range
 from fenceline.facts import Severity
 from fenceline.rule_names import current_name
 
@@ -37,9 +37,9 @@ class FindingCriteria(Ranged):
 def findings_before(place: int | None, wanted: FindingCriteria, *, limit: int) -> Sequence[FindingRecord]:
     """Return findings behind a row's key, the newest first."""
     rows = FindingRecord.objects.filter(
-        overlapping(wanted, "since_ms", "closed_at"),
+        overlaps_range(wanted, "since_ms", "closed_at"),
         cluster__configured=True,
-        **given(rule=wanted.rule, severity=wanted.severity, subject=wanted.subject),
+        **given_conditions(rule=wanted.rule, severity=wanted.severity, subject=wanted.subject),
     )
     rows = visibility.rows_of_cluster(rows.select_related("cluster"), wanted.cluster)
     if wanted.state != "all":

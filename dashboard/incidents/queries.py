@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 
 from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Name, Ranged, overlapping
+from dashboard.runtime.criteria import Name, Ranged, overlaps_range
 from fenceline.facts import Severity
 
 #: Keys of one query of the database.
@@ -38,7 +38,7 @@ def incidents_before(
         rows = rows.filter(closed_ms__isnull=wanted.state == "open")
     if wanted.severity:
         rows = rows.filter(severity=wanted.severity)
-    rows = rows.filter(overlapping(wanted, "opened_ms", "closed_ms"))
+    rows = rows.filter(overlaps_range(wanted, "opened_ms", "closed_ms"))
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
 

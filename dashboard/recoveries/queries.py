@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from django.db.models import Q, QuerySet
 
 from dashboard.models import Beginning, Recovery
-from dashboard.runtime.criteria import Name, Ranged, given, overlapping
+from dashboard.runtime.criteria import Name, Ranged, given_conditions, overlaps_range
 from fenceline.recoveries import LostRecords, RecoveryCause, RecoveryOutcome, Wait
 from fenceline.time_range import TimeRange
 
@@ -70,7 +70,7 @@ def of_id(cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None 
     rows = Recovery.objects.filter(cluster__name=cluster, key=key).select_related("cluster")
     if time_range is not None:
         wanted = Ranged.between(time_range.from_ms, time_range.to_ms)
-        rows = rows.filter(overlapping(wanted, "opened_ms", "closed_ms"))
+        rows = rows.filter(overlaps_range(wanted, "opened_ms", "closed_ms"))
     return list(rows.order_by("-opened_ms", "-pk")[:limit])
 
 
@@ -122,9 +122,9 @@ def at_most(each: LostRecords) -> int | None:
 
 def _filtered(wanted: RecoveryCriteria) -> QuerySet[Recovery]:
     rows = Recovery.objects.filter(
-        overlapping(wanted, "opened_ms", "closed_ms"),
+        overlaps_range(wanted, "opened_ms", "closed_ms"),
         cluster__configured=True,
-        **given(
+        **given_conditions(
             cluster__name=wanted.cluster,
             outcome=wanted.outcome,
             cause=wanted.cause,

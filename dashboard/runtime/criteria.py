@@ -101,14 +101,14 @@ class Sorted(Criteria):
         return self.dir == "desc"
 
 
-def parameters(criteria: type[Criteria]) -> Mapping[str, FieldInfo]:
+def parameter_fields(criteria: type[Criteria]) -> Mapping[str, FieldInfo]:
     """The fields of a list by their parameters."""
     return {field.alias or name: field for name, field in criteria.model_fields.items()}
 
 
-def choices(criteria: type[Criteria], parameter: str) -> Sequence[str]:
+def parameter_choices(criteria: type[Criteria], parameter: str) -> Sequence[str]:
     """Every word that a parameter takes, in the order of its type; empty where it takes any."""
-    return [word for word in _words(parameters(criteria)[parameter].annotation) if word]
+    return [word for word in _words(parameter_fields(criteria)[parameter].annotation) if word]
 
 
 def _words(annotation: Any) -> Iterator[str]:
@@ -123,12 +123,12 @@ def _words(annotation: Any) -> Iterator[str]:
             yield from _words(part)
 
 
-def given(**conditions: object) -> Mapping[str, object]:
+def given_conditions(**conditions: object) -> Mapping[str, object]:
     """Those conditions of a filter for which a value was asked."""
     return {name: value for name, value in conditions.items() if value not in ("", None)}
 
 
-def within(wanted: Ranged, field: str) -> Q:
+def starts_in_range(wanted: Ranged, field: str) -> Q:
     """Return that a row's instant is in the range; fields of milliseconds end in `_ms`."""
     found = Q()
     if wanted.from_ms is not None:
@@ -138,7 +138,7 @@ def within(wanted: Ranged, field: str) -> Q:
     return found
 
 
-def overlapping(wanted: Ranged, start: str, end: str) -> Q:
+def overlaps_range(wanted: Ranged, start: str, end: str) -> Q:
     """Return that a row lasted at some time of the range; one without an end lasts."""
     found = Q()
     if wanted.from_ms is not None:

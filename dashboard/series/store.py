@@ -27,7 +27,7 @@ from fenceline.series.points import (
     Values,
     known_values,
 )
-from fenceline.series.rollup import ClosedChunk, add_point, highest, most_points, roll_up
+from fenceline.series.rollup import ClosedChunk, add_point, greater_known, most_points, roll_up
 from fenceline.visibility import expected_ms
 
 __all__ = ["SOURCES", "SeriesSample", "extend_span", "open_subjects", "save_samples", "series_key"]
@@ -103,7 +103,7 @@ def save_samples(cluster_id: int, kind: SeriesKind, samples: Iterable[SeriesSamp
         if more is not None and more.closed is not None:
             closing.append(_Closing(row, more.closed, more.points, point, ended_ms))
         elif more is not None:
-            added.append((more.points, highest(row.peak, point.values[kind.lead]), ended_ms, row.pk))
+            added.append((more.points, greater_known(row.peak, point.values[kind.lead]), ended_ms, row.pk))
         elif (ended_ms is None) != (row.ended_ms is None):
             added.append((row.points, row.peak, ended_ms, row.pk))
     Series.objects.bulk_create(news)
@@ -178,7 +178,7 @@ def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing]) -> No
     for each in closing:
         pk, open_ms = each.known.pk, each.known.open_ms
         rolled = roll_up(kind, each.closed, *parts[pk], start_ms=open_ms, following=each.point)
-        peak = highest(rolled.minutes_peak, each.point.values[kind.lead])
+        peak = greater_known(rolled.minutes_peak, each.point.values[kind.lead])
         hours = rolled.minutes, rolled.hours, rolled.minutes_ms, rolled.hours_peak
         updates.append((each.points, peak, each.ended_ms, each.point.at_ms, *hours, pk))
         chunks += [_chunk(cluster_id, kind, pk, chunk) for chunk in rolled.chunks]

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet, Sum
 from pydantic import Field
 
 from dashboard.models import SIGN_INS, AuditEntry
-from dashboard.runtime.criteria import Name, Ranged, within
+from dashboard.runtime.criteria import Name, Ranged, starts_in_range
 
 Event = AuditEntry.Event
 
@@ -63,7 +63,7 @@ def counts_since(moment: datetime) -> tuple[int, int]:
 
 
 def _filtered(wanted: AuditCriteria) -> QuerySet[AuditEntry]:
-    rows = AuditEntry.objects.filter(within(wanted, "at"))
+    rows = AuditEntry.objects.filter(starts_in_range(wanted, "at"))
     if wanted.event:
         rows = rows.filter(event__in=FAMILIES.get(wanted.event, [wanted.event]))
     if wanted.actor:

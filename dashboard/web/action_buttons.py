@@ -13,7 +13,7 @@ from dashboard.models import FindingRecord, PinRecord, Query, Transaction
 from dashboard.system import access, owners
 from dashboard.system.access import Actor
 from dashboard.web import page_context
-from dashboard.web.per_request import now_ms, once
+from dashboard.web.per_request import derive_once, now_ms
 from fenceline.owners import Owner
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
@@ -65,7 +65,7 @@ def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | 
 
 def request_actor(request: HttpRequest) -> Actor:
     """Return the user of a page; looked up once per request."""
-    return once(request, "acting_actor", lambda: access.actor_of(request, "page"))
+    return derive_once(request, "acting_actor", lambda: access.actor_of(request, "page"))
 
 
 def of_transaction(request: HttpRequest, row: Transaction, pins: Sequence[PinRecord]) -> Sequence[Button]:
@@ -100,7 +100,7 @@ def prefetch_offers(request: HttpRequest, rows: Iterable[FindingRecord]) -> None
 
 
 def _known_offers(request: HttpRequest) -> dict[int, Sequence[Offer]]:
-    return once(request, "offers_of_findings", dict[int, Sequence[Offer]])
+    return derive_once(request, "offers_of_findings", dict[int, Sequence[Offer]])
 
 
 def finding_cards(

@@ -55,7 +55,7 @@ def usable_text(text: str) -> str:
     return text.replace("\0", "").strip()[:LONGEST]
 
 
-def find(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGroup]:
+def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGroup]:
     """Return what matches a usable text, by kind; nothing for "". "#117" and "117" are numbers too."""
     if not asked:
         return []

@@ -32,7 +32,7 @@ from dashboard.system import scenes
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.freshness import CollectorState, Freshness, collector_state, noun_freshness, stale_after_ms
-from dashboard.web.per_request import now_ms, once
+from dashboard.web.per_request import derive_once, now_ms
 from fenceline.facts import Severity
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Chrome:
     @cached_property
     def range_picker(self) -> Mapping[str, Any]:
         """Return what the picker of the range shows and offers."""
-        return time_ranges.picker(self._request, self.time_range, whole=self._route in _RANGED)
+        return time_ranges.picker_context(self._request, self.time_range, whole=self._route in _RANGED)
 
     @property
     def as_of_now(self) -> str:
@@ -365,7 +365,7 @@ def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:
 
 def chrome_of(request: HttpRequest) -> Chrome:
     """Return the chrome of a request; view and template share one, and its answers."""
-    return once(request, "chrome", lambda: Chrome(request))
+    return derive_once(request, "chrome", lambda: Chrome(request))
 
 
 def chrome_context(request: HttpRequest) -> dict[str, Any]:

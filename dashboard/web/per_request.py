@@ -11,7 +11,7 @@ from django.http import HttpRequest
 Derived = TypeVar("Derived")
 
 
-def once(request: HttpRequest, name: str, derive: Callable[[], Derived]) -> Derived:
+def derive_once(request: HttpRequest, name: str, derive: Callable[[], Derived]) -> Derived:
     """Return what was derived by this name for the request; derive it now if nobody has asked before."""
     kept = request.__dict__
     if name not in kept:
@@ -22,4 +22,4 @@ def once(request: HttpRequest, name: str, derive: Callable[[], Derived]) -> Deri
 
 def now_ms(request: HttpRequest) -> int:
     """Return when this request began to be answered, in milliseconds since the epoch: one instant a page."""
-    return once(request, "now_ms", lambda: time.time_ns() // 1_000_000)
+    return derive_once(request, "now_ms", lambda: time.time_ns() // 1_000_000)

@@ -113,7 +113,7 @@ def _test(matcher: Matcher, compile_pattern: CompilePattern) -> Callable[[str], 
 
 def _meets(matcher: Matcher, test: Callable[[str], bool], labels: Mapping[str, str]) -> bool:
     value = labels.get(matcher.label, "")
-    values = rule_names.spellings(value) if matcher.label == "alertname" else (value,)
+    values = rule_names.all_names(value) if matcher.label == "alertname" else (value,)
     return any(map(test, values)) is (matcher.operator in ("=", "=~"))
 
 

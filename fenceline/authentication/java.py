@@ -26,12 +26,12 @@ _RETRIEVERS = {
 _TLS_VERSIONS = {"TLSv1.2", "TLSv1.3"}
 
 
-def same(name: str) -> Translate:
+def same_value(name: str) -> Translate:
     """Return the translation of a value that only changes its name."""
     return lambda value: {name: value}
 
 
-def only(*allowed: str, because: str) -> Translate:
+def only_value(*allowed: str, because: str) -> Translate:
     """Return the translation of a value that must be what librdkafka does anyhow."""
 
     def check(value: str) -> Mapping[str, str]:
@@ -42,7 +42,7 @@ def only(*allowed: str, because: str) -> Translate:
     return check
 
 
-def never(reason: str) -> Translate:
+def never_taken(reason: str) -> Translate:
     """Return the translation of what cannot be taken."""
 
     def refuse(value: str) -> Mapping[str, str]:
@@ -149,23 +149,23 @@ SIGN_IN = frozenset(
 
 #: Java's names of how to reach a cluster -> what becomes of them.
 CONNECTION: Mapping[str, Translate] = {
-    **{name: same(name) for name in (*_SAME, *_LIBRDKAFKAS, *STORE_KEYS)},
+    **{name: same_value(name) for name in (*_SAME, *_LIBRDKAFKAS, *STORE_KEYS)},
     "security.protocol": lambda value: {"security.protocol": value.lower()},
     "sasl.client.callback.handler.class": _client_handler,
     "sasl.jaas.config": _jaas,
     "sasl.login.callback.handler.class": _login_handler,
-    "sasl.oauthbearer.client.credentials.client.id": same("sasl.oauthbearer.client.id"),
-    "sasl.oauthbearer.client.credentials.client.secret": same("sasl.oauthbearer.client.secret"),
-    "sasl.oauthbearer.assertion.template.file": same("sasl.oauthbearer.assertion.jwt.template.file"),
+    "sasl.oauthbearer.client.credentials.client.id": same_value("sasl.oauthbearer.client.id"),
+    "sasl.oauthbearer.client.credentials.client.secret": same_value("sasl.oauthbearer.client.secret"),
+    "sasl.oauthbearer.assertion.template.file": same_value("sasl.oauthbearer.assertion.jwt.template.file"),
     "sasl.oauthbearer.jwt.retriever.class": _retriever,
     "sasl.kerberos.kinit.cmd": _kinit,
     "ssl.cipher.suites": _ciphers,
     "ssl.enabled.protocols": _versions,
     "ssl.endpoint.identification.algorithm": _endpoint,
-    "ssl.keystore.certificate.chain": same("ssl.certificate.pem"),
-    "ssl.keystore.key": same("ssl.key.pem"),
-    "ssl.protocol": only("tls", "tlsv1.2", "tlsv1.3", because="librdkafka takes TLSv1.2 and TLSv1.3"),
-    "ssl.truststore.certificates": same("ssl.ca.pem"),
+    "ssl.keystore.certificate.chain": same_value("ssl.certificate.pem"),
+    "ssl.keystore.key": same_value("ssl.key.pem"),
+    "ssl.protocol": only_value("tls", "tlsv1.2", "tlsv1.3", because="librdkafka takes TLSv1.2 and TLSv1.3"),
+    "ssl.truststore.certificates": same_value("ssl.ca.pem"),
 }  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def translate_properties(options: Properties) -> tuple[dict[str, str], dict[str,
     for key, value in options.items():
         name = key.removeprefix(PREFIX)
         try:
-            found.update(CONNECTION.get(name, same(name))(value))
+            found.update(CONNECTION.get(name, same_value(name))(value))
         except BadOption as error:
             refused[key] = str(error)
     return resolve_stores(found), refused

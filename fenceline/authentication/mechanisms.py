@@ -177,7 +177,7 @@ def mechanism_of(properties: Properties) -> str:
     return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms", "")
 
 
-def examine(properties: Properties) -> Mapping[str, str]:
+def find_mistakes(properties: Properties) -> Mapping[str, str]:
     """Return what is wrong with properties in librdkafka's words, by key; no file and no broker is asked."""
     protocol = properties.get("security.protocol", "plaintext")
     if protocol.upper() not in PROTOCOLS:

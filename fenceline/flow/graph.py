@@ -155,7 +155,7 @@ def health_rank(health: FlowHealth) -> int:
     return _RANKS[health]
 
 
-def following(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
+def nodes_after(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
     """Return where each node's edges lead to."""
     found: dict[NodeId, list[NodeId]] = defaultdict(list)
     for edge in edges:
@@ -163,7 +163,7 @@ def following(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
     return found
 
 
-def preceding(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
+def nodes_before(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
     """Return where each node's edges come from."""
     found: dict[NodeId, list[NodeId]] = defaultdict(list)
     for edge in edges:
@@ -171,7 +171,7 @@ def preceding(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
     return found
 
 
-def reachable(starts: Iterable[NodeId], steps: Mapping[NodeId, Sequence[NodeId]]) -> set[NodeId]:
+def reachable_from(starts: Iterable[NodeId], steps: Mapping[NodeId, Sequence[NodeId]]) -> set[NodeId]:
     """Return some nodes and all that can be reached from them; cycles are legal."""
     found = set(starts)
     waiting = list(found)

@@ -16,10 +16,10 @@ from fenceline.flow.graph import (
     Latency,
     NodeId,
     NodeKind,
-    following,
     health_rank,
-    preceding,
-    reachable,
+    nodes_after,
+    nodes_before,
+    reachable_from,
     worst_health,
 )
 from fenceline.formatting import count_noun
@@ -40,7 +40,7 @@ def flow_around_nodes(flow: Flow, wanted: Iterable[NodeId]) -> Flow:
     known = [node for node in wanted if node in flow.nodes]
     if not known:
         return Flow(gaps=flow.gaps)
-    up, down = reachable(known, preceding(flow.edges)), reachable(known, following(flow.edges))
+    up, down = reachable_from(known, nodes_before(flow.edges)), reachable_from(known, nodes_after(flow.edges))
     return flow.restricted_to(up | down)
 
 

@@ -154,10 +154,14 @@ _BEGAN, _EXTENDED, _COMMITTED = TransitionKind.BEGIN, TransitionKind.EXTEND, Tra
 #: The states from which the everyday goes on, with the status bytes that stand for them.
 _EVERYDAY = {TransactionState.ONGOING: 1, TransactionState.COMPLETE_COMMIT: 4}
 #: The everyday verdicts of `transitions.derive_transition`, as entries of `recent` begin.
-_BEGIN = transition_ring.codes(TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
-_EXTEND = transition_ring.codes(TransitionKind.EXTEND, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED)
-_ENDED = transition_ring.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
-_BUMPED = transition_ring.codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.ROUTINE_BUMP)
+_BEGIN = transition_ring.kind_codes(
+    TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED
+)
+_EXTEND = transition_ring.kind_codes(
+    TransitionKind.EXTEND, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED
+)
+_ENDED = transition_ring.kind_codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.SAME_EPOCH)
+_BUMPED = transition_ring.kind_codes(TransitionKind.COMMIT, Confidence.CERTAIN, TransitionReason.ROUTINE_BUMP)
 _NONE, _pack = transition_ring.NONE, transition_ring.pack_plain
 
 

@@ -31,7 +31,9 @@ _SHORTEST_MS = NONE + 1
 pack_plain = _ENTRY.pack
 
 
-def codes(kind: TransitionKind, confidence: Confidence, reason: TransitionReason) -> tuple[int, int, int]:
+def kind_codes(
+    kind: TransitionKind, confidence: Confidence, reason: TransitionReason
+) -> tuple[int, int, int]:
     """Return the first three fields of an entry."""
     return _KIND_CODES[kind], _CONFIDENCE_CODES[confidence], _REASON_CODES[reason]
 
@@ -64,7 +66,7 @@ def pack_entry(transition: Transition) -> bytes:
     """Return one transition packed. Durations beyond 24 days are cut to that."""
     completed = None if transition.completed_ms is None else transition.completed_ms - transition.at_ms
     return _ENTRY.pack(
-        *codes(transition.kind, transition.confidence, transition.reason),
+        *kind_codes(transition.kind, transition.confidence, transition.reason),
         transition.at_ms,
         transition.producer_id,
         transition.producer_epoch,

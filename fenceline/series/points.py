@@ -122,7 +122,7 @@ def extents_of(values: Values) -> tuple[Extent, ...]:
     return tuple([Extent(value, value, value) for value in values])
 
 
-def widen(one: Extent, later: Extent) -> Extent:
+def join_extents(one: Extent, later: Extent) -> Extent:
     """Return the extent of two times together, the second of which is the later one."""
     # Written out: a day of the worst groups widens tens of thousands of times.
     low, high, _ = one
@@ -133,7 +133,9 @@ def widen(one: Extent, later: Extent) -> Extent:
     return Extent(low, high, later.last)
 
 
-def grown(kind: SeriesKind, known: SeriesPoint, at_ms: int, following: SeriesBucket | None = None) -> Values:
+def values_at(
+    kind: SeriesKind, known: SeriesPoint, at_ms: int, following: SeriesBucket | None = None
+) -> Values:
     """Return what figures have become by an instant without another point.
 
     An age has grown with time, unless what was found next shows that it has not.
@@ -159,15 +161,17 @@ def _is_growing(known: SeriesPoint, column: int, following: SeriesBucket | None)
     return high >= expected - max(_AGE_NEWS_MS, expected // 10)
 
 
-def grew(kind: SeriesKind, before: SeriesPoint, now: SeriesPoint, polled_ms: int) -> SeriesPoint | None:
+def end_of_growth(
+    kind: SeriesKind, before: SeriesPoint, now: SeriesPoint, polled_ms: int
+) -> SeriesPoint | None:
     """Return what the poll before found of ages that grow no more; None where there is nothing to add.
 
     `polled_ms` is when that was: it wrote no point, since all had grown as expected.
     """
     if not before.at_ms < polled_ms < now.at_ms:
         return None
-    values = grown(kind, before, polled_ms)
-    on = grown(kind, before, now.at_ms, SeriesBucket(now.at_ms, extents_of(now.values)))
+    values = values_at(kind, before, polled_ms)
+    on = values_at(kind, before, now.at_ms, SeriesBucket(now.at_ms, extents_of(now.values)))
     ended = any(
         column.ramp and at_poll != value and at_now == value
         for column, value, at_poll, at_now in zip(kind.columns, before.values, values, on, strict=True)
@@ -179,7 +183,7 @@ def is_news(kind: SeriesKind, before: SeriesPoint, now: SeriesPoint) -> bool:
     """Return whether figures differ from what the point before has of this instant."""
     if not kind.has_ramps:
         return before.values != now.values
-    expected = grown(kind, before, now.at_ms)
+    expected = values_at(kind, before, now.at_ms)
     return any(map(_differs, kind.columns, expected, now.values))
 
 

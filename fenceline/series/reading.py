@@ -21,11 +21,11 @@ from fenceline.series.points import (
     SeriesBucket,
     SeriesKind,
     extents_of,
-    grown,
+    join_extents,
     known_values,
-    widen,
+    values_at,
 )
-from fenceline.series.rollup import SeriesTile, as_of_end, highest
+from fenceline.series.rollup import SeriesTile, as_of_end, greater_known
 
 #: So many steps a range has at most.
 MOST_STEPS = 500
@@ -111,7 +111,7 @@ class SeriesReading:
                 last = (end_ms - 1 - starts.start) // starts.step
                 for n in range(max(first, 0), min(last + 1, len(starts))):
                     extent = step.extents[column]
-                    found[n] = highest(found[n], extent.high if n == first else extent.last)
+                    found[n] = greater_known(found[n], extent.high if n == first else extent.last)
         return found
 
     def rows(self, most: int) -> Sequence[SeriesStep]:
@@ -128,7 +128,7 @@ class SeriesReading:
 
 
 def _widened(one: SeriesStep, later: SeriesStep) -> tuple[Extent, ...]:
-    return tuple(map(widen, one.extents, later.extents))
+    return tuple(map(join_extents, one.extents, later.extents))
 
 
 def plan_reading(
@@ -158,12 +158,12 @@ def read_tiles(
     """Return what tiles, oldest first and side by side, hold of a range. `unseen` is not known besides."""
     buckets = [each for tile in tiles for each in tile.buckets or ()]
     found = [*unseen, *_damaged(tiles, from_ms, to_ms), *_unavailable(buckets, plan, to_ms)]
-    holes = list(apart(found, from_ms, to_ms))
+    holes = list(disjoint_holes(found, from_ms, to_ms))
     steps = _Steps(kind, plan, from_ms, to_ms, holes)
     return SeriesReading(plan, from_ms, to_ms, steps.read(buckets), holes)
 
 
-def apart(holes: Iterable[SeriesHole], from_ms: int, to_ms: int) -> Iterator[SeriesHole]:
+def disjoint_holes(holes: Iterable[SeriesHole], from_ms: int, to_ms: int) -> Iterator[SeriesHole]:
     """Yield holes within a range so that none overlaps another, oldest first; neighbours become one."""
     edges: list[tuple[int, int, int]] = []
     for hole in holes:
@@ -288,7 +288,7 @@ class _Steps:
         for bucket in inside:
             if (self._span_ms or bucket.at_ms > begin) and self._was_seen_before(bucket.at_ms):
                 extents = self._held(extents, bucket.at_ms, bucket)
-            extents = tuple(map(widen, extents, bucket.extents))
+            extents = tuple(map(join_extents, extents, bucket.extents))
             self._newest = bucket
         if self._was_seen_before(end):
             extents = self._held(extents, end, following)
@@ -304,10 +304,10 @@ class _Steps:
         if newest is None or (has_any and at_ms <= newest.at_ms + self._span_ms):
             return extents
         known = as_of_end(newest, self._resolution)
-        values = grown(self._kind, known, at_ms, following)
+        values = values_at(self._kind, known, at_ms, following)
         if (has_any and values is known.values) or not known_values(values):
             return extents
-        return tuple(map(widen, extents, extents_of(values)))
+        return tuple(map(join_extents, extents, extents_of(values)))
 
     def _was_seen_before(self, at_ms: int) -> bool:
         return self._first_seen(at_ms - 1) == at_ms - 1

@@ -18,11 +18,11 @@ from fenceline.series.points import (
     SeriesBucket,
     SeriesKind,
     SeriesPoint,
+    end_of_growth,
     extents_of,
-    grew,
-    grown,
     is_news,
-    widen,
+    join_extents,
+    values_at,
 )
 
 #: Points of a part when it is closed. They differ by series, so that not all close at once.
@@ -112,7 +112,7 @@ def add_point(
     newest = SeriesPoint(*row)
     if point.at_ms <= newest.at_ms or not is_news(kind, newest, point):
         return None
-    last = grew(kind, newest, point, polled_ms)
+    last = end_of_growth(kind, newest, point, polled_ms)
     whole = points if last is None else packing.add_row(points, PackedRow(*last))
     if full:
         return AddedPoint(packing.pack_points([point]), whole)
@@ -233,8 +233,12 @@ def _held(
 ) -> tuple[Extent, ...]:
     """Return the extents of a bucket with what its last figures have come to until an instant."""
     known = as_of_end(bucket, finer)
-    values = grown(kind, known, until_ms, later)
-    return bucket.extents if values == known.values else tuple(map(widen, bucket.extents, extents_of(values)))
+    values = values_at(kind, known, until_ms, later)
+    return (
+        bucket.extents
+        if values == known.values
+        else tuple(map(join_extents, bucket.extents, extents_of(values)))
+    )
 
 
 def as_of_end(bucket: SeriesBucket, resolution: Resolution) -> SeriesPoint:
@@ -242,13 +246,13 @@ def as_of_end(bucket: SeriesBucket, resolution: Resolution) -> SeriesPoint:
     return SeriesPoint(bucket.at_ms + resolution.span_ms, tuple([extent.last for extent in bucket.extents]))
 
 
-def highest(one: int | None, other: int | None) -> int | None:
+def greater_known(one: int | None, other: int | None) -> int | None:
     """Return the greater of two, None where neither is known."""
     return max((each for each in (one, other) if each is not None), default=None)
 
 
 def _merged(one: SeriesBucket, later: SeriesBucket) -> SeriesBucket:
-    return one._replace(extents=tuple(map(widen, one.extents, later.extents)))
+    return one._replace(extents=tuple(map(join_extents, one.extents, later.extents)))
 
 
 def _add(opened: list[SeriesBucket], bucket: SeriesBucket) -> list[SeriesBucket]:

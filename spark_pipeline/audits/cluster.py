@@ -44,7 +44,7 @@ def kafka_connection(java: Mapping[str, str]) -> Mapping[str, str]:
 
 def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> TopicEnds:
     """Return where the partitions of topics begin and end. Raises AuditError where one cannot be seen."""
-    with closing(connect(properties)) as reads:
+    with closing(connect_reads(properties)) as reads:
         found = reads.describe_topology(topics)
         if found.missing:
             raise AuditError(
@@ -64,7 +64,7 @@ def read_owners(properties: Mapping[str, str], producer_ids: Iterable[int]) -> M
     asked = sorted({each for each in producer_ids if each >= 0})[:_MOST_OWNERS]
     if not asked:
         return {}
-    with closing(connect(properties)) as reads:
+    with closing(connect_reads(properties)) as reads:
         try:
             found = reads.transactional_ids(asked)
         except AdminUnavailable:
@@ -77,7 +77,7 @@ def _owner(transactional_id: str) -> ProducerOwner:
     return ProducerOwner(transactional_id, parts.stem if parts else "")
 
 
-def connect(properties: Mapping[str, str]) -> KafkaPythonReads:
+def connect_reads(properties: Mapping[str, str]) -> KafkaPythonReads:
     """Return a connection to a cluster. Raises AuditError where there is none."""
     try:
         return KafkaPythonReads(properties, _PATIENCE_S)

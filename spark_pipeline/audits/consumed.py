@@ -11,7 +11,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
 from fenceline.spark.records import Positions
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
-from spark_pipeline.audits.cluster import connect
+from spark_pipeline.audits.cluster import connect_reads
 from spark_pipeline.audits.errors import AuditError
 from transaction_admin.api import Unseen
 
@@ -45,7 +45,7 @@ def consumed_by_group(properties: Mapping[str, str], group: str, topics: Collect
 
     A commit that is pending does not count: its transaction may still abort.
     """
-    with closing(connect(properties)) as reads:
+    with closing(connect_reads(properties)) as reads:
         commits = reads.committed_offsets([group], require_stable=False).get(group, {})
     if isinstance(commits, Unseen):
         raise AuditError(f"group {group} cannot be read: {commits.reason}")

@@ -22,7 +22,7 @@ from fenceline.audit.manifest import AuditedRange, AuditObstacle
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
-from spark_pipeline.audits.cluster import TopicEnds, connect, read_topics
+from spark_pipeline.audits.cluster import TopicEnds, connect_reads, read_topics
 from spark_pipeline.audits.consumed import ConsumedInput
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.records import RecordRange, read_records
@@ -250,7 +250,7 @@ def _removed_before_ms(options: KeysOptions, targets: TopicEnds) -> int:
     truncated = {where: now for where, now in targets.offsets.items() if now.log_start > 0}
     if not truncated:
         return 0
-    with closing(connect(options.properties)) as reads:
+    with closing(connect_reads(options.properties)) as reads:
         return max(_oldest_ms(reads, where, now) for where, now in truncated.items())
 
 

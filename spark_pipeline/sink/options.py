@@ -10,8 +10,16 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from fenceline.authentication.java import CONNECTION, PREFIX, Translate, never, only, resolve_stores, same
-from fenceline.authentication.mechanisms import BadOption, examine
+from fenceline.authentication.java import (
+    CONNECTION,
+    PREFIX,
+    Translate,
+    never_taken,
+    only_value,
+    resolve_stores,
+    same_value,
+)
+from fenceline.authentication.mechanisms import BadOption, find_mistakes
 from spark_pipeline.sink.errors import Refused
 
 __all__ = ["CONNECTION", "PREFIX", "SENDING", "Properties", "translate_options"]
@@ -63,31 +71,31 @@ def _in_flight(value: str) -> Mapping[str, str]:
 
 #: Java's names of how to send -> librdkafka's.
 SENDING: Mapping[str, Translate] = {
-    "acks": only("all", "-1", because="a transaction needs acknowledgements of all replicas in sync"),
-    "enable.idempotence": only("true", because="a transactional producer is always idempotent"),
-    "batch.size": same("batch.size"),
+    "acks": only_value("all", "-1", because="a transaction needs acknowledgements of all replicas in sync"),
+    "enable.idempotence": only_value("true", because="a transactional producer is always idempotent"),
+    "batch.size": same_value("batch.size"),
     "buffer.memory": _bytes_as_kbytes,
-    "compression.type": same("compression.type"),
-    "compression.gzip.level": same("compression.level"),
-    "compression.lz4.level": same("compression.level"),
-    "compression.zstd.level": same("compression.level"),
-    "delivery.timeout.ms": same("message.timeout.ms"),
-    "linger.ms": same("linger.ms"),
+    "compression.type": same_value("compression.type"),
+    "compression.gzip.level": same_value("compression.level"),
+    "compression.lz4.level": same_value("compression.level"),
+    "compression.zstd.level": same_value("compression.level"),
+    "delivery.timeout.ms": same_value("message.timeout.ms"),
+    "linger.ms": same_value("linger.ms"),
     "max.in.flight.requests.per.connection": _in_flight,
-    "max.request.size": same("message.max.bytes"),
+    "max.request.size": same_value("message.max.bytes"),
     "receive.buffer.bytes": _buffer("socket.receive.buffer.bytes"),
-    "request.timeout.ms": same("socket.timeout.ms"),
-    "retries": same("message.send.max.retries"),
-    "retry.backoff.max.ms": same("retry.backoff.max.ms"),
-    "retry.backoff.ms": same("retry.backoff.ms"),
+    "request.timeout.ms": same_value("socket.timeout.ms"),
+    "retries": same_value("message.send.max.retries"),
+    "retry.backoff.max.ms": same_value("retry.backoff.max.ms"),
+    "retry.backoff.ms": same_value("retry.backoff.ms"),
     "send.buffer.bytes": _buffer("socket.send.buffer.bytes"),
-    "transaction.timeout.ms": never("is the sink's own option: transaction_timeout_ms"),
-    "transactional.id": never("is made by the sink: choose how it begins with the option prefix"),
-    "key.serializer": never("does not apply: keys are text or bytes already"),
-    "value.serializer": never("does not apply: values are text or bytes already"),
+    "transaction.timeout.ms": never_taken("is the sink's own option: transaction_timeout_ms"),
+    "transactional.id": never_taken("is made by the sink: choose how it begins with the option prefix"),
+    "key.serializer": never_taken("does not apply: keys are text or bytes already"),
+    "value.serializer": never_taken("does not apply: values are text or bytes already"),
     # librdkafka's own names.
     **{
-        name: same(name)
+        name: same_value(name)
         for name in (
             "batch.num.messages", "compression.codec", "compression.level", "debug", "log_level",
             "message.max.bytes", "message.timeout.ms", "partitioner", "queue.buffering.max.kbytes",
@@ -118,7 +126,9 @@ def translate_options(options: Mapping[str, str]) -> Properties:
         reasons.append('option "kafka.bootstrap.servers" is missing')
     connection = resolve_stores(connection)
     if not reasons:
-        reasons.extend(f'option "{PREFIX}{key}" {reason}' for key, reason in examine(connection).items())
+        reasons.extend(
+            f'option "{PREFIX}{key}" {reason}' for key, reason in find_mistakes(connection).items()
+        )
     if reasons:
         raise Refused("; ".join(reasons))
     return Properties(connection, sending)

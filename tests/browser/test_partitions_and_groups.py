@@ -29,6 +29,13 @@ PAGES = LISTS | {
     "transactions, open": "/transactions?state=open",
 }
 
+#: The second key was pressed at once, and is delivered after the 1.5 s for which the first one holds.
+_G_AND_A_LATE_P = """() => {
+  const [g, p] = ["g", "p"].map((key) => new KeyboardEvent("keydown", { key, bubbles: true }));
+  document.body.dispatchEvent(g);
+  setTimeout(() => document.body.dispatchEvent(p), 1600);
+}"""
+
 
 def first_recovery(page: Page) -> str:
     page.goto("/recoveries")
@@ -90,6 +97,15 @@ def test_the_keyboard_goes_from_a_pin_to_who_waits(server: Server, opened: Opene
     page.wait_for_url("**/events*")
     page.get_by_role("link", name="Recoveries").press("Enter")
     page.wait_for_url("**/recoveries*")
+
+
+def test_two_keys_belong_together_though_the_page_gets_the_second_late(
+    server: Server, opened: Opener
+) -> None:
+    server("reset", "held")
+    page = opened("/groups")
+    page.evaluate(_G_AND_A_LATE_P)
+    page.wait_for_url("**/partitions")
 
 
 def test_filters_and_sorts_are_addresses(server: Server, opened: Opener) -> None:

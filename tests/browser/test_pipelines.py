@@ -6,12 +6,13 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.browser.conftest import Examiner, Opener, Server
 from tests.browser.page_checks import states
+from tests.waiting import wait_for
 from tests.web.factories import QUERY_ID
 
 PAGES = {
@@ -37,13 +38,19 @@ def test_a_page_with_proofs_passes_axe_and_fits_every_width(
     server("reset", kind)
     leave_audits(server)
     try:
-        assert problems_of_pages(opened("/"), {"proofs": "/pipelines"}) == {}
-        page = opened("/pipelines")
-        table = page.get_by_role("region", name="Batches of order_events → orders_enrich → orders_enriched")
-        expect(table.get_by_role("row")).to_have_count(4)
+        page = opened("/")
+        wait_for(lambda: proved_rows(page) == 4, "the server reads the folder again", 30)
+        assert problems_of_pages(page, {"proofs": "/pipelines"}) == {}
         expect(page.get_by_role("link", name="order_events-3: 5–7")).to_be_visible()
     finally:
         shutil.rmtree(server.audits)
+
+
+def proved_rows(page: Page) -> int:
+    """Open the page, and return how many rows the table of proved batches has, with its head."""
+    page.goto("/pipelines")
+    table = page.get_by_role("region", name="Batches of order_events → orders_enrich → orders_enriched")
+    return table.get_by_role("row").count()
 
 
 def leave_audits(server: Server) -> None:

@@ -201,10 +201,10 @@ def test_a_worker_that_lost_its_lease_writes_nothing() -> None:
     assert not action_lease.take_over(settler, "s"), "its lease lives"
     Action.objects.update(lease_until=Now() - action_lease.LIVES)
     with pytest.raises(action_lease.ActionLeaseLost):
-        action_lease.prolong(row)
+        action_lease.prolong_lease(row)
     assert action_lease.take_over(settler, "s")
     for late in (
-        lambda: action_lease.prolong(row),
+        lambda: action_lease.prolong_lease(row),
         lambda: action_lease.write_results(row, [{"subject": "late"}]),
         lambda: action_lease.end_action(row, Action.State.DONE, [{"subject": "late"}]),
     ):

@@ -257,7 +257,7 @@ def test_entries_are_laid_out_as_recent_packs_them() -> None:
     )
     (entry,) = np.frombuffer(transition_ring.pack_entry(told), columns.ENTRY)
     assert columns.ENTRY.itemsize == transition_ring.SIZE
-    assert (entry["kind"], entry["confidence"], entry["reason"]) == transition_ring.codes(*told[:3])
+    assert (entry["kind"], entry["confidence"], entry["reason"]) == transition_ring.kind_codes(*told[:3])
     assert [int(entry[name]) for name in ("at_ms", "producer_id", "epoch", "before", "timeout_ms")] == list(
         told[3:8]
     )
@@ -268,7 +268,7 @@ def test_entries_are_laid_out_as_recent_packs_them() -> None:
         2**35,
     ]
     for code, kind in enumerate(TransitionKind):
-        assert transition_ring.codes(kind, Confidence.CERTAIN, TransitionReason.FIRST_SEEN)[0] == code
+        assert transition_ring.kind_codes(kind, Confidence.CERTAIN, TransitionReason.FIRST_SEEN)[0] == code
 
 
 def test_buckets_are_those_of_histograms() -> None:

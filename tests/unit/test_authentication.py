@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from fenceline.authentication.java import translate_properties
-from fenceline.authentication.mechanisms import MECHANISMS, examine, explain_refusal
+from fenceline.authentication.mechanisms import MECHANISMS, explain_refusal, find_mistakes
 
 KAFKA = "org.apache.kafka.common.security"
 BEARER = f"{KAFKA}.oauthbearer.OAuthBearerLoginModule required"
@@ -137,7 +137,7 @@ def test_java_s_spelling_becomes_librdkafka_s_and_is_complete(
     }
     found, refused = translate_properties(SASL | {prefix + key: value for key, value in shaded.items()})
     assert (found, refused) == (SASL | expected, {})
-    assert examine(found) == {}
+    assert find_mistakes(found) == {}
     # Whose names they are already are left alone.
     assert translate_properties(found) == (found, {})
 
@@ -197,7 +197,7 @@ OIDC = TOKENS | {"sasl.oauthbearer.method": "oidc"}
     ],
 )
 def test_what_is_missing_or_wrong_is_named(properties: Mapping[str, str], key: str, reason: str) -> None:
-    found = examine(SASL | properties)
+    found = find_mistakes(SASL | properties)
     assert key in found
     assert reason in found[key]
 
@@ -209,14 +209,14 @@ def test_a_signed_assertion_is_a_grant_of_librdkafka_s() -> None:
         "sasl.oauthbearer.assertion.template.file": "/a.json",
     }
     found, refused = translate_properties(SASL | given)
-    assert (found["sasl.oauthbearer.method"], refused, examine(found)) == ("oidc", {}, {})
+    assert (found["sasl.oauthbearer.method"], refused, find_mistakes(found)) == ("oidc", {}, {})
     assert found["sasl.oauthbearer.grant.type"].endswith("jwt-bearer")
     assert found["sasl.oauthbearer.assertion.jwt.template.file"] == "/a.json"
 
 
 def test_without_sasl_nothing_is_needed() -> None:
-    assert examine({"bootstrap.servers": "h:1"}) == {}
-    assert examine({"security.protocol": "ssl", "sasl.mechanism": "NTLM"}) == {}
+    assert find_mistakes({"bootstrap.servers": "h:1"}) == {}
+    assert find_mistakes({"security.protocol": "ssl", "sasl.mechanism": "NTLM"}) == {}
 
 
 def test_a_librdkafka_without_a_mechanism_is_reported_with_what_to_do() -> None:

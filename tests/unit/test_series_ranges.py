@@ -17,7 +17,7 @@ from fenceline.series.reading import (
     ReadingPlan,
     SeriesHole,
     SeriesReading,
-    apart,
+    disjoint_holes,
     not_observed,
     plan_reading,
     read_tiles,
@@ -144,7 +144,7 @@ HOLES = st.lists(
 
 @given(HOLES)
 def test_holes_are_cut_so_that_the_first_reason_counts(holes: list[SeriesHole]) -> None:
-    cut = list(apart(holes, 0, 100))
+    cut = list(disjoint_holes(holes, 0, 100))
     assert all(one.to_ms <= other.from_ms for one, other in pairwise(cut))
     for at_ms in range(100):
         reasons = [each.reason for each in holes if each.from_ms <= at_ms < each.to_ms]

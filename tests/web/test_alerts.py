@@ -331,7 +331,7 @@ def test_a_refetch_answers_304_until_something_moves(page: Client, prod: Cluster
 )
 def test_no_query_string_fails(key: str, value: str) -> None:
     for form in (AlertListQuery, DeliveryListQuery):
-        assert isinstance(list_forms.parse({key: value}, form, "", ["prod"]), form)
+        assert isinstance(list_forms.parse_query({key: value}, form, "", ["prod"]), form)
 
 
 def test_the_sidebar_counts_what_fires_and_the_overview_what_is_quiet(page: Client, prod: Cluster) -> None:

@@ -14,11 +14,11 @@ from dashboard.labels.transition import NOTABLE
 from dashboard.models import Action, Alert, Delivery
 from dashboard.partitions.queries import PartitionCriteria
 from dashboard.recoveries.queries import RecoveryCriteria
-from dashboard.runtime.criteria import Criteria, choices
+from dashboard.runtime.criteria import Criteria, parameter_choices
 from dashboard.streaming.queries import SINKS, QueryCriteria
 from dashboard.system.audit_queries import FAMILIES, AuditCriteria, Event
 from dashboard.transactions.queries import SORTS, SortedTransactions
-from dashboard.web.forms.lists import parse
+from dashboard.web.forms.lists import parse_query
 from dashboard.web.pages.actions import ActionListQuery
 from dashboard.web.pages.groups import GroupListQuery
 from dashboard.web.pages.partitions import PartitionListQuery
@@ -56,29 +56,31 @@ from fenceline.spark.records import QueryState
 def test_every_word_there_is_can_be_asked_for(
     criteria: type[Criteria], parameter: str, words: Iterable[str]
 ) -> None:
-    assert set(choices(criteria, parameter)) == set(map(str, words))
+    assert set(parameter_choices(criteria, parameter)) == set(map(str, words))
 
 
 def test_a_page_takes_no_parameter_that_it_does_not_show() -> None:
     query = {"topic": "orders", "transactional_id": "a", "actor": "ada", "ignored": "x", "filter": "x"}
     for form in (PartitionListQuery, RecoveryListQuery, ActionListQuery):
-        wanted = parse(query, form, "", ["prod"])
+        wanted = parse_query(query, form, "", ["prod"])
         assert (wanted, wanted.ignored, wanted.narrowed) == (form(), (), False)
 
 
 def test_a_parameter_has_the_name_that_addresses_use() -> None:
-    assert parse({"who": "ada"}, ActionListQuery, "", []).actor == "ada"
+    assert parse_query({"who": "ada"}, ActionListQuery, "", []).actor == "ada"
 
 
 def test_the_order_follows_what_is_asked() -> None:
-    assert parse({"state": "open"}, TransactionListQuery, "", []).sort == "started"
-    assert parse({"state": "Empty"}, TransactionListQuery, "", []).sort == "attention"
-    assert parse({"sort": "lag"}, GroupListQuery, "", []).descending
-    assert not parse({"sort": "lag", "dir": "asc"}, GroupListQuery, "", []).descending
-    assert not parse({"sort": "name"}, GroupListQuery, "", []).descending
+    assert parse_query({"state": "open"}, TransactionListQuery, "", []).sort == "started"
+    assert parse_query({"state": "Empty"}, TransactionListQuery, "", []).sort == "attention"
+    assert parse_query({"sort": "lag"}, GroupListQuery, "", []).descending
+    assert not parse_query({"sort": "lag", "dir": "asc"}, GroupListQuery, "", []).descending
+    assert not parse_query({"sort": "name"}, GroupListQuery, "", []).descending
 
 
 def test_one_wrong_value_leaves_the_others_as_they_are() -> None:
-    wanted = parse({"state": "x", "sort": "epoch", "page": "0", "q": " a "}, TransactionListQuery, "", [])
+    wanted = parse_query(
+        {"state": "x", "sort": "epoch", "page": "0", "q": " a "}, TransactionListQuery, "", []
+    )
     assert (wanted.state, wanted.sort, wanted.page, wanted.q) == ("", "epoch", 1, "a")
     assert [problem.split()[0] for problem in wanted.ignored] == ["state", "page"]

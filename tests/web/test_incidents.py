@@ -207,7 +207,7 @@ def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -
     }.items():
         found = re.findall(r'<tr id="incident-(\d+)"', page_html(page, f"/incidents{query}"))
         assert found == [str(row.pk) for row in shown], query
-    asked = list_forms.parse({"state": "wrong"}, IncidentListQuery, "", [])
+    asked = list_forms.parse_query({"state": "wrong"}, IncidentListQuery, "", [])
     assert asked.ignored == ("state “wrong” is none of open, closed, all",)
     assert page.get("/incidents/999999999999999999999999").status_code == 404
 

@@ -13,7 +13,7 @@ from fenceline.authentication.mechanisms import (
     MECHANISMS,
     CannotAuthenticate,
     Properties,
-    examine,
+    find_mistakes,
     mechanism_of,
     what_to_check,
 )
@@ -22,7 +22,7 @@ from transaction_admin.authentication.tokens import BearerToken, TokenCache, msk
 
 def sasl_settings(properties: Properties) -> dict[str, Any]:
     """Return what kafka-python's connections take; raises `CannotAuthenticate`."""
-    for key, reason in examine(properties).items():
+    for key, reason in find_mistakes(properties).items():
         raise CannotAuthenticate(key, reason)
     name = mechanism_of(properties)
     if not name:

@@ -11,7 +11,7 @@ from fenceline.authentication.mechanisms import (
     TOKEN_CALLBACK,
     CannotAuthenticate,
     Properties,
-    examine,
+    find_mistakes,
     mechanism_of,
 )
 from transaction_admin.authentication.stores import KEY, TRUST, check_store, read_store
@@ -26,7 +26,7 @@ def librdkafka_settings(properties: Properties) -> dict[str, Any]:
     A function that returns tokens is called once, here: confluent-kafka would wait for ten seconds and not
     report what it raised.
     """
-    for key, reason in examine(properties).items():
+    for key, reason in find_mistakes(properties).items():
         raise CannotAuthenticate(key, reason)
     settings: dict[str, Any] = {key: value for key, value in properties.items() if key != TOKEN_CALLBACK}
     settings |= _stores(properties)

@@ -110,7 +110,7 @@ def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, 
     """Alerts, the newest first; those that fire or are pending unless `state` is given."""
     before = cursors.read_number(wanted.cursor, "alerts")
     found = alert_queries.alerts_before(before, wanted, limit=wanted.limit + 1, now_ms=loop.now_ms())
-    page, following = cursors.cut("alerts", found, wanted.limit, cursors.by_key)
+    page, following = cursors.cut_page("alerts", found, wanted.limit, cursors.by_key)
     notified = alert_queries.last_notifications(page)
     return {
         "items": [AlertOut(**_out(row, notified[row.pk])) for row in page],

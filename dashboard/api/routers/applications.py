@@ -68,7 +68,7 @@ def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -
     """
     schemas.refuse_range(request, "applications")
     limit = min(wanted.limit, max(1, MOST_TALLIES // _tallies_in(wanted.window_s)))
-    page, following = cursors.cut("applications", _names(wanted, limit + 1), limit, tuple)
+    page, following = cursors.cut_page("applications", _names(wanted, limit + 1), limit, tuple)
     return {
         "items": list(_out(page, wanted.window_s)),
         "next": following,

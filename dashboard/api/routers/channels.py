@@ -112,7 +112,7 @@ def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters])
     # By code point: a cursor must not depend on how a database sorts.
     every = sorted(alert_queries.list_channels(), key=lambda row: row.name)
     rows = [row for row in every if row.name > str(place)]
-    page, following = cursors.cut("channels", rows, wanted.limit, lambda row: (row.name,))
+    page, following = cursors.cut_page("channels", rows, wanted.limit, lambda row: (row.name,))
     return {
         "items": [ChannelOut(**_out(row)) for row in page],
         "next": following,

@@ -86,7 +86,7 @@ def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dic
     """Deliveries, the newest first."""
     before = cursors.read_number(wanted.cursor, "deliveries")
     found = alert_queries.list_deliveries(wanted, before=before, limit=wanted.limit + 1)
-    page, following = cursors.cut("deliveries", found, wanted.limit, cursors.by_key)
+    page, following = cursors.cut_page("deliveries", found, wanted.limit, cursors.by_key)
     return {
         "items": [DeliveryOut(**delivery_summary(row)) for row in page],
         "next": following,

@@ -8,7 +8,7 @@ from typing import Literal
 from django.http import Http404, HttpRequest, HttpResponseBase
 from ninja import Router
 
-from dashboard.api.list_files import ExportedList, export
+from dashboard.api.list_files import ExportedList, export_list
 from dashboard.api.routers import (
     actions,
     alerts,
@@ -73,4 +73,4 @@ def download_list(request: HttpRequest, noun: str, form: Literal["csv", "json"])
     """
     if noun not in LISTS:
         raise Http404(f"{noun}: no list; one of {', '.join(LISTS)}.")
-    return export(request, LISTS[noun], noun, form)
+    return export_list(request, LISTS[noun], noun, form)

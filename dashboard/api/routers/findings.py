@@ -63,7 +63,7 @@ def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[s
     found = finding_queries.findings_before(
         cursors.read_number(wanted.cursor, "findings"), wanted, limit=wanted.limit + 1
     )
-    page, following = cursors.cut("findings", found, wanted.limit, cursors.by_key)
+    page, following = cursors.cut_page("findings", found, wanted.limit, cursors.by_key)
     whose = owners.of_findings(page)
     may = offers.of_findings(page, now_ms=loop.now_ms())
     return {

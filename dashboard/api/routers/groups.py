@@ -108,7 +108,7 @@ def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, 
     schemas.refuse_range(request, "consumer groups")
     place = cursors.read_number(wanted.cursor, "groups") or 0
     found = group_queries.groups_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut("groups", found, wanted.limit, cursors.by_key)
+    page, following = cursors.cut_page("groups", found, wanted.limit, cursors.by_key)
     return {
         "items": [GroupOut(**_fields(row)) for row in page],
         "next": following,

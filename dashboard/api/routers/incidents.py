@@ -136,7 +136,7 @@ def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict
         wanted,
         limit=wanted.limit + 1,
     )
-    page, following = cursors.cut("incidents", rows, wanted.limit, cursors.by_key)
+    page, following = cursors.cut_page("incidents", rows, wanted.limit, cursors.by_key)
     causes = incident_queries.causes_of(page)
     kept = incident_queries.finding_rows(each.finding for each in causes.values())
     return {

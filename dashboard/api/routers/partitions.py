@@ -146,7 +146,7 @@ def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> di
     )
     place = (str(cluster), str(topic), int(number))
     found = partition_queries.partitions_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut("partitions", found, wanted.limit, _place)
+    page, following = cursors.cut_page("partitions", found, wanted.limit, _place)
     return {
         "items": _out(page),
         "next": following,

@@ -189,7 +189,7 @@ def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str,
     schemas.refuse_range(request, "streaming queries")
     place = cursors.read_number(wanted.cursor, "queries") or 0
     found = streaming_queries.queries_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut("queries", found, wanted.limit, cursors.by_key)
+    page, following = cursors.cut_page("queries", found, wanted.limit, cursors.by_key)
     return {
         "items": [QueryOut(**each) for each in _all_fields(page)],
         "next": following,
@@ -205,7 +205,7 @@ def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchF
     found = streaming_batches.batches_before(
         row, cursors.read_number(wanted.cursor, of), wanted, limit=wanted.limit + 1
     )
-    page, following = cursors.cut(of, found, wanted.limit, lambda each: (each.batch.batch_id,))
+    page, following = cursors.cut_page(of, found, wanted.limit, lambda each: (each.batch.batch_id,))
     return {
         "items": [batch_out(each) for each in page],
         "next": following,

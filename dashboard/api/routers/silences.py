@@ -79,7 +79,7 @@ def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[s
     schemas.refuse_range(request, "silences")
     now, before = loop.now_ms(), cursors.read_number(wanted.cursor, "silences")
     found = alert_queries.silences_before(before, wanted.state, limit=wanted.limit + 1, now_ms=now)
-    page, following = cursors.cut("silences", found, wanted.limit, cursors.by_key)
+    page, following = cursors.cut_page("silences", found, wanted.limit, cursors.by_key)
     return {
         "items": [_out(row, now) for row in page],
         "next": following,

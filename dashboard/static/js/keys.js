@@ -65,7 +65,8 @@
     if (event.key === "Escape" && event.target === search) return search.blur();
     if (event.key === "Escape") closeMenu(event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target) || off?.checked) return;
-    const page = chord && performance.now() - chord < 1500 && document.querySelector(`a[data-go="${CSS.escape(event.key)}"]`);
+    // By when the key was pressed: a page that draws its charts gets it later.
+    const page = chord && event.timeStamp - chord < 1500 && document.querySelector(`a[data-go="${CSS.escape(event.key)}"]`);
     chord = 0;
     if (page) {
       event.preventDefault();

@@ -21,7 +21,7 @@ class Column:
 Heading = tuple[str, str, str, str]
 
 
-def columns(headings: Iterable[Heading], sort: str, *, descending: bool) -> Sequence[Column]:
+def table_columns(headings: Iterable[Heading], sort: str, *, descending: bool) -> Sequence[Column]:
     """Return a table's columns; a click on the sorted one turns it round."""
     found = []
     for words, by, css, first in headings:

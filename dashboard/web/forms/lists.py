@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 from django.http import HttpRequest
 from pydantic import BeforeValidator, Field, ValidationError
 
-from dashboard.runtime.criteria import Criteria, Ranged, choices, parameters
+from dashboard.runtime.criteria import Criteria, Ranged, parameter_choices, parameter_fields
 from dashboard.web import page_context
 from dashboard.web.forms import time_ranges
 
@@ -90,22 +90,22 @@ class ListByInstant(ListQuery):
 Asked = TypeVar("Asked", bound=ListQuery)
 
 
-def read(request: HttpRequest, form: type[Asked]) -> Asked:
+def read_request(request: HttpRequest, form: type[Asked]) -> Asked:
     """What the query string of a page asks for; its range of time is that of the page."""
     frame = page_context.chrome_of(request)
     asked = request.GET.dict()
     if issubclass(form, Ranged):
-        asked = time_ranges.selected(asked, frame.time_range)
-    return parse(asked, form, frame.cluster, [row.name for row in frame.clusters])
+        asked = time_ranges.list_parameters(asked, frame.time_range)
+    return parse_query(asked, form, frame.cluster, [row.name for row in frame.clusters])
 
 
-def parse(query: Mapping[str, str], form: type[Asked], cluster: str, clusters: Sequence[str]) -> Asked:
+def parse_query(query: Mapping[str, str], form: type[Asked], cluster: str, clusters: Sequence[str]) -> Asked:
     """What a query string asks for; `cluster` is that of the page, "" for all of `clusters`."""
-    names = [name for name in parameters(form) if name not in {"ignored", *form.api_only}]
+    names = [name for name in parameter_fields(form) if name not in {"ignored", *form.api_only}]
     values = {name: value for name in names if (value := _clean(name, query.get(name, "")))}
     ignored = []
     if (asked := values.pop("cluster", "")) and asked not in clusters:
-        ignored.append(f"cluster “{clip(asked)}” is not configured")
+        ignored.append(f"cluster “{clip_value(asked)}” is not configured")
     for name in _wrong(form, values):
         ignored.append(_problem(form, name, values.pop(name)))
     return form.model_validate({**values, "cluster": cluster, "ignored": ignored})
@@ -128,9 +128,9 @@ def _wrong(form: type[ListQuery], values: Mapping[str, str]) -> Sequence[str]:
 
 
 def _problem(form: type[ListQuery], name: str, value: str) -> str:
-    words = choices(form, name)
+    words = parameter_choices(form, name)
     right = f"none of {', '.join(words)}" if words else f"not {_EXPECTED.get(name, 'a number')}"
-    return f"{name} “{clip(value)}” is {right}"
+    return f"{name} “{clip_value(value)}” is {right}"
 
 
 def encode_place(at: Place | None) -> str:
@@ -138,7 +138,7 @@ def encode_place(at: Place | None) -> str:
     return "" if at is None else f"{at[0]}-{at[1]}"
 
 
-def clip(value: str) -> str:
+def clip_value(value: str) -> str:
     """A value that somebody wrote into an address, fit for a sentence."""
     shown = "".join(char if char.isprintable() else "�" for char in value)
     return shown if len(shown) <= 40 else f"{shown[:40]}…"

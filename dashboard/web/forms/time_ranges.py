@@ -131,7 +131,7 @@ def range_headline(number: int, noun: str, asked: PageRange, *, more: bool = Fal
     return f"{'More than ' if more else ''}{number:,} {words} {asked.words()}."
 
 
-def picker(request: HttpRequest, asked: PageRange, *, whole: bool) -> Mapping[str, Any]:
+def picker_context(request: HttpRequest, asked: PageRange, *, whole: bool) -> Mapping[str, Any]:
     """Return what `components/time_range.html` needs; `whole` is whether Live means all that is kept."""
     shown = asked.window()
     rest = {name: value for name, value in request.GET.items() if name not in (*PARAMETERS, *_PLACES)}
@@ -148,7 +148,7 @@ def picker(request: HttpRequest, asked: PageRange, *, whole: bool) -> Mapping[st
     }
 
 
-def selected(values: Mapping[str, str], asked: PageRange) -> dict[str, str]:
+def list_parameters(values: Mapping[str, str], asked: PageRange) -> dict[str, str]:
     """Return the parameters of a list that takes a range, read with the page's."""
     return {name: value for name, value in values.items() if name not in PARAMETERS} | dict(asked.bounds)
 

@@ -52,7 +52,7 @@ class ActionListQuery(list_forms.ListByRow, action_store.ActionCriteria):
 @signed_in
 def action_list(request: HttpRequest) -> HttpResponse:
     """Show the audit log: the newest actions that the query string asks for."""
-    wanted = list_forms.read(request, ActionListQuery)
+    wanted = list_forms.read_request(request, ActionListQuery)
     # Plans expire without any change.
     passing = now_ms(request) // 5_000
     may_audit = not access.missing_role(action_buttons.request_actor(request), access.AUDIT)

@@ -52,7 +52,7 @@ def entry_list(request: HttpRequest) -> HttpResponse:
     """Show the newest audit rows that the query string asks for."""
     if refused := access.missing_role(action_buttons.request_actor(request), access.AUDIT):
         return forbidden_page(request, refused)
-    wanted = list_forms.read(request, AuditListQuery)
+    wanted = list_forms.read_request(request, AuditListQuery)
     found, more = audit_queries.newest_entries(wanted, before=wanted.before, limit=_ROWS)
     moves = [(row.pk, row.count) for row in found]
     return render_page(request, "audit/list", lambda: _list(request, wanted, found, more), depends_on=moves)

@@ -78,7 +78,7 @@ class ApplicationLine:
 @signed_in
 def event_list(request: HttpRequest) -> HttpResponse:
     """Show what happened in the range that the query string names, the newest first."""
-    wanted = list_forms.read(request, EventListQuery)
+    wanted = list_forms.read_request(request, EventListQuery)
     shown = page_context.chrome_of(request).time_range.window()
     return render_page(
         request, "events/list", lambda: _read(request, wanted, shown), depends_on=_moved(request, shown)
@@ -88,7 +88,7 @@ def event_list(request: HttpRequest) -> HttpResponse:
 @signed_in
 def event_timeline(request: HttpRequest) -> HttpResponse:
     """Show the lanes of a range, as a part of a page: nobody waits for it to read what is open."""
-    wanted = list_forms.read(request, EventListQuery)
+    wanted = list_forms.read_request(request, EventListQuery)
     frame = page_context.chrome_of(request)
     shown = frame.time_range.window()
 

@@ -23,7 +23,7 @@ def find_page(request: HttpRequest) -> HttpResponse:
         request,
         "find/_results.html" if part else "find/page.html",
         {
-            "groups": finder.find(frame, text, now_ms=now_ms(request)),
+            "groups": finder.find_anything(frame, text, now_ms=now_ms(request)),
             "text": text,
             "search_url": f"{reverse('transactions')}?{urlencode({**kept, 'q': text})}",
         },

@@ -21,7 +21,7 @@ from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import request_actor
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.forms.columns import Heading, table_columns
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
 from fenceline.decode import text
@@ -61,7 +61,7 @@ class FlinkJobListQuery(list_forms.NumberedList, flink_queries.SortedFlinkJobs):
 @signed_in
 def job_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the jobs that the query string asks for."""
-    wanted = list_forms.read(request, FlinkJobListQuery)
+    wanted = list_forms.read_request(request, FlinkJobListQuery)
     passing = now_ms(request) // _PASSING_MS
     return render_page(request, "flink/list", lambda: _list(request, wanted), depends_on=passing)
 
@@ -87,7 +87,7 @@ def _list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, Any]:
         "narrowed": wanted.narrowed,
         "page": page,
         "rows": rows,
-        "columns": columns(headings, wanted.sort, descending=wanted.descending),
+        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
         "number": flink_queries.job_count(frame.cluster),
         "sizes": list_forms.SIZES,
         "several": several,

@@ -16,7 +16,7 @@ from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.forms.columns import Heading, table_columns
 from dashboard.web.headlines.group import group_headline
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.series.context import series_context
@@ -90,7 +90,7 @@ class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
 @signed_in
 def group_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the groups that the query string asks for."""
-    wanted = list_forms.read(request, GroupListQuery)
+    wanted = list_forms.read_request(request, GroupListQuery)
     return render_page(request, "groups/list", lambda: _list(request, wanted))
 
 
@@ -116,7 +116,7 @@ def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
         "page": page,
         "rows": [_row(each, findings) for each in page.items],
         "explanation": _explanation(page.items) if wanted.family else "",
-        "columns": columns(headings, wanted.sort, descending=wanted.descending),
+        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
         "statuses": statuses.items(),
         "number": sum(n for status, n in statuses.items() if status != group_queries.PENDING),
         "sizes": list_forms.SIZES,

@@ -12,7 +12,7 @@ from pydantic import Field
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
 from dashboard.models import Incident
-from dashboard.runtime.criteria import choices
+from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web import page_context
@@ -41,7 +41,7 @@ class IncidentListQuery(list_forms.ListByRow, incident_queries.IncidentCriteria)
 @signed_in
 def incident_list(request: HttpRequest) -> HttpResponse:
     """Show the incidents that the query string asks for, the newest first."""
-    wanted = list_forms.read(request, IncidentListQuery)
+    wanted = list_forms.read_request(request, IncidentListQuery)
     return render_page(request, "incidents/list", lambda: _list(request, wanted))
 
 
@@ -124,8 +124,8 @@ def _list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
         "wanted": wanted,
         "lines": lines.incident_lines(rows),
         "next": rows[-1].pk if len(found) > _ROWS else None,
-        "states": choices(IncidentListQuery, "state"),
-        "severities": choices(IncidentListQuery, "severity"),
+        "states": parameter_choices(IncidentListQuery, "state"),
+        "severities": parameter_choices(IncidentListQuery, "severity"),
         "several": len(frame.clusters) > 1 and not frame.cluster,
         "empty": "" if rows else why_empty(frame, narrowed=bool(wanted.severity)),
     }

@@ -23,7 +23,7 @@ from dashboard.web.action_buttons import Button
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.forms.columns import Heading, table_columns
 from dashboard.web.headlines.detail import BlockedConsumer
 from dashboard.web.headlines.partition import partition_headline
 from dashboard.web.per_request import now_ms
@@ -104,7 +104,7 @@ class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartit
 @signed_in
 def partition_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the partitions that the query string asks for."""
-    wanted = list_forms.read(request, PartitionListQuery)
+    wanted = list_forms.read_request(request, PartitionListQuery)
     return render_page(request, "partitions/list", lambda: _list(request, wanted))
 
 
@@ -166,7 +166,7 @@ def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]
         "page": page,
         "rows": rows,
         "select": select if any(row.can_select for row in rows) else None,
-        "columns": columns(headings, wanted.sort, descending=wanted.descending),
+        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
         "verdicts": [(each, counts.count_of(each, internal=wanted.internal)) for each in _VERDICTS],
         "hidden": 0 if wanted.internal else counts.hidden_count(""),
         "hidden_pinned": 0 if wanted.internal else counts.hidden_count("pinned"),

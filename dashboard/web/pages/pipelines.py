@@ -69,7 +69,7 @@ class ClusterPart:
 @signed_in
 def pipelines_page(request: HttpRequest) -> HttpResponse:
     """Show how data flows in the range that the query string names."""
-    wanted = list_forms.read(request, PipelinesQuery)
+    wanted = list_forms.read_request(request, PipelinesQuery)
     shown = page_context.chrome_of(request).time_range.window()
     moved = now_ms(request) // flow_queries.STEP_MS if shown.live else 0
     return render_page(request, "pipelines/page", lambda: _read(request, wanted, shown), depends_on=moved)
@@ -78,7 +78,7 @@ def pipelines_page(request: HttpRequest) -> HttpResponse:
 @signed_in
 def pipeline_proof_file(request: HttpRequest) -> HttpResponse:
     """Answer with what is proved of one pipeline as a JSON file."""
-    wanted = list_forms.read(request, ProofQuery)
+    wanted = list_forms.read_request(request, ProofQuery)
     if wanted.ignored:
         raise Http404("Unknown pipeline.")
     shown = page_context.chrome_of(request).time_range.window()
@@ -106,7 +106,7 @@ def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Map
     whole = [each.pipelines for each in flows]
     problems = list(wanted.ignored)
     if wanted.focus and not any(_has(each.flow, wanted.focus) for each in flows):
-        problems.append(f"focus “{list_forms.clip(wanted.focus)}” is no node of this flow")
+        problems.append(f"focus “{list_forms.clip_value(wanted.focus)}” is no node of this flow")
         wanted = wanted.model_copy(update={"focus": ""})
     parts = [
         _part(each, wanted, number, found)

@@ -25,7 +25,7 @@ from dashboard.web.checkpoint_context import state_keys_context
 from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import Heading, columns
+from dashboard.web.forms.columns import Heading, table_columns
 from dashboard.web.headlines.queries import queries_headline, stuck_queries
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.per_request import now_ms
@@ -87,7 +87,7 @@ class QueryListQuery(list_forms.NumberedList, streaming_queries.SortedQueries):
 @signed_in
 def query_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the streaming queries that the query string asks for."""
-    wanted = list_forms.read(request, QueryListQuery)
+    wanted = list_forms.read_request(request, QueryListQuery)
     passing = now_ms(request) // _PASSING_MS
     return render_page(request, "queries/list", lambda: _list(request, wanted), depends_on=passing)
 
@@ -176,7 +176,7 @@ def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
         "narrowed": wanted.narrowed,
         "page": page,
         "rows": query_rows(page.items, now_ms(request), worst),
-        "columns": columns(headings, wanted.sort, descending=wanted.descending),
+        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
         "states": states.items(),
         "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == wanted.sink],
         "number": number,

@@ -14,7 +14,7 @@ from dashboard.actions import audit as action_audit
 from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
-from dashboard.runtime.criteria import choices
+from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import owners
 from dashboard.web import page_context
 from dashboard.web.empty_state import why_empty
@@ -67,7 +67,7 @@ class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCrite
 @signed_in
 def recovery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest episodes that the query string asks for."""
-    wanted = list_forms.read(request, RecoveryListQuery)
+    wanted = list_forms.read_request(request, RecoveryListQuery)
     # What "in 24 h" means moves with the clock.
     return render_page(
         request, "recoveries/list", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000
@@ -110,8 +110,8 @@ def _list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
         "narrowed": wanted.narrowed,
         "rows": [row_of(each) for each in found],
         "next": list_forms.encode_place(more),
-        "outcomes": choices(RecoveryListQuery, "outcome"),
-        "causes": choices(RecoveryListQuery, "cause"),
+        "outcomes": parameter_choices(RecoveryListQuery, "outcome"),
+        "causes": parameter_choices(RecoveryListQuery, "cause"),
         "headline": _headline(frame, summary, len(found), more=more is not None),
         "summary": summary,
         "several": len(frame.clusters) > 1 and not frame.cluster,

@@ -19,7 +19,6 @@ from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
 from dashboard.web.charts import figures as charts
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.lists import clip
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.rendering import render_page, signed_in
 from fenceline import histograms
@@ -129,7 +128,7 @@ def _day(at_ms: int) -> date:
 
 
 def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mapping[str, Any]:
-    wanted, manifest = list_forms.read(request, ReportQuery), standing.manifest
+    wanted, manifest = list_forms.read_request(request, ReportQuery), standing.manifest
     found, first, last = Found(trouble=standing.trouble), "", ""
     if manifest is not None:
         first, last = day_range(manifest, page_context.chrome_of(request).time_range)
@@ -230,7 +229,7 @@ def _headline(
     if manifest is None:
         return "Reports are not configured."
     ended = whole.commits + whole.aborts
-    of = f" of {clip(wanted.application)}" if wanted.application else ""
+    of = f" of {list_forms.clip_value(wanted.application)}" if wanted.application else ""
     if not ended:
         return f"No transaction{of} ended {days}."
     share = 100 * whole.aborts / ended

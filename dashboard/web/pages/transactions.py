@@ -14,7 +14,7 @@ from dashboard.history import queries as history_queries
 from dashboard.models import Action, FindingRecord, Transaction, TransitionRecord
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import choices
+from dashboard.runtime.criteria import parameter_choices
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming.engines import producer_connector
 from dashboard.streaming.flink_jobs import decision_of
@@ -27,7 +27,7 @@ from dashboard.web import action_buttons, page_context, state_diagram, transacti
 from dashboard.web.charts import figures as charts
 from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import columns
+from dashboard.web.forms.columns import table_columns
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
 from dashboard.web.pages.recoveries import row_of
@@ -109,7 +109,7 @@ class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTr
 @signed_in
 def transaction_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the transactional ids that the query string asks for."""
-    wanted = list_forms.read(request, TransactionListQuery)
+    wanted = list_forms.read_request(request, TransactionListQuery)
     # A filter by age lets rows in as time passes, without any change.
     ageing = now_ms(request) if wanted.min_age_s is not None else 0
     return render_page(request, "transactions/list", lambda: _list(request, wanted), depends_on=ageing)
@@ -153,8 +153,8 @@ def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, An
         "unsorted": "" if page.sorted else wanted.sort,
         "first": (page.number - 1) * page.size + 1,
         "last": last,
-        "columns": columns(headings, wanted.sort, descending=wanted.descending),
-        "states": choices(TransactionListQuery, "state"),
+        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
+        "states": parameter_choices(TransactionListQuery, "state"),
         "sizes": list_forms.SIZES,
         "several": several,
         "waiting": waiting,

@@ -18,7 +18,7 @@ from dashboard.models import Batch, Tally
 from dashboard.web import addresses
 from dashboard.web.charts import event_figure
 from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan, Panel
-from dashboard.web.forms.lists import clip
+from dashboard.web.forms.lists import clip_value
 from fenceline.facts import TransitionKind
 from fenceline.formatting import count_noun, format_duration
 from fenceline.series.points import APPLICATION, GROUP
@@ -117,7 +117,9 @@ def _mark(event: TimelineEvent) -> LaneMark | None:
     look = event_label(event)
     lane = _LANES.get(event.source) or _transition_lane(TransitionKind(event.what))
     subject = event.subject.partition(":")[2]
-    return LaneMark(event.at_ms, lane, look.tone, f"{look.words} {clip(subject)}", addresses.event_url(event))
+    return LaneMark(
+        event.at_ms, lane, look.tone, f"{look.words} {clip_value(subject)}", addresses.event_url(event)
+    )
 
 
 def _transition_lane(kind: TransitionKind) -> str:
@@ -151,7 +153,9 @@ def _panels(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -
         found.append(event_figure.backlog_panel(named))
     if lanes.lag:
         found.append(
-            event_figure.lag_panel([(clip(each.subject.name), each.subject.reading) for each in lanes.lag])
+            event_figure.lag_panel(
+                [(clip_value(each.subject.name), each.subject.reading) for each in lanes.lag]
+            )
         )
     if lanes.batches.batches:
         bars = [BatchBar(each, _batch_words(each), _batch_url(each)) for each in lanes.batches.batches]
@@ -176,7 +180,7 @@ def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[Lane
     words = [count_noun(number, noun) for noun, number in numbers.items() if number]
     if worst := max((each.subject.worst for each in lanes.backlog), default=0):
         words.append(f"at most {worst:,} blocked offsets")
-    words += [f"{clip(each.subject.name)} at most {each.subject.worst:,} behind" for each in lanes.lag]
+    words += [f"{clip_value(each.subject.name)} at most {each.subject.worst:,} behind" for each in lanes.lag]
     if lanes.batches.batches:
         slowest = max(batch.duration_ms or 0 for batch in lanes.batches.batches)
         words.append(f"the slowest batch took {format_duration(slowest)}")
@@ -204,7 +208,7 @@ def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) ->
         *(_series_column("Blocked backlog", "", each, APPLICATION.lead, starts) for each in lanes.backlog),
         *(
             _series_column(
-                f"Lag of {clip(each.subject.name)}",
+                f"Lag of {clip_value(each.subject.name)}",
                 addresses.group_url(each.cluster, each.subject.name),
                 each,
                 GROUP.lead,

@@ -21,7 +21,7 @@ from spark_pipeline.sink.task.producer import (
     Message,
     ProducerError,
     TransactionalProducer,
-    refusal,
+    error_of,
 )
 
 #: rd_kafka_message_t, as an array.
@@ -113,7 +113,7 @@ class Messages:
             errors = left["err"]
             refused = errors[(errors != KafkaError.NO_ERROR) & (errors != KafkaError._QUEUE_FULL)]
             if refused.size:
-                raise RowRefused(refusal(int(refused[0])))
+                raise RowRefused(error_of(int(refused[0])))
         return taken
 
 

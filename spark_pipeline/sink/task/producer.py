@@ -171,7 +171,7 @@ class TransactionalProducer:
         if name not in self._topics:
             handle = _topic_new(self._handle, name.encode(), None)
             if not handle:
-                raise refusal(_last_error())
+                raise error_of(_last_error())
             self._topics[name] = handle
         return self._topics[name]
 
@@ -195,7 +195,7 @@ class TransactionalProducer:
         _error_destroy(error)
         if code == KafkaError._QUEUE_FULL:
             return False
-        raise refusal(code)
+        raise error_of(code)
 
     def poll(self, seconds: float) -> None:
         """Take reports of what was not delivered, for so long at most."""
@@ -246,7 +246,7 @@ def _refresh(tokens: Callable[[str], tuple[str, float, str, Mapping[str, str]]])
     return refresh
 
 
-def refusal(code: int) -> ProducerError:
+def error_of(code: int) -> ProducerError:
     """Return the error of a code."""
     return ProducerError(code, _err2str(code).decode())
 

@@ -149,7 +149,7 @@ class Actions(Writer):
         assert rows.update_action(row, Q(state="planned"), state=state, lease_token="t", lease_until=until)
         begun = action_lease.begin_action(row.pk, "t", now_ms=self.now_ms)
         assert begun is not None
-        action_lease.prolong(begun)
+        action_lease.prolong_lease(begun)
         action_lease.end_action(begun, Action.State.DONE, [], ended_ms=self.now_ms)
 
     def lost(self) -> object:

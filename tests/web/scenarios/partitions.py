@@ -12,7 +12,26 @@ from tests.web import factories
 def busy_partitions(of: Cluster) -> None:
     """Fill a cluster with partitions, groups and recoveries of every kind, after `busy_transactions`."""
     factories.partition_collectors(of)
-    now = factories.now_ms()
+    _clear_partitions(of)
+    hanging, late = _blocked_partitions(of)
+    _replicas(of)
+    _blocked_group(of, hanging, late)
+    _group_past_a_blocker(of)
+    _group_with_a_pending_commit(of)
+    _other_groups(of)
+    _recoveries(of)
+    factories.transaction(
+        of,
+        "hangs-elsewhere",
+        TransactionState.COMPLETE_ABORT,
+        producer_id=4017,
+        partitions={},
+        log_offset=24_900,
+    )
+    blocked_partition_findings(of)
+
+
+def _clear_partitions(of: Cluster) -> None:
     for number in range(50):
         factories.partition(of, "__transaction_state", number, lso=24_000, high_watermark=24_000)
     for topic in ("orders", "orders_enriched", "clicks", "stock", "inventory-changes"):
@@ -20,6 +39,10 @@ def busy_partitions(of: Cluster) -> None:
             factories.partition(
                 of, topic, number, lso=9_000 + number * 811, high_watermark=9_000 + number * 811 + number % 3
             )
+
+
+def _blocked_partitions(of: Cluster) -> tuple[PinRecord, PinRecord]:
+    """Make partitions whose LSO is blocked, and one without a leader; return a hanging and a late blocker."""
     hanging = factories.lso_blocker(
         of,
         "payments",
@@ -57,6 +80,10 @@ def busy_partitions(of: Cluster) -> None:
     factories.lso_blocker(
         of, "__consumer_offsets", 17, "open", producer_id=2051, transactional_id="inventory-sync-stuck-3"
     )
+    return hanging, late
+
+
+def _replicas(of: Cluster) -> None:
     producers = [
         factories.replica_producer(4017, 48_211, "payments-ledger-7"),
         *(factories.replica_producer(5000 + n) for n in range(8)),
@@ -64,6 +91,10 @@ def busy_partitions(of: Cluster) -> None:
     factories.replica(of, "payments", 0, 1, producers)
     factories.replica(of, "payments", 0, 2, producers[:5])
     factories.replica(of, "payments", 0, 3, error="broker 3: connection refused")
+
+
+def _blocked_group(of: Cluster, hanging: PinRecord, late: PinRecord) -> None:
+    now = factories.now_ms()
     billing = factories.group(
         of,
         "billing",
@@ -78,6 +109,9 @@ def busy_partitions(of: Cluster) -> None:
     factories.blocked_offset(billing, hanging, age_ms=712_000)
     factories.blocked_offset(billing, late, age_ms=3_900_000)
     factories.group_offset(billing, "orders", 3)
+
+
+def _group_past_a_blocker(of: Cluster) -> None:
     past = factories.group(of, "payments-mirror", lag_lso=0, lag_hw=0)
     factories.group_offset(
         past,
@@ -86,8 +120,11 @@ def busy_partitions(of: Cluster) -> None:
         offset=49_981,
         high_watermark=49_981,
         waiting="reads_past",
-        waiting_ms=now - 90_000,
+        waiting_ms=factories.now_ms() - 90_000,
     )
+
+
+def _group_with_a_pending_commit(of: Cluster) -> None:
     commits = factories.group(
         of, "inventory-sync", "UNKNOWN", unstable=1, lag_lso=None, lag_hw=None, lag_ms=None
     )
@@ -100,6 +137,9 @@ def busy_partitions(of: Cluster) -> None:
     factories.group_offset(
         commits, "stock", 1, unstable=True, offset=None, status="UNKNOWN", blockers=[pending]
     )
+
+
+def _other_groups(of: Cluster) -> None:
     factories.group(
         of, "audit", "STOP", lag_hw=90_210, lag_lso=90_210, lag_ms=7_200_000, state="Empty", members=0
     )
@@ -110,6 +150,9 @@ def busy_partitions(of: Cluster) -> None:
         factories.group(of, name, "OK" if n else "UNKNOWN", members=None, state="Empty")
     for n in range(20):
         factories.group(of, f"clicks-{n}", lag_lso=n * 17, lag_hw=n * 17, lag_ms=n * 120)
+
+
+def _recoveries(of: Cluster) -> None:
     factories.recovery(of, "payments-ledger-7")
     factories.recovery(of, "orders-gateway-0", cause="takeover", confidence="certain", waited=[], lost=[])
     factories.recovery(
@@ -130,15 +173,6 @@ def busy_partitions(of: Cluster) -> None:
     factories.recovery(
         of, "connect-9", outcome="unseen", released_ms=None, resumed_ms=None, resumed_by="", cause="abort"
     )
-    factories.transaction(
-        of,
-        "hangs-elsewhere",
-        TransactionState.COMPLETE_ABORT,
-        producer_id=4017,
-        partitions={},
-        log_offset=24_900,
-    )
-    blocked_partition_findings(of)
 
 
 def blocked_partition_findings(of: Cluster) -> None:

@@ -31,7 +31,7 @@ def list_connectors(request: HttpRequest, wanted: Query[ConnectorFilters]) -> di
     schemas.refuse_range(request, "connectors")
     place = cursors.read_number(wanted.cursor, "connectors") or 0
     found = connectors_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut("connectors", found, wanted.limit, lambda each: (each.row.pk,))
+    page, following = cursors.cut_page("connectors", found, wanted.limit, lambda each: (each.row.pk,))
     return {
         "items": [ConnectorOut.from_connector(each) for each in page],
         "next": following,

@@ -116,7 +116,7 @@ def list_flink_jobs(request: HttpRequest, wanted: Query[FlinkJobFilters]) -> dic
     schemas.refuse_range(request, "Flink jobs")
     place = cursors.read_number(wanted.cursor, "flink-jobs") or 0
     found = flink_queries.jobs_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut("flink-jobs", found, wanted.limit, cursors.by_key)
+    page, following = cursors.cut_page("flink-jobs", found, wanted.limit, cursors.by_key)
     return {
         "items": [FlinkJobOut(**_fields(row)) for row in page],
         "next": following,

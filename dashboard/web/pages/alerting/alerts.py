@@ -12,7 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.models import Alert
-from dashboard.runtime.criteria import choices
+from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web import notification_reasons, page_context
@@ -53,7 +53,7 @@ class AlertListQuery(list_forms.NumberedList, alert_queries.AlertCriteria):
 @signed_in
 def alert_list(request: HttpRequest) -> HttpResponse:
     """Show one page of the alerts that the query string asks for."""
-    wanted = list_forms.read(request, AlertListQuery)
+    wanted = list_forms.read_request(request, AlertListQuery)
     # Whether something is "recently" resolved moves with the clock, and deliveries have no revision.
     return render_page(request, "alerts/list", lambda: _list(request, wanted), depends_on=_moves(request))
 
@@ -91,8 +91,8 @@ def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
             for state, rows in groupby(lines, attrgetter("of.state"))
         ],
         "counts": counts.items(),
-        "severities": choices(AlertListQuery, "severity"),
-        "voices": choices(AlertListQuery, "voice"),
+        "severities": parameter_choices(AlertListQuery, "severity"),
+        "voices": parameter_choices(AlertListQuery, "voice"),
         "rules": alert_queries.alert_rules(frame.cluster),
         "teams": alert_queries.alert_teams(frame.cluster),
         "headline": _headline(frame, counts, page.total),

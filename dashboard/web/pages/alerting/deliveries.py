@@ -14,7 +14,7 @@ from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts.notify import notify_pages
 from dashboard.models import Alert, Delivery
-from dashboard.runtime.criteria import choices
+from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
@@ -50,7 +50,7 @@ class DeliveryListQuery(list_forms.ListByRow, alert_queries.DeliveryCriteria):
 @signed_in
 def delivery_list(request: HttpRequest) -> HttpResponse:
     """Show the newest deliveries that the query string asks for."""
-    wanted = list_forms.read(request, DeliveryListQuery)
+    wanted = list_forms.read_request(request, DeliveryListQuery)
     found = alert_queries.list_deliveries(wanted, before=wanted.before, limit=_ROWS + 1)
     moves = [(row.pk, row.state, row.attempts, row.next_at) for row in found]
     return render_page(request, "deliveries/list", lambda: _list(wanted, found), depends_on=moves)
@@ -95,8 +95,8 @@ def _list(wanted: DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, 
         "wanted": wanted,
         "rows": found[:_ROWS],
         "next": found[_ROWS - 1].pk if len(found) > _ROWS else None,
-        "states": choices(DeliveryListQuery, "state"),
-        "origins": choices(DeliveryListQuery, "origin"),
+        "states": parameter_choices(DeliveryListQuery, "state"),
+        "origins": parameter_choices(DeliveryListQuery, "origin"),
         "channels": channels,
         "channel": next((row for row in channels if row.pk == wanted.channel), None),
     }

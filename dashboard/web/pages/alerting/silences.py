@@ -66,7 +66,7 @@ def new_form(request: HttpRequest) -> HttpResponse:
 
 
 @signed_in
-def preview(request: HttpRequest) -> HttpResponse:
+def preview_silence(request: HttpRequest) -> HttpResponse:
     """Show which alerts some matchers would keep quiet now, or what is wrong with them."""
     shown = _previewed(request.GET.get("matchers", ""))
     response = render(request, "silences/_preview.html", shown)
@@ -75,7 +75,7 @@ def preview(request: HttpRequest) -> HttpResponse:
 
 
 @action_view
-def make(request: HttpRequest) -> HttpResponse:
+def make_silence(request: HttpRequest) -> HttpResponse:
     """Make a silence and show it, or show the form again with what is wrong."""
     actor = actor_of(request, "page")
     if refused := access.permission_refusal(actor, access.SILENCE):
@@ -88,7 +88,7 @@ def make(request: HttpRequest) -> HttpResponse:
 
 
 @action_view
-def end(request: HttpRequest, number: int) -> HttpResponse:
+def end_silence(request: HttpRequest, number: int) -> HttpResponse:
     """End a silence now."""
     actor, found = actor_of(request, "page"), _found(number)
     if refused := access.permission_refusal(actor, access.SILENCE):
