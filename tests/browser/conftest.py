@@ -9,7 +9,6 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,12 +225,20 @@ def live(opened: Opener) -> Opener:
     return open_live
 
 
-Examiner = Callable[[Page, Mapping[str, str]], dict[str, list[str]]]
+Examiner = Callable[..., dict[str, list[str]]]
 
 
 @pytest.fixture
 def problems_of_pages(request: pytest.FixtureRequest) -> Examiner:
-    """Load paths and examine them, at every width and in both schemes where the test is of the matrix."""
-    everywhere = request.node.get_closest_marker("matrix")
+    """Load paths and examine them, at every width and in both schemes where the test is of the matrix.
+
+    `further` are other states of these pages: the matrix alone examines them.
+    """
+    everywhere = bool(request.node.get_closest_marker("matrix"))
     looks = page_checks.ALL_LOOKS if everywhere else page_checks.GATE_LOOKS
-    return partial(page_checks.problems_of_pages, looks=looks)
+
+    def examine(page: Page, paths: Mapping[str, str], further: Mapping[str, str] | None = None) -> Any:
+        wanted = {**paths, **(further or {})} if everywhere else paths
+        return page_checks.problems_of_pages(page, wanted, looks)
+
+    return examine

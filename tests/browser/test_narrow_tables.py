@@ -14,11 +14,11 @@ from tests.web.factories import FLINK_IDENT
 #: By the kind of data: the pages with lists and tables.
 PAGES = {
     "held": (
-        "/", "/transactions", "/transactions?state=open", "/partitions?internal=1", "/groups", "/recoveries",
+        "/", "/transactions", "/partitions?internal=1", "/groups", "/recoveries",
         "/partitions/prod/payments/0", "/groups/prod/billing", "/rules", "/system",
         "/scenes", "/events?last=24h", "/transactions/prod/inventory-sync-stuck-3",
     ),
-    "queries": ("/", "/queries", "/flink-jobs", f"/flink-jobs/prod/{FLINK_IDENT}"),
+    "queries": ("/queries", "/flink-jobs", f"/flink-jobs/prod/{FLINK_IDENT}"),
     "alerts": ("/alerts", "/channels", "/deliveries", "/silences"),
     "acting": ("/actions", "/audit", "/events"),
 }  # fmt: skip
