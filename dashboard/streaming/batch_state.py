@@ -54,6 +54,8 @@ from fenceline.visibility import EVERYWHERE
 
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000
+#: So much of a ledger's id is in the ids of its transactions.
+_LEDGER_CHARS = 8
 _NEWEST = (
     "key", "state", "producer_id", "producer_epoch", "updated_ms", "started_ms", "client_version",
 )  # fmt: skip
@@ -88,11 +90,14 @@ def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
 
 def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
     """Return whether each of some queries is safe to restart now, by the key of its row."""
-    seen = {cluster_id: _seen(cluster_id, now_ms) for cluster_id in {row.cluster_id for row in queries}}
+    ledgers: dict[int, set[str]] = defaultdict(set)
+    for row in queries:
+        ledgers[row.cluster_id].add(row.ledger_id[:_LEDGER_CHARS])
+    seen = {cluster_id: _seen(cluster_id, its - {""}, now_ms) for cluster_id, its in ledgers.items()}
     open_rows = SinkDecision.objects.filter(query__in=[row.pk for row in queries], outcome="")
     decided: dict[int, list[SinkDecision]] = defaultdict(list)
-    for row in open_rows.filter(decided=Decided.PREPARED.value).order_by("batch_id"):
-        decided[row.query_id].append(row)
+    for decision in open_rows.filter(decided=Decided.PREPARED.value).order_by("batch_id"):
+        decided[decision.query_id].append(decision)
     return {
         row.pk: restart_safety(
             _restart_facts(row, seen[row.cluster_id], decided[row.pk], now_ms), now_ms=now_ms
@@ -312,7 +317,7 @@ def _restart_facts(
         prepared=prepared_batches(query, decisions, now_ms),
         open_ids=[
             name
-            for name in seen.open_ids.get(query.ledger_id[:8], ())
+            for name in seen.open_ids.get(query.ledger_id[:_LEDGER_CHARS], ())
             if query.ledger_id and name.startswith(_stem(query))
         ],
         restart=query.restart_words,
@@ -333,11 +338,11 @@ def _unseen(query: Query, seen: _ClusterObservation, now_ms: int) -> str:
     return seen.unseen or query.error or seen.gaps.get(f"query:{query.ident}", "")
 
 
-def _seen(cluster_id: int, now_ms: int) -> _ClusterObservation:
+def _seen(cluster_id: int, ledgers: Collection[str], now_ms: int) -> _ClusterObservation:
     gaps = GapRecord.objects.filter(cluster_id=cluster_id, source=CHECKPOINTS, until_ms=None)
     reasons = dict(gaps.values_list("scope", "reason"))
     return _ClusterObservation(
-        reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id)
+        reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id, ledgers)
     )
 
 
@@ -351,20 +356,24 @@ def _behind(cluster_id: int, now_ms: int) -> str:
     return ""
 
 
-def _open_ids(cluster_id: int) -> Mapping[str, Sequence[str]]:
+def _open_ids(cluster_id: int, ledgers: Collection[str]) -> Mapping[str, Sequence[str]]:
+    """Return the open ids that have one of these beginnings of ledgers' ids before their last `-p`."""
     found: dict[str, list[str]] = defaultdict(list)
+    if not ledgers:
+        return found
     rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id).values_list(
         "transactional_id", flat=True
     )
     for name in rows.iterator():
-        if ledger := _ledger_in(name):
+        ledger = name.rpartition("-p")[0][-_LEDGER_CHARS:]
+        if ledger in ledgers:
             found[ledger].append(name)
     return found
 
 
 def _stem(query: Query) -> str:
     """Return how the ids of a query's sink begin."""
-    return f"{query.prefix}-{query.ledger_id[:8]}-p"
+    return f"{query.prefix}-{query.ledger_id[:_LEDGER_CHARS]}-p"
 
 
 def _ledger_in(transactional_id: str) -> str:

@@ -133,12 +133,12 @@ def test_the_overview_asks_once_whose_all_its_queries_are(
     page: Client, prod: Cluster, settings: Any, django_assert_max_num_queries: Any
 ) -> None:
     settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, factories.owner("orders_*"))
-    for number in range(25):
+    for number in range(15):
         row = factories.query(prod, f"orders_{number}", f"id-{number}")
         factories.finding(prod, f"query:{row.ident}", "warning", rule="x", summary="it is slow")
-    with django_assert_max_num_queries(66):
+    with django_assert_max_num_queries(57):
         text = page_html(page, "/")
-    assert text.count("<dt>Owner</dt><dd><b>Payments</b>") == 25
+    assert text.count("<dt>Owner</dt><dd><b>Payments</b>") == 15
 
 
 def test_a_row_tells_chain_lag_rate_restart_and_whether_to_stop(page: Client, prod: Cluster) -> None:

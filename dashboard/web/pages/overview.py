@@ -24,7 +24,7 @@ from fenceline.kafka.groups import GroupStatus
 #: How many of the queries that need somebody most it lists.
 _MOST_QUERIES = 6
 #: How many incidents it lists.
-_CARDS = 25
+_CARDS = 15
 
 
 @signed_in

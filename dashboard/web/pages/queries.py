@@ -73,9 +73,9 @@ class QueryRow:
     newest: int | None
     chain: Sequence[ChainLink]
     rate: Rate
-    lag: reading.QueryLag
     safe: RestartSafety
     look: StatusLabel
+    lag: reading.QueryLag | None = None
     owner: Owner | None = None
     finding: FindingRecord | None = None
 
@@ -123,26 +123,23 @@ def query_rows(
     found: Sequence[Query],
     at_ms: int,
     findings: Mapping[tuple[int, str], FindingRecord] = MappingProxyType({}),
+    lags: Mapping[int, reading.QueryLag] = MappingProxyType({}),
 ) -> Sequence[QueryRow]:
     """Return queries as lists show them, each with its newest batch: in a dozen questions for all of them.
 
-    `findings` are by cluster's key and a query's id.
+    `findings` are by cluster's key and a query's id, `lags` by a query's key.
     """
-    newest, lately, read = (
-        streaming_queries.newest_batches(found),
-        streaming_queries.recent_batches(found),
-        reading.query_sources(found),
-    )
+    lately = streaming_queries.recent_batches(found)
     chains, safe = chains_of(found, now_ms=at_ms), restart_safety_by_query(found, at_ms)
     return [
         QueryRow(
             of=each,
-            newest=newest.get(each.pk),
+            newest=next((batch.batch_id for batch in reversed(lately.get(each.pk, ()))), None),
             chain=chains.get(each.pk, ()),
             rate=_rate(lately.get(each.pk, ())),
-            lag=reading.query_lag(read[each.pk]),
             safe=safe[each.pk],
             look=state_label(state_now(each, at_ms), driver_of(each, at_ms)),
+            lag=lags.get(each.pk),
             owner=owners.of_query(each),
             finding=findings.get((each.cluster_id, each.ident)),
         )
@@ -171,11 +168,12 @@ def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
     shown = {_CLUSTER: several, _OWNER: frame.has_owners}
     headings = [each for each in _HEADINGS if shown.get(each[0], True)]
     found = [row for row in frame.all_findings if row.subject.startswith("query:")]
+    lags = {pk: reading.query_lag(of) for pk, of in reading.query_sources(page.items).items()}
     return {
         "wanted": wanted,
         "narrowed": wanted.narrowed,
         "page": page,
-        "rows": query_rows(page.items, now_ms(request), worst),
+        "rows": query_rows(page.items, now_ms(request), worst, lags),
         "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
         "states": states.items(),
         "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == wanted.sink],
