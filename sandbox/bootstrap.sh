@@ -99,4 +99,8 @@ fi
 echo "setup: installing what requirements.txt locks (PySpark alone is 450 MB: some minutes the first time)"
 VIRTUAL_ENV="$(pwd)/.venv" .venv/bin/uv pip sync --require-hashes requirements.txt ||
     stop "the packages could not all be installed: see the lines above; run it again to go on where it stopped"
+# Else each of a dozen processes that start together would compile the same modules. What cannot be compiled
+# is for another Python.
+.venv/bin/python -m compileall -q -j 0 -x '/(tests|pip|mypy|pygments|setuptools|narwhals|apprise/plugins)/' \
+    .venv/lib collectors dashboard fenceline sandbox spark_listener spark_pipeline transaction_admin >/dev/null || true
 echo "$wanted" >$stamp

@@ -3,8 +3,6 @@ left when the cause is over. An effect of two causes waits for both; a cause fou
 
 from __future__ import annotations
 
-import pytest
-
 from dashboard.models import Delivery, Incident
 from fenceline.facts import Severity
 from tests.db.scenarios import (
@@ -19,8 +17,6 @@ from tests.db.scenarios import (
     message_reasons,
     scenario,
 )
-
-pytestmark = pytest.mark.sql
 
 __all__ = ["scenario"]
 

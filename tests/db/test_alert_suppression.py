@@ -4,8 +4,6 @@ suppression.
 
 from __future__ import annotations
 
-import pytest
-
 from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import Alert, AlertChange, Channel, Delivery
 from fenceline.facts import Severity
@@ -23,8 +21,6 @@ from tests.db.scenarios import (
     scenario,
     silence,
 )
-
-pytestmark = pytest.mark.sql
 
 __all__ = ["scenario"]
 

@@ -27,8 +27,6 @@ from fenceline.spark.records import QueryState
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.db import factories
 
-pytestmark = pytest.mark.sql
-
 QUERY_ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 AT_MS = 1_700_000_000_000
 LOSS = AuditedRange("orders", 3, 5, 8)

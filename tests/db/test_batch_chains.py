@@ -29,8 +29,6 @@ from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import batch, decision, decision_end, decision_row, prod, query, sink_transaction
 
-pytestmark = pytest.mark.sql
-
 NAME = sink_transaction().transactional_id
 LETTERS = {"done": "D", "waiting": "w", "broken": "B", "unknown": "?", "absent": "-"}
 

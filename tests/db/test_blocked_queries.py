@@ -12,8 +12,6 @@ from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import batch, query
 
-pytestmark = pytest.mark.sql
-
 
 def block_partition() -> Transaction:
     """Let `payments-7` block `orders-0` at 812."""

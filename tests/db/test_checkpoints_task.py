@@ -21,8 +21,6 @@ from fenceline.limits import Limits
 from fenceline.spark.restart_prediction import RestartVerdict
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.sql
-
 ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 LIMITS = Limits(checkpoints_every_s=0.01)
 

@@ -26,8 +26,6 @@ from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import LEDGER_ID, QUERY_ID, decision, decision_end, sink_transaction
 
-pytestmark = pytest.mark.sql
-
 LATER_MS = NOW_MS + 11_000
 
 

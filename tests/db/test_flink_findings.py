@@ -15,7 +15,6 @@ from fenceline.flink.records import Committable
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 
-pytestmark = pytest.mark.sql
 Take = Callable[..., Lease]
 PENDING, LOST = "flink_commit_pending", "flink_commit_lost"
 PATH = "s3://flink/job"

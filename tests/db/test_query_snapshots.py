@@ -24,8 +24,6 @@ from tests.db.conftest import NOW_MS
 from tests.db.factories import batch, decision, decision_end, decision_row, prod, query, sink_transaction
 from tests.db.test_snapshots import plans
 
-pytestmark = pytest.mark.sql
-
 KAFKA = "KafkaV2[Subscribe[orders]]"
 
 

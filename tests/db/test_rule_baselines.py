@@ -14,8 +14,6 @@ from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import HOUR_MS, MINUTE_MS
 
-pytestmark = pytest.mark.sql
-
 LIMITS = Limits()
 #: Twenty minutes into an hour, so that two thirds of the hour before count.
 AT_MS = NOW_MS - NOW_MS % HOUR_MS + 20 * MINUTE_MS

@@ -6,8 +6,6 @@ import pytest
 
 from tests.db.scenarios import AlertScenario, alert, channel, finding, message_reasons, scenario, silence
 
-pytestmark = pytest.mark.sql
-
 __all__ = ["scenario"]
 
 

@@ -18,8 +18,6 @@ from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import query
 
-pytestmark = pytest.mark.sql
-
 Take = Callable[..., Lease]
 
 
