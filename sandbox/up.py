@@ -43,7 +43,7 @@ WEB_OPTIONS = (
 _PARENT = os.getppid()
 #: In a sandbox nothing is meant to stay open: its scenes should show within seconds.
 SANDBOX_OPEN_TOO_LONG_S = 10
-SANDBOX_STUCK_IN_PREPARE_S = 3
+SANDBOX_STUCK_IN_PREPARE_S = 1
 
 
 class Stack:
