@@ -17,6 +17,7 @@ from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.formatting import error_line, list_names
+from fenceline.kafka.applications import sink_id_stem
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.paths import to_url
 from fenceline.plans.batches import SinkBatchFacts, WrittenTransaction
@@ -126,7 +127,7 @@ def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Desc
     """Return the open transactions of a query's sink that no prepared decision names."""
     if not query.ledger_id:
         return ()
-    stem = f"{query.prefix}-{query.ledger_id[:8]}-p"
+    stem = sink_id_stem(query.prefix, query.ledger_id)
     rows = Transaction.objects.filter(
         cluster_id=query.cluster_id, state=TransactionState.ONGOING.value, transactional_id__startswith=stem
     )
@@ -206,7 +207,7 @@ def _with_undecided(
     listing = inspector.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
         return replace(found, unseen=list_names([str(each) for each in listing.unseen]))
-    stem = f"{read.ledger.prefix}-{read.ledger.ledger_id[:8]}-p"
+    stem = sink_id_stem(read.ledger.prefix, read.ledger.ledger_id)
     names = [name for name in listing.entries if name.startswith(stem)]
     answers = inspect.describe_ids(inspector, names) if names else {}
     blind = [each.text for each in answers.values() if isinstance(each, NotDescribed) and _is_blind(each)]

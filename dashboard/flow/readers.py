@@ -39,7 +39,7 @@ from fenceline.flow.observations import (
     TopicPartitionCounts,
     TopicWrites,
 )
-from fenceline.kafka.applications import application_of
+from fenceline.kafka.applications import application_of, sink_id_stem
 from fenceline.kafka.counting import MORE_TOPICS, MOST_TOPICS, OFFSETS_TOPIC
 from fenceline.kafka.groups import STATUSES, GroupStatus, Waiting
 from fenceline.kafka.partitions import PartitionVerdict
@@ -244,7 +244,8 @@ def sink_application(row: Query) -> str:
     """Return the application that the transactional ids of a query's sink belong to; "" without a ledger."""
     if not (row.prefix and row.ledger_id):
         return ""
-    return application_of(f"{escape_bytes(row.prefix.encode())}-{row.ledger_id[:8]}-p0-g0-b0-s0").application
+    stem = sink_id_stem(escape_bytes(row.prefix.encode()), row.ledger_id)
+    return application_of(f"{stem}0-g0-b0-s0").application
 
 
 def _outputs(rows: Sequence[Query]) -> Mapping[int, Sequence[str]]:

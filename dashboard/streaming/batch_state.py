@@ -32,7 +32,7 @@ from fenceline.decode import text
 from fenceline.decode.ledger import transaction_from_json
 from fenceline.facts import NOT_FROM_LOG, Severity, TransactionState
 from fenceline.kafka import transition_ring
-from fenceline.kafka.applications import Shape, application_of
+from fenceline.kafka.applications import Shape, application_of, sink_id_stem
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain_links, no_chain
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
@@ -54,8 +54,6 @@ from fenceline.visibility import EVERYWHERE
 
 #: Parameters of one question: SQLite takes 32,766.
 _ASK_AT_ONCE = 5_000
-#: So much of a ledger's id is in the ids of its transactions.
-_LEDGER_CHARS = 8
 _NEWEST = (
     "key", "state", "producer_id", "producer_epoch", "updated_ms", "started_ms", "client_version",
 )  # fmt: skip
@@ -90,10 +88,11 @@ def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
 
 def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
     """Return whether each of some queries is safe to restart now, by the key of its row."""
-    ledgers: dict[int, set[str]] = defaultdict(set)
+    stems: dict[int, set[str]] = {row.cluster_id: set() for row in queries}
     for row in queries:
-        ledgers[row.cluster_id].add(row.ledger_id[:_LEDGER_CHARS])
-    seen = {cluster_id: _seen(cluster_id, its - {""}, now_ms) for cluster_id, its in ledgers.items()}
+        if row.ledger_id:
+            stems[row.cluster_id].add(_stem(row))
+    seen = {cluster_id: _seen(cluster_id, its, now_ms) for cluster_id, its in stems.items()}
     open_rows = SinkDecision.objects.filter(query__in=[row.pk for row in queries], outcome="")
     decided: dict[int, list[SinkDecision]] = defaultdict(list)
     for decision in open_rows.filter(decided=Decided.PREPARED.value).order_by("batch_id"):
@@ -298,7 +297,7 @@ class _ClusterObservation:
     unseen: str
     #: Of single scopes.
     gaps: Mapping[str, str]
-    #: Open ids of sinks, by the beginning of their ledgers' ids.
+    #: Open ids of sinks, by how they begin.
     open_ids: Mapping[str, Sequence[str]]
 
 
@@ -315,11 +314,7 @@ def _restart_facts(
         unseen=_unseen(query, seen, now_ms),
         batch_in_progress=query.planned if started else None,
         prepared=prepared_batches(query, decisions, now_ms),
-        open_ids=[
-            name
-            for name in seen.open_ids.get(query.ledger_id[:_LEDGER_CHARS], ())
-            if query.ledger_id and name.startswith(_stem(query))
-        ],
+        open_ids=seen.open_ids.get(_stem(query), ()),
         restart=query.restart_words,
         severity=Severity(severity) if severity else None,
     )
@@ -338,11 +333,11 @@ def _unseen(query: Query, seen: _ClusterObservation, now_ms: int) -> str:
     return seen.unseen or query.error or seen.gaps.get(f"query:{query.ident}", "")
 
 
-def _seen(cluster_id: int, ledgers: Collection[str], now_ms: int) -> _ClusterObservation:
+def _seen(cluster_id: int, stems: Collection[str], now_ms: int) -> _ClusterObservation:
     gaps = GapRecord.objects.filter(cluster_id=cluster_id, source=CHECKPOINTS, until_ms=None)
     reasons = dict(gaps.values_list("scope", "reason"))
     return _ClusterObservation(
-        reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id, ledgers)
+        reasons.pop(EVERYWHERE, "") or _behind(cluster_id, now_ms), reasons, _open_ids(cluster_id, stems)
     )
 
 
@@ -356,24 +351,24 @@ def _behind(cluster_id: int, now_ms: int) -> str:
     return ""
 
 
-def _open_ids(cluster_id: int, ledgers: Collection[str]) -> Mapping[str, Sequence[str]]:
-    """Return the open ids that have one of these beginnings of ledgers' ids before their last `-p`."""
+def _open_ids(cluster_id: int, stems: Collection[str]) -> Mapping[str, Sequence[str]]:
+    """Return the open ids of sinks that begin so, by it: an id has no other `-p` behind its ledger's."""
     found: dict[str, list[str]] = defaultdict(list)
-    if not ledgers:
+    if not stems:
         return found
     rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id).values_list(
         "transactional_id", flat=True
     )
     for name in rows.iterator():
-        ledger = name.rpartition("-p")[0][-_LEDGER_CHARS:]
-        if ledger in ledgers:
-            found[ledger].append(name)
+        stem = "".join(name.rpartition("-p")[:2])
+        if stem in stems and _ledger_in(name):
+            found[stem].append(name)
     return found
 
 
 def _stem(query: Query) -> str:
     """Return how the ids of a query's sink begin."""
-    return f"{query.prefix}-{query.ledger_id[:_LEDGER_CHARS]}-p"
+    return sink_id_stem(query.prefix, query.ledger_id)
 
 
 def _ledger_in(transactional_id: str) -> str:

@@ -147,6 +147,11 @@ def application_by_shape(transactional_id: str) -> Application:
     return _unnumbered(transactional_id)
 
 
+def sink_id_stem(prefix: str, ledger_id: str) -> str:
+    """Return how the ids begin under which our sink writes for a ledger (`spark_pipeline.sink.names`)."""
+    return f"{prefix}-{ledger_id[:8]}-p"
+
+
 def is_pooled(transactional_id: str) -> bool:
     """Whether an id is one of a fixed number that are used again: our own sink's, unless it names batches."""
     found = application_by_shape(transactional_id)

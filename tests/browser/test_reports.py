@@ -10,8 +10,6 @@ from tests.waiting import wait_for
 from tests.web import history_reports
 
 FULL = "/reports?last=1y&by=aborts"
-
-
 FURTHER = {"no match": "/reports?last=2y&application=nobody"}
 
 
