@@ -64,9 +64,13 @@ def busy_alerts(of: Cluster) -> None:
     )
     over = factories.alert(of, "transaction:payments-8", "resolved")
     factories.alert_change(over, [ops.pk, "delivery", told.pk], new="resolved")
+    _alerts_of_hostile_ids(of)
+    factories.silence(starts_s=3_600, ends_s=7_200, reason="upgrade")
+    factories.silence(starts_s=-7_200, ends_s=-3_600, ended_by="bob")
+
+
+def _alerts_of_hostile_ids(of: Cluster) -> None:
     for raw in factories.HOSTILE_IDS:
         factories.alert(
             of, f"transaction:{raw.decode(errors='backslashreplace')}".replace("\0", ""), severity="info"
         )
-    factories.silence(starts_s=3_600, ends_s=7_200, reason="upgrade")
-    factories.silence(starts_s=-7_200, ends_s=-3_600, ended_by="bob")
