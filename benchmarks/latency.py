@@ -24,7 +24,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.load import TOPIC, make_producer
 from sandbox.kafka import Broker
-from tests.chromium import ARGUMENTS, executable
+from tests.chromium import USUAL_ARGUMENTS, executable
 from tests.deployment import PASSWORD, Stack
 
 RATE, IDS, SECONDS, PROBES = 500, 30, 60, 10
@@ -79,7 +79,7 @@ def _measure(stack: Stack, bootstrap: str) -> dict[str, object]:
 def _probe(stack: Stack, bootstrap: str) -> tuple[list[Commit], list[list[object]]]:
     commits: list[Commit] = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=executable(), args=USUAL_ARGUMENTS)
         page = browser.new_page()
         _open(page, stack)
         threads = [

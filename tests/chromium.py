@@ -9,19 +9,23 @@ from playwright.sync_api import expect
 # A deadline, not a figure: on a busy machine a page takes its time.
 expect.set_options(timeout=60_000)
 
-ARGUMENTS = [
+#: What a reader's browser has, but for the outside.
+USUAL_ARGUMENTS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
-    # One page at a time: processes and threads beside its own only cost their start.
-    "--in-process-gpu",
-    # No page lives long enough to earn what an optimizing compiler costs.
-    "--js-flags=--single-threaded --no-opt --no-maglev",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+]
+ARGUMENTS = [
+    *USUAL_ARGUMENTS,
+    # One page at a time: processes and threads beside its own only cost their start.
+    "--in-process-gpu",
+    # No page lives long enough to earn what an optimizing compiler costs.
+    "--js-flags=--single-threaded --no-opt --no-maglev",
 ]
 
 
