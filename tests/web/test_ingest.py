@@ -18,7 +18,7 @@ from dashboard.system.tokens import token_digest
 from tests.db.listener_posts import OTHER_QUERY, batch_event, listener_event, listener_post
 
 SENT_MS = 1_795_000_000_000
-BOMB = gzip.compress(b"[" + b" " * (65 * 2**20))
+BOMB = gzip.compress(b"[" + b" " * (65 * 2**20), compresslevel=1)
 
 
 @pytest.fixture(autouse=True)
