@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,30 @@ def test_a_file_that_vanishes_while_a_folder_is_listed_is_skipped(tmp_path: Path
         (tmp_path / name).touch()
     vanish.add("1")
     assert set(CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))) == {"0", "2"}
+
+
+@pytest.mark.parametrize("listings", [2, 1_000])
+def test_a_folder_whose_files_are_all_replaced_meanwhile_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listings: int
+) -> None:
+    (tmp_path / "0").touch()
+    scan, number = os.scandir, itertools.count(1)
+
+    @contextmanager
+    def scandir(folder: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(folder) as inside:
+            entries = list(inside)
+        if (latest := next(number)) < listings:
+            (tmp_path / str(latest)).touch()
+            (tmp_path / str(latest - 1)).unlink()
+        yield entries
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    if listings == 2:
+        assert set(CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))) == {"1"}
+    else:
+        with pytest.raises(CannotRead, match="its files vanish while they are listed"):
+            CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))
 
 
 def test_a_checkpoint_whose_oldest_batch_is_purged_meanwhile_is_clean(
