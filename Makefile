@@ -20,18 +20,17 @@ help: ## list the commands
 up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
 	@exec $(PYTHON_BIN) -m sandbox.up
 
-# Brokers and browsers make tests wait as much as work: five workers, each with brokers of its own, fill two
-# cores.
+# Brokers and browsers make tests wait: four workers, each with brokers of its own, fill two cores.
 # With DATABASE_URL=postgres://… all of it runs on that server, in databases that are made for it and dropped.
 test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreSQL and browser
-	@exec $(PYTHON_BIN) -m pytest -n 5 $(ARGS)
+	@exec $(PYTHON_BIN) -m pytest -n 4 $(ARGS)
 
 test-fast: venv ## what needs no broker and no PostgreSQL, and takes less than a second
 	@exec $(PYTHON_BIN) -m pytest -n 2 --only-short -m 'not soak and not matrix and not postgresql' \
 		tests/unit tests/web tests/db $(ARGS)
 
 durations: venv chromium postgresql ## measure how long each test takes, for the order of `make test`
-	@exec $(PYTHON_BIN) -m pytest -n 5 --record-durations $(ARGS)
+	@exec $(PYTHON_BIN) -m pytest -n 4 --record-durations $(ARGS)
 
 screenshots: venv chromium ## take the pictures of the README: docs/screenshots
 	@exec $(PYTHON_BIN) -m tests.browser.screenshots

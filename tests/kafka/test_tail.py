@@ -16,7 +16,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -27,6 +26,7 @@ from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TailBatch, Tombstone, TransactionRecord, TransactionState, Undecoded
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
+from tests.brokers import create_topics
 from tests.transaction_load import commit
 from tests.transaction_state_records import encode_key, encode_value
 
@@ -41,8 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with a SASL listener on which ACLs count, and one topic."""
     folder = tmp_path_factory.mktemp("kafka")
     with Broker(folder, sasl=Sasl(users=USERS), authorizer=True) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(30)
+        create_topics(broker.bootstrap, "t", partitions=2)
         commit(broker.bootstrap, "first")
         yield broker
 

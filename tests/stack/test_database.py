@@ -12,10 +12,10 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from django.db import connection
 
 from sandbox.kafka import Broker
+from tests.brokers import create_topics
 from tests.deployment import Stack
 from tests.transaction_load import Load
 from tests.waiting import wait_for
@@ -34,8 +34,7 @@ BUSY_S = 20
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(tmp_path_factory.mktemp("kafka")) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("load", 4, 1)])["load"].result(30)
+        create_topics(broker.bootstrap, "load", partitions=4)
         yield broker
 
 

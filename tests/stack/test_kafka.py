@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from sandbox.errors import SandboxError
 from sandbox.jar_sets import EVERYDAY_KAFKA
 from sandbox.kafka import Broker, Sasl, explain_log, is_ready
 from sandbox.prepared import storage_format
-from tests.brokers import kafka_42
+from tests.brokers import create_topics, kafka_42
 
 __all__ = ["kafka_42"]
 pytestmark = pytest.mark.kafka
@@ -45,8 +44,7 @@ def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> Non
     broker = Broker(tmp_path, version=version)
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for done in admin.create_topics([NewTopic("kept", 3, 1)]).values():
-            done.result(30)
+        create_topics(broker.bootstrap, "kept")
         cluster = admin.list_topics(timeout=10).cluster_id
         broker.kill()
         broker.start()
@@ -59,10 +57,7 @@ def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> Non
 
 def test_the_second_listener_requires_a_password_and_acls(tmp_path: Path) -> None:
     with Broker(tmp_path, sasl=Sasl({"viewer": "secret"}), authorizer=True) as broker:
-        plain = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for done in plain.create_topics([NewTopic("hidden", 1, 1)]).values():
-            done.result(30)
-        assert "hidden" in plain.list_topics(timeout=10).topics
+        create_topics(broker.bootstrap, "hidden")
         assert "hidden" not in sasl_client(broker, "viewer", "secret").list_topics(timeout=10).topics
         with pytest.raises(KafkaException):
             sasl_client(broker, "viewer", "wrong").list_topics(timeout=3)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests import databases
+from tests.brokers import create_topics
 from tests.deployment import Stack
 from tests.transaction_load import Load
 from tests.waiting import wait_for
@@ -93,8 +93,7 @@ def pause_the_holder(stack: Stack, logs: Sequence[Path]) -> None:
 
 def test_a_paused_collector_is_fenced_and_nothing_is_doubled(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("load", 4, 1)])["load"].result(30)
+        create_topics(broker.bootstrap, "load", partitions=4)
         second = tmp_path / "second.log"
         with (
             Stack(tmp_path, BOOTSTRAP=broker.bootstrap, DEMO="0") as stack,

@@ -13,10 +13,10 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox import redis
 from sandbox.kafka import Broker
+from tests.brokers import create_topics
 from tests.deployment import Stack
 from tests.transaction_load import Load
 from tests.waiting import wait_for
@@ -68,8 +68,7 @@ def seen_through_s(stack: Stack) -> float:
 
 def test_collectors_and_pages_continue_without_redis(tmp_path: Path, server: Redis) -> None:
     with Broker(tmp_path / "kafka") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("load", 2, 1)])["load"].result(30)
+        create_topics(broker.bootstrap, "load", partitions=2)
         variables = {"BOOTSTRAP": broker.bootstrap, "REDIS_URL": server.url}
         with Stack(tmp_path, DEMO="0", **variables) as stack, Load(broker.bootstrap, ids=4) as load:
             assert readiness(stack) == {"database": True, "redis": True, "migrations": True}

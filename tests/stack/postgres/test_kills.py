@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox.kafka import Broker
 from tests import databases, offline_replay
+from tests.brokers import create_topics
 from tests.deployment import Stack
 from tests.kafka.topic_records import raw_records
 from tests.stack.postgres import rerun
@@ -40,8 +40,7 @@ def test_a_tail_and_redis_may_be_killed_under_load(server: Server, tmp_path: Pat
 def test_the_database_may_be_killed_under_load(tmp_path: Path) -> None:
     """Everything is right again by itself; rows equal a replay of the log to the byte."""
     with Server() as server, Broker(tmp_path / "kafka") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("load", 4, 1)])["load"].result(30)
+        create_topics(broker.bootstrap, "load", partitions=4)
         variables = {"BOOTSTRAP": broker.bootstrap, "DEMO": "0", "DATABASE_URL": server.new_database()}
         with Stack(tmp_path, **variables) as stack:
             with Load(broker.bootstrap, IDS) as load:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from sandbox.kafka import Broker
 from tests.acls import set_acl
@@ -83,8 +83,7 @@ def test_a_broker_that_starts_later_is_polled_without_a_restart(stack: Stack, la
     late.start()
     late.wait_ready()
     wait_for(lambda: error_of(stack, "unreachable") == "", "the broker is seen", DEADLINE_S)
-    admin = AdminClient({"bootstrap.servers": late.bootstrap})
-    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+    create_topics(late.bootstrap, "t", partitions=1)
     commit(late.bootstrap, "late")
     wait_for(lambda: has(stack, "unreachable", "late"), "its transactions are seen", DEADLINE_S)
 
