@@ -26,7 +26,7 @@ test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreS
 	@exec $(PYTHON_BIN) -m pytest -n 4 $(ARGS)
 
 test-fast: venv ## what needs no broker and no PostgreSQL, and takes less than a second
-	@exec $(PYTHON_BIN) -m pytest -n 2 --only-short -m 'not soak and not matrix and not postgresql' \
+	@exec $(PYTHON_BIN) -m pytest -n 3 --only-short -m 'not soak and not matrix and not postgresql' \
 		tests/unit tests/web tests/db $(ARGS)
 
 durations: venv chromium postgresql ## measure how long each test takes, for the order of `make test`
