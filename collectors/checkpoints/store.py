@@ -25,9 +25,8 @@ T = TypeVar("T")
 
 #: No file of a checkpoint that anybody reads here is larger: 100,000 partitions of Kafka take 3 MB.
 LARGEST = 16_000_000
-#: A folder is listed again so often when one of its files vanished meanwhile and the store fails for it.
+#: A folder is listed so often when its files vanish meanwhile.
 _MOST_LISTINGS = 5
-_VANISHING = "its files vanish while they are listed"
 #: Keys of a file's modification time, which stores name differently and give in different types.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
@@ -127,21 +126,19 @@ class CheckpointStore:
         return files
 
     def _list_here(self, folder: str) -> list[FileEntry]:
-        """List a local folder: fsspec takes five times as long for it.
+        """List a local folder: fsspec takes five times as long for it."""
+        return _list_until_it_stays(lambda: self._scan(folder))
 
-        One whose files are all deleted before they are asked about is not empty: a query was faster.
-        """
-        for _ in range(_MOST_LISTINGS):
-            with os.scandir(self._inside(folder)) as inside:
-                entries = [_local(each) for each in inside if not is_passing(each.name)]
-            remaining = [each for each in entries if each is not None]
-            if remaining or not entries:
-                return remaining
-        raise OSError(_VANISHING)
+    def _scan(self, folder: str) -> list[FileEntry] | None:
+        """List a local folder once. None: all of its files are gone by now, as a query was faster."""
+        with os.scandir(self._inside(folder)) as inside:
+            entries = [_local(each) for each in inside if not is_passing(each.name)]
+        remaining = [each for each in entries if each is not None]
+        return remaining if remaining or not entries else None
 
     def _list(self, folder: str) -> list[FileEntry]:
         path = self._inside(folder)
-        rows = self._rows(path)
+        rows = _list_until_it_stays(lambda: self._rows(path))
         # Stores of objects may list the folder itself, and a file lists itself.
         names = {path.rstrip("/"), "/" + path.strip("/")}
         inside = [row for row in rows if row["name"].rstrip("/") not in names]
@@ -149,16 +146,15 @@ class CheckpointStore:
             raise NotADirectoryError(folder)
         return [entry for row in inside if not is_passing((entry := _entry(row)).name)]
 
-    def _rows(self, path: str) -> list[Mapping[str, Any]]:
-        """Return a store's own listing. Some ask about each file, and fail for one that was just deleted."""
-        for _ in range(_MOST_LISTINGS):
-            try:
-                rows: list[Mapping[str, Any]] = self._files.ls(path, detail=True)
-                return rows
-            except FileNotFoundError:
-                if not self._files.isdir(path):
-                    raise
-        raise OSError(_VANISHING)
+    def _rows(self, path: str) -> list[Mapping[str, Any]] | None:
+        """Return a store's own listing. None: it asked about each file, and one was just deleted."""
+        try:
+            rows: list[Mapping[str, Any]] = self._files.ls(path, detail=True)
+        except FileNotFoundError:
+            if not self._files.isdir(path):
+                raise
+            return None
+        return rows
 
     def _read(self, paths: Sequence[str]) -> Sequence[bytes | Exception]:
         inside = [self._inside(path) for path in paths]
@@ -197,6 +193,14 @@ class CheckpointStore:
             yield
         finally:
             self.spent_s += time.monotonic() - began
+
+
+def _list_until_it_stays(list_once: Callable[[], list[T] | None]) -> list[T]:
+    """Repeat a listing that is None, as files vanished meanwhile. Raises OSError where they always do."""
+    for _ in range(_MOST_LISTINGS):
+        if (found := list_once()) is not None:
+            return found
+    raise OSError("its files vanish while they are listed")
 
 
 def _local(found: os.DirEntry[str]) -> FileEntry | None:

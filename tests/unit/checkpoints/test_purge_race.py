@@ -49,28 +49,36 @@ def test_a_file_that_vanishes_while_a_folder_is_listed_is_skipped(tmp_path: Path
     assert set(CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))) == {"0", "2"}
 
 
-@pytest.mark.parametrize("listings", [2, 1_000])
-def test_a_folder_whose_files_are_all_replaced_meanwhile_is_not_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listings: int
-) -> None:
-    (tmp_path / "0").touch()
+def replace_all_files(folder: Path, monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
+    """Let the first listings of a folder find one file that is replaced before it is asked about."""
+    (folder / "0").touch()
     scan, number = os.scandir, itertools.count(1)
 
     @contextmanager
-    def scandir(folder: str) -> Iterator[list[os.DirEntry[str]]]:
-        with scan(folder) as inside:
+    def scandir(path: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(path) as inside:
             entries = list(inside)
-        if (latest := next(number)) < listings:
-            (tmp_path / str(latest)).touch()
-            (tmp_path / str(latest - 1)).unlink()
+        if (latest := next(number)) <= times:
+            (folder / str(latest)).touch()
+            (folder / str(latest - 1)).unlink()
         yield entries
 
     monkeypatch.setattr(os, "scandir", scandir)
-    if listings == 2:
-        assert set(CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))) == {"1"}
-    else:
-        with pytest.raises(CannotRead, match="its files vanish while they are listed"):
-            CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))
+
+
+def test_a_folder_whose_files_are_all_replaced_meanwhile_is_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_all_files(tmp_path, monkeypatch, times=1)
+    assert set(CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))) == {"1"}
+
+
+def test_a_folder_whose_files_are_always_replaced_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_all_files(tmp_path, monkeypatch, times=1_000)
+    with pytest.raises(CannotRead, match="its files vanish while they are listed"):
+        CheckpointStore(str(tmp_path)).list_folder(str(tmp_path))
 
 
 def test_a_checkpoint_whose_oldest_batch_is_purged_meanwhile_is_clean(
